@@ -1,0 +1,203 @@
+# Everything a person or CI runs. `make help` lists it. Nothing outside of this folder is changed:
+# Python tools live in .venv, Rust builds in target.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+PY := $(VENV)/bin/python
+MADE := $(VENV)/.made
+# An active environment of another project must not receive our extension.
+MATURIN := env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(PY) -m maturin
+CARGO_DENY_VERSION := 0.20.2
+
+# `arrow` brings `codecs`; `python` needs an interpreter and is tested from Python.
+FEATURE_SETS := "" codecs arrow python,abi3
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find src -name '*.rs')
+PYTHON_CODE := python tests benches scripts
+
+# A step's name, then its output only if it fails.
+say = printf '── %s\n' '$(1)'
+quietly = $(if $(V),$(1),log=$$(mktemp); ($(1)) >"$$log" 2>&1 || { cat "$$log" >&2; rm -f "$$log"; exit 1; }; rm -f "$$log")
+
+.PHONY: help
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  V=1 shows what the tools print; ARGS goes to the tool: make test-python ARGS='-k query'"
+
+# ---------------------------------------------------------------------------------------- run
+
+.PHONY: demo
+demo: $(MADE)/native-release ## Build, then write, crash, recover, query and verify a store
+	@$(PY) -m mqstore demo --rocketmq-store tests/golden/plain/store.tar.gz $(ARGS)
+
+.PHONY: test
+test: test-rust test-python ## Set up everything and run every test
+
+.PHONY: test-rust
+test-rust: ## Rust tests and documentation examples
+	@scripts/prerequisites.sh rust
+	@$(call say,Rust tests)
+	@cargo test --locked --quiet --features arrow $(ARGS)
+
+.PHONY: test-python
+test-python: $(MADE)/native-debug ## Python, command line, documentation and RocketMQ tests
+	@scripts/prerequisites.sh java || true
+	@$(call say,Python tests)
+	@$(PY) -m pytest $(ARGS)
+
+.PHONY: check
+check: lint test ## What CI runs on every change: linters and tests
+
+.PHONY: bench
+bench: $(MADE)/native-release ## Benchmarks: Rust, then Python
+	@$(call say,Rust benchmarks)
+	@cargo bench --locked --features arrow $(ARGS)
+	@$(call say,Python benchmarks)
+	@$(PY) -m pytest benches/python --benchmark-only
+
+.PHONY: bench-smoke
+bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
+	@$(call say,Benchmarks once)
+	@cargo test --locked --quiet --benches --features arrow
+	@$(PY) -m pytest benches/python --benchmark-disable -q
+
+.PHONY: fuzz
+fuzz: ## Long property tests; CASES=100000 says how many inputs each
+	@scripts/prerequisites.sh rust
+	@PROPTEST_CASES=$(or $(CASES),100000) cargo test --locked --release --features arrow $(ARGS)
+
+# --------------------------------------------------------------------------------------- lint
+
+.PHONY: lint
+lint: fmt-check clippy rustdoc ruff mypy stubtest deny licenses-check ## Every linter
+
+.PHONY: fmt
+fmt: $(MADE)/venv ## Format Rust and Python
+	@cargo fmt
+	@$(PY) -m ruff check --quiet --fix-only $(wildcard $(PYTHON_CODE))
+	@$(PY) -m ruff format --quiet $(wildcard $(PYTHON_CODE))
+
+.PHONY: fmt-check
+fmt-check: ## rustfmt
+	@$(call say,rustfmt)
+	@cargo fmt --check
+
+.PHONY: clippy
+clippy: ## clippy with each set of features, warnings are errors
+	@scripts/prerequisites.sh rust
+	@for features in $(FEATURE_SETS); do \
+	  echo "── clippy, features: $${features:-none}"; \
+	  cargo clippy --locked --quiet --all-targets --features "$$features" -- -D warnings || exit 1; \
+	done
+
+.PHONY: rustdoc
+rustdoc: ## Rust documentation, warnings are errors
+	@$(call say,rustdoc)
+	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --features arrow
+
+.PHONY: ruff
+ruff: $(MADE)/venv ## ruff: lints and format of Python
+	@$(call say,ruff)
+	@$(PY) -m ruff check --quiet $(wildcard $(PYTHON_CODE))
+	@$(PY) -m ruff format --quiet --check $(wildcard $(PYTHON_CODE))
+
+.PHONY: mypy
+mypy: $(MADE)/venv ## mypy --strict on the Python package
+	@$(call say,mypy)
+	@$(PY) -m mypy --strict --no-error-summary
+
+.PHONY: stubtest
+stubtest: $(MADE)/native ## The stub against the built extension
+	@$(call say,stubtest)
+	@$(PY) -m mypy.stubtest mqstore._native
+
+.PHONY: deny
+deny: $(VENV)/bin/cargo-deny ## Licences, sources and duplicates of the Rust crates
+	@$(call say,cargo-deny)
+	@$< --locked --log-level error check --hide-inclusion-graph bans licenses sources
+
+.PHONY: advisories
+advisories: $(VENV)/bin/cargo-deny ## Known vulnerabilities of the Rust crates (fetches the database)
+	@$< --locked check advisories
+
+.PHONY: licenses
+licenses: $(MADE)/venv ## Write THIRD_PARTY_LICENSES.md
+	@$(PY) scripts/third_party_licenses.py
+
+.PHONY: licenses-check
+licenses-check: $(MADE)/venv ## Is THIRD_PARTY_LICENSES.md current?
+	@$(call say,third-party licences)
+	@$(PY) scripts/third_party_licenses.py --check
+
+# -------------------------------------------------------------------------------------- build
+
+.PHONY: develop
+develop: $(MADE)/native-debug ## Build the extension into python/ (debug)
+	@echo "ready: $(PY), $(VENV)/bin/mqstore"
+
+.PHONY: build
+build: $(MADE)/venv ## Wheel and source archive into dist/
+	@scripts/prerequisites.sh rust
+	@$(call say,Wheel and source archive)
+	@$(MATURIN) build --locked --release --sdist --out dist
+
+.PHONY: docs
+docs: ## Rust documentation into target/doc
+	@cargo doc --locked --no-deps --features arrow
+	@echo target/doc/mqstore/index.html
+
+.PHONY: lock
+lock: $(MADE)/venv ## Write requirements-dev.lock from pyproject.toml
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv
+	@$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --extra cli --group dev --custom-compile-command 'make lock' \
+	  $(ARGS) --output-file requirements-dev.lock pyproject.toml
+
+.PHONY: clean
+clean: ## Remove everything that was built, the environment too
+	@rm -rf target $(VENV) dist site .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@find python tests benches scripts \( -name '__pycache__' -o -name '*.so' \) -prune -exec rm -rf {} +
+
+# ------------------------------------------------------------------------- made once, kept in .venv
+
+$(MADE)/venv: requirements-dev.lock
+	@python=$$(scripts/prerequisites.sh python) && \
+	printf '── Python environment in $(VENV), from %s\n' "$$python" && \
+	{ $(PY) -c '' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
+	@$(call quietly,$(PY) -m pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock)
+	@mkdir -p $(MADE) && touch $@
+
+# Either build will do: for tools that only look at the extension's names.
+.PHONY: $(MADE)/native
+$(MADE)/native:
+	@[ -e $(MADE)/native-release ] && [ ! -e $(MADE)/native-debug ] \
+	  && $(MAKE) $(MADE)/native-release || $(MAKE) $(MADE)/native-debug
+
+# There is one extension in python/mqstore, so that each build takes the other's place.
+$(MADE)/native-debug: $(RUST_SOURCES) pyproject.toml $(MADE)/venv
+	@scripts/prerequisites.sh rust
+	@$(call say,Extension for tests; the first build takes a minute or two)
+	@$(call quietly,$(MATURIN) develop --locked)
+	@rm -f $(MADE)/native-release && touch $@
+
+$(MADE)/native-release: $(RUST_SOURCES) pyproject.toml $(MADE)/venv
+	@scripts/prerequisites.sh rust
+	@$(call say,Extension optimized; the first build takes a few minutes)
+	@$(call quietly,$(MATURIN) develop --locked --release)
+	@rm -f $(MADE)/native-debug && touch $@
+
+$(VENV)/bin/cargo-deny: $(MADE)/venv
+	@scripts/prerequisites.sh rust
+	@$(call say,cargo-deny $(CARGO_DENY_VERSION); the first build takes a minute)
+	@# It runs for a second: an optimized build of it would take minutes for nothing.
+	@if ! $@ --version 2>/dev/null | grep -qxF 'cargo-deny $(CARGO_DENY_VERSION)'; then \
+	  export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0 \
+	    CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256; \
+	  $(call quietly,cargo install --locked --force --root $(VENV) cargo-deny@$(CARGO_DENY_VERSION)); \
+	fi
+	@touch $@

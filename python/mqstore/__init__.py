@@ -1,0 +1,166 @@
+"""A fast, crash-safe message store in the file format of Apache RocketMQ, for Python and Spark.
+
+>>> import mqstore, tempfile
+>>> with mqstore.open(tempfile.mkdtemp(), "a") as store:
+...     result = store.append("orders", b"paid", tags="paid", keys="o-1")
+...     [message.body for message in store.query("orders", "o-1")]
+[b'paid']
+
+Names ending in ``_ms`` are Unix time in milliseconds, and bounds of it are inclusive. A
+``physical_offset`` is a byte position in the whole commit log; a ``queue_offset`` is an entry
+number in one consume queue. Everything that the library raises is below :class:`StoreError`; the
+module :mod:`mqstore.errors` draws the tree.
+"""
+
+from typing import TYPE_CHECKING
+
+from mqstore._native import (
+    ARROW_SCHEMA,
+    AppendResult,
+    AppendSummary,
+    ArrowScan,
+    ArrowSchema,
+    Checkpoint,
+    CommitLog,
+    ConsumeQueue,
+    ConsumerGroup,
+    GroupOffset,
+    IndexEntry,
+    IndexFile,
+    IndexHeader,
+    Message,
+    MessageId,
+    MessageScan,
+    OffsetLists,
+    QueueEntry,
+    QueueInfo,
+    ReadResult,
+    Store,
+    StoredMessage,
+    __version__,
+    decode,
+    encode,
+    inventory,
+    java_hash,
+    key_hash,
+    lock_state,
+    parse_message_id,
+    read_config_json,
+    tags_code,
+)
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    FlushTimeoutError,
+    InvalidMessageError,
+    MessageNotFoundError,
+    NotAStoreError,
+    NotDispatchedError,
+    OffsetOutOfRangeError,
+    StoreClosedError,
+    StoreError,
+    StoreIOError,
+    StoreLockedError,
+    StorePoisonedError,
+    StoreReadOnlyError,
+    UnsupportedError,
+)
+from mqstore.status import GetStatus, PutStatus
+from mqstore.store import open, verify  # noqa: A004 - `mqstore.open` is the public name
+
+if TYPE_CHECKING:
+    from mqstore.config import ConfigWarning, StoreConfig
+    from mqstore.results import (
+        Finding,
+        QuarantinedMessage,
+        QueryResult,
+        RecoveryReport,
+        VerifyReport,
+    )
+
+__all__ = [
+    "ARROW_SCHEMA",
+    "AppendResult",
+    "AppendSummary",
+    "ArrowScan",
+    "ArrowSchema",
+    "Checkpoint",
+    "CommitLog",
+    "ConfigError",
+    "ConfigWarning",
+    "ConsumeQueue",
+    "ConsumerGroup",
+    "CorruptionError",
+    "Finding",
+    "FlushTimeoutError",
+    "GetStatus",
+    "GroupOffset",
+    "IndexEntry",
+    "IndexFile",
+    "IndexHeader",
+    "InvalidMessageError",
+    "Message",
+    "MessageId",
+    "MessageNotFoundError",
+    "MessageScan",
+    "NotAStoreError",
+    "NotDispatchedError",
+    "OffsetLists",
+    "OffsetOutOfRangeError",
+    "PutStatus",
+    "QuarantinedMessage",
+    "QueryResult",
+    "QueueEntry",
+    "QueueInfo",
+    "ReadResult",
+    "RecoveryReport",
+    "Store",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreError",
+    "StoreIOError",
+    "StoreLockedError",
+    "StorePoisonedError",
+    "StoreReadOnlyError",
+    "StoredMessage",
+    "UnsupportedError",
+    "VerifyReport",
+    "__version__",
+    "decode",
+    "encode",
+    "inventory",
+    "java_hash",
+    "key_hash",
+    "lock_state",
+    "open",
+    "parse_message_id",
+    "read_config_json",
+    "tags_code",
+    "verify",
+]
+
+# What brings msgspec or dataclasses along is imported when it is first asked for.
+_LATER = {
+    "ConfigWarning": "mqstore.config",
+    "StoreConfig": "mqstore.config",
+    "Finding": "mqstore.results",
+    "QuarantinedMessage": "mqstore.results",
+    "QueryResult": "mqstore.results",
+    "RecoveryReport": "mqstore.results",
+    "VerifyReport": "mqstore.results",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # only for what comes later
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,158 @@
+"""The command ``mqstore``.
+
+Exit codes: 0 fine, 1 findings or damage (and what was asked for is not there), 2 usage, 3 not a
+store, 4 locked, 5 input or output, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.output import OutputClosedError, note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["command", "main"]
+
+# Each command and the module that has it, loaded when it is asked for.
+_COMMANDS = {
+    "info": "info",
+    "topics": "queues",
+    "queues": "queues",
+    "groups": "queues",
+    "cat": "messages",
+    "get": "messages",
+    "query": "messages",
+    "at": "messages",
+    "cq": "structures",
+    "index": "index",
+    "checkpoint": "structures",
+    "config": "info",
+    "verify": "verify",
+    "demo": "demo",
+}
+
+_EXIT_CODES: Sequence[tuple[type[BaseException], int]] = (
+    (mqstore.NotAStoreError, 3),
+    (mqstore.UnsupportedError, 3),
+    (mqstore.StoreLockedError, 4),
+    (mqstore.ConfigError, 2),
+    (mqstore.InvalidMessageError, 2),
+    (mqstore.StorePoisonedError, 5),
+    (OSError, 5),
+    (mqstore.StoreError, 1),
+)
+
+
+class _Commands(click.Group):
+    """The commands by name, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        found = getattr(import_module(f"mqstore.cli.commands.{module}"), f"{cmd_name}_command")
+        assert isinstance(found, click.Command)  # noqa: S101 - a slip in the table above
+        return found
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["--help"], "max_content_width": 100},
+    epilog=(
+        "Exit codes: 0 fine; 1 findings or damage, or not there; 2 usage; 3 not a store; 4 locked; "
+        "5 input or output; 130 interrupted."
+    ),
+)
+@click.version_option(mqstore.__version__, prog_name="mqstore")
+def command() -> None:
+    """Read, query and check message stores in the file format of Apache RocketMQ.
+
+    Data is printed on standard output, everything else on standard error. TIME is ISO 8601, epoch
+    milliseconds, or relative to now (-2h); SIZE is bytes or 64k, 16m, 1g.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: What stands behind its name; what the process was started with if left out.
+
+    Returns:
+        The exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its number.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = command.main(
+            None if arguments is None else list(arguments),
+            prog_name="mqstore",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        note("interrupted")
+        return 130
+    except (OutputClosedError, BrokenPipeError):
+        # The reader has seen enough.
+        _give_up_output()
+        return 0
+    except click.ClickException as error:
+        _show_click_error(error)
+        return error.exit_code
+    except (mqstore.StoreError, OSError) as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _give_up_output()
+        note(f"mqstore: {error}")
+        return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
+    return code if isinstance(code, int) else 0
+
+
+def _give_up_output() -> None:
+    """Lets go of what is held back, so that it is not tried again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_click_error(error: click.ClickException) -> None:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        for line in error.format_message().splitlines():
+            note(line)
+        return
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        for line in error.ctx.get_usage().splitlines():
+            note(line)
+        note(f"Try '{error.ctx.command_path} --help' for help.")
+    note(f"mqstore: {error.format_message()}")
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001 - Python's own signature
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: object = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    note(f"mqstore: warning: {message}")

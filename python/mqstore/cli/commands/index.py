@@ -1,0 +1,178 @@
+"""``index``: the index files, their entries, and the chain of a key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.options import (
+    config_option,
+    limit_option,
+    open_store,
+    output_options,
+    store_argument,
+    topic_option,
+)
+from mqstore.cli.output import Column, note
+from mqstore.cli.structures import index_files, open_index_file
+from mqstore.cli.units import count_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mqstore import IndexEntry, IndexHeader, Store
+    from mqstore.cli.output import Output, Row
+
+_ENTRY_COLUMNS = (
+    Column("file"),
+    Column("number", right=True, title="ENTRY"),
+    Column("key_hash", right=True, title="HASH"),
+    Column("physical_offset", right=True, title="PHYSICAL"),
+    Column("seconds", right=True),
+    Column("time_ms", time_text, title="TIME"),
+    Column("prev_entry", right=True, title="PREVIOUS"),
+)
+
+
+@click.command("index", short_help="Print index files: headers, entries, a key's chain.")
+@store_argument
+@click.option("--file", "only", metavar="NAME", help="Only this index file.")
+@click.option("--entries", is_flag=True, help="Print the entries, oldest first.")
+@click.option(
+    "--chain",
+    metavar="KEY",
+    help='Walk the chain of this key, newest first: "topic#key", or the key alone with -t.',
+)
+@topic_option(required=False)
+@limit_option(None, "entries")
+@config_option
+@output_options
+def index_command(
+    output: Output,
+    store: str,
+    only: str | None,
+    entries: bool,  # noqa: FBT001
+    chain: str | None,
+    topic: str | None,
+    limit: int | None,
+    config: str | None,
+) -> int:
+    """Print the headers of the index files, their entries, or the chain of one key."""
+    if entries and chain is not None:
+        raise click.UsageError("--entries and --chain exclude each other.")
+    with open_store(store, config) as opened:
+        paths = [path for path in index_files(opened) if only in {None, path.name}]
+        if only is not None and not paths:
+            raise click.ClickException(f"no index file {only!r} in {opened.path}")
+        if paths and not opened.index_usable:
+            note("the index files do not fit these settings; say --config with the broker's own")
+            return 1
+        if chain is not None:
+            key = chain if topic is None else f"{topic}#{chain}"
+            return _print_chain(output, opened, paths, key, limit)
+        if entries:
+            output.rows(_entry_rows(opened, paths, limit), _ENTRY_COLUMNS)
+        else:
+            _print_headers(output, opened, paths)
+    return 0
+
+
+def _print_headers(output: Output, store: Store, paths: list[Path]) -> None:
+    def rows() -> Iterator[Row]:
+        for path in paths:
+            with open_index_file(store, path) as file:
+                header = file.header
+                yield {
+                    "file": path.name,
+                    "entries": len(file),
+                    "capacity": file.capacity,
+                    "slots": file.slots,
+                    "hash_slot_count": header.hash_slot_count,
+                    "index_count": header.index_count,
+                    "begin_physical_offset": header.begin_physical_offset,
+                    "end_physical_offset": header.end_physical_offset,
+                    "begin_timestamp_ms": header.begin_timestamp_ms,
+                    "end_timestamp_ms": header.end_timestamp_ms,
+                }
+
+    output.rows(
+        rows(),
+        (
+            Column("file"),
+            Column("entries", count_text, right=True),
+            Column("capacity", count_text, right=True),
+            Column("hash_slot_count", count_text, right=True, title="SLOTS USED"),
+            Column("slots", count_text, right=True),
+            Column("begin_physical_offset", right=True, title="BEGIN"),
+            Column("end_physical_offset", right=True, title="END"),
+            Column("begin_timestamp_ms", time_text, title="FIRST"),
+            Column("end_timestamp_ms", time_text, title="LAST"),
+        ),
+    )
+
+
+def _entry_rows(store: Store, paths: list[Path], limit: int | None) -> Iterator[Row]:
+    left = limit
+    for path in paths:
+        with open_index_file(store, path) as file:
+            header = file.header
+            for number in range(1, len(file) + 1):
+                if left is not None:
+                    if left == 0:
+                        return
+                    left -= 1
+                yield _entry_row(path, header, file.entry(number))
+
+
+def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> dict[str, object]:
+    return {
+        "file": path.name,
+        "number": entry.number,
+        "key_hash": entry.key_hash,
+        "physical_offset": entry.physical_offset,
+        "seconds": entry.seconds,
+        "time_ms": header.begin_timestamp_ms + 1000 * entry.seconds,
+        "prev_entry": entry.prev_entry,
+    }
+
+
+def _print_chain(
+    output: Output, store: Store, paths: list[Path], key: str, limit: int | None
+) -> int:
+    key_hash = mqstore.key_hash(key)
+    slots = store.config.max_hash_slot_num
+    assert slots is not None  # noqa: S101 - a store's own settings are whole
+    note(f"{key}: hash {key_hash}, slot {key_hash % slots} of {slots}")
+
+    def rows() -> Iterator[Row]:
+        left = limit
+        for path in reversed(paths):
+            with open_index_file(store, path) as file:
+                header = file.header
+                for entry in file.chain(key):
+                    if left is not None:
+                        if left == 0:
+                            return
+                        left -= 1
+                    match = _match(store, entry, key, key_hash)
+                    yield _entry_row(path, header, entry) | {"match": match}
+
+    output.rows(rows(), (*_ENTRY_COLUMNS, Column("match")))
+    return 0
+
+
+def _match(store: Store, entry: IndexEntry, key: str, key_hash: int) -> str:
+    """What an entry of the key's slot has to do with the key."""
+    if entry.key_hash != key_hash:
+        return "another hash in this slot"
+    try:
+        message = store.get(entry.physical_offset)
+    except mqstore.StoreError as error:
+        return str(error)
+    keys = (message.unique_key, *message.keys)
+    if key in {f"{message.topic}#{one}" for one in keys if one is not None}:
+        return "yes"
+    return "another key with this hash"

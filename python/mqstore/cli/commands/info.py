@@ -1,0 +1,263 @@
+"""``info`` and ``config``: what a store is, and how it is set up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+import mqstore
+from mqstore.cli.layout import list_files
+from mqstore.cli.options import config_option, open_store, output_options, store_argument
+from mqstore.cli.output import Column, escape, note, table_lines
+from mqstore.cli.structures import index_files, open_index_file
+from mqstore.cli.units import count_text, size_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mqstore import Store
+    from mqstore.cli.output import Output, Row
+
+_LEARNT = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+_UNKNOWN_SHOWN = 20
+_JSON_SHOWN = 4_096
+
+
+@click.command("info")
+@store_argument
+@config_option
+@output_options
+def info_command(output: Output, store: str, config: str | None) -> None:
+    """Say what a store holds and what state it is in.
+
+    Files and their meaning, unknown ones by name; offsets and time span; whether it was closed or
+    crashed, and whether somebody writes to it; how far the queues and the index reach.
+    """
+    with open_store(store, config) as opened:
+        document = _info(opened)
+    output.document(document, lambda: _info_lines(document))
+
+
+def _info(store: Store) -> dict[str, object]:
+    locked, pid = mqstore.lock_state(store.path)
+    aborted = Path(store.path, "abort").exists()
+    queues = store.queues()
+    files = list_files(store.path)
+    not_read = mqstore.inventory(store.path)
+    firsts = _known(queue.first_store_timestamp_ms for queue in queues)
+    lasts = _known(queue.last_store_timestamp_ms for queue in queues)
+    return {
+        "path": store.path,
+        "state": "open" if locked else "crashed" if aborted else "closed",
+        "locked": locked,
+        "locked_by_pid": pid,
+        "min_physical_offset": store.min_physical_offset,
+        "max_physical_offset": store.max_physical_offset,
+        "flushed_offset": store.flushed_offset,
+        "dispatched_offset": store.dispatched_offset,
+        "topics": len(store.topics()),
+        "queues": len(queues),
+        "messages": sum(queue.max_offset - queue.min_offset for queue in queues),
+        "first_store_timestamp_ms": min(firsts, default=None),
+        "last_store_timestamp_ms": max(lasts, default=None),
+        "index": _index_info(store),
+        "checkpoint": _checkpoint_info(store),
+        "settings": {name: getattr(store.config, name) for name in _LEARNT},
+        "files": [
+            {
+                "name": group.name,
+                "what": group.what,
+                "files": group.files,
+                "bytes": group.size,
+                "allocated_bytes": group.allocated,
+            }
+            for group in files.groups
+        ],
+        "not_read": not_read,
+        "unknown": [path for path in files.unknown if not _is_below(path, not_read)],
+        "warnings": store.warnings,
+    }
+
+
+def _is_below(path: str, structures: list[dict[str, object]]) -> bool:
+    """Whether a path is one of the structures, or lies in one."""
+    return any(f"{path}/".startswith(f"{structure['path']}/") for structure in structures)
+
+
+def _known(times: Iterable[int | None]) -> list[int]:
+    return [time for time in times if time is not None]
+
+
+def _index_info(store: Store) -> dict[str, object]:
+    paths = index_files(store)
+    info: dict[str, object] = {"usable": store.index_usable, "files": len(paths), "entries": 0}
+    if not (store.index_usable and paths):
+        return info
+    entries = 0
+    for path in paths:
+        with open_index_file(store, path) as file:
+            entries += len(file)
+            header = file.header
+    info["entries"] = entries
+    info["end_physical_offset"] = header.end_physical_offset
+    info["end_timestamp_ms"] = header.end_timestamp_ms
+    return info
+
+
+def _checkpoint_info(store: Store) -> dict[str, object] | None:
+    path = Path(store.path, "checkpoint")
+    if not path.exists():
+        return None
+    checkpoint = mqstore.Checkpoint(path)
+    return {
+        "physic_msg_timestamp_ms": checkpoint.physic_msg_timestamp_ms,
+        "logics_msg_timestamp_ms": checkpoint.logics_msg_timestamp_ms,
+        "index_msg_timestamp_ms": checkpoint.index_msg_timestamp_ms,
+    }
+
+
+_STATES = {
+    "open": "open: somebody writes to it",
+    "crashed": "crashed: not closed, and nobody writes to it",
+    "closed": "closed",
+}
+
+
+def _info_lines(info: dict[str, object]) -> Iterator[str]:
+    def line(name: str, value: object) -> str:
+        return f"{name:<30} {escape(str(value))}"
+
+    yield line("path", info["path"])
+    state = _STATES[str(info["state"])]
+    pid = info["locked_by_pid"]
+    yield line("state", state if pid is None else f"{state} (pid {pid})")
+    begin, end = _number(info["min_physical_offset"]), _number(info["max_physical_offset"])
+    yield line("log", f"{begin} to {end}, {size_text(end - begin)}")
+    yield line("flushed", _reach(_number(info["flushed_offset"]), end))
+    yield line("dispatched", _reach(_number(info["dispatched_offset"]), end))
+    yield line("messages", count_text(_number(info["messages"])))
+    yield line("topics, queues", f"{info['topics']}, {info['queues']}")
+    first, last = info["first_store_timestamp_ms"], info["last_store_timestamp_ms"]
+    if isinstance(first, int) and isinstance(last, int):
+        yield line("store times", f"{time_text(first)} to {time_text(last)}")
+    index = info["index"]
+    assert isinstance(index, dict)  # noqa: S101 - made above
+    yield line("index", _index_text(index))
+    settings = info["settings"]
+    assert isinstance(settings, dict)  # noqa: S101
+    for name, value in settings.items():
+        yield line(name, value)
+    yield ""
+    files = info["files"]
+    assert isinstance(files, list)  # noqa: S101
+    yield from table_lines(
+        files,
+        (
+            Column("name"),
+            Column("files", count_text, right=True),
+            Column("bytes", size_text, right=True),
+            Column("allocated_bytes", size_text, right=True, title="ON DISK"),
+            Column("what", title=""),
+        ),
+    )
+    not_read = info["not_read"]
+    assert isinstance(not_read, list)  # noqa: S101
+    if not_read:
+        yield ""
+        yield from (line("not read", _structure_text(structure)) for structure in not_read)
+    warnings = info["warnings"]
+    assert isinstance(warnings, list)  # noqa: S101
+    if warnings:
+        yield ""
+        yield from (line("warning", warning) for warning in warnings)
+    unknown = info["unknown"]
+    assert isinstance(unknown, list)  # noqa: S101
+    if unknown:
+        yield ""
+        for path in unknown[:_UNKNOWN_SHOWN]:
+            yield line("unknown", path)
+        if len(unknown) > _UNKNOWN_SHOWN:
+            yield line("unknown", f"... and {len(unknown) - _UNKNOWN_SHOWN} more (--json)")
+
+
+def _structure_text(structure: dict[str, object]) -> str:
+    counts = structure["counts"]
+    assert isinstance(counts, dict)  # noqa: S101 - made by the extension
+    counted = "".join(f", {count_text(count)} {name}" for name, count in counts.items())
+    size = size_text(_number(structure["bytes"]))
+    return f"{structure['path']}: {structure['what']}, {size}{counted}"
+
+
+def _reach(offset: int, end: int) -> str:
+    return f"to {offset}" + (f", {size_text(end - offset)} behind" if offset < end else "")
+
+
+def _index_text(index: dict[str, object]) -> str:
+    if not index["files"]:
+        return "no files"
+    if not index["usable"]:
+        return f"{index['files']} files, not usable with these settings; keys are sought in the log"
+    return (
+        f"{index['files']} files, {count_text(_number(index['entries']))} entries, "
+        f"to {index['end_physical_offset']}"
+    )
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)  # noqa: S101 - made above
+    return value
+
+
+@click.command("config")
+@store_argument
+@click.option("--file", "only", metavar="NAME", help="Only this file, such as topics.json.")
+@config_option
+@output_options
+def config_command(output: Output, store: str, only: str | None, config: str | None) -> None:
+    """Print the settings in force and the broker's own JSON files."""
+    with open_store(store, config) as opened:
+        settings = opened.config.given()
+        files = _config_files(Path(opened.path, "config"), only)
+    if only is not None and not files:
+        raise click.ClickException(f"no file {only!r} below config in {store}")
+    document: dict[str, object] = {
+        "files": {name: msgspec.Raw(text.encode()) for name, text in files.items()}
+    }
+    if only is None:
+        document = {"settings": settings, **document}
+    output.document(document, lambda: _config_lines({} if only else settings, files))
+
+
+def _config_files(folder: Path, only: str | None) -> dict[str, str]:
+    if not folder.is_dir():
+        return {}
+    files = {}
+    for path in sorted(folder.glob("*.json")):
+        if only not in {None, path.name} or not path.is_file():
+            continue
+        try:
+            files[path.name] = mqstore.read_config_json(path)
+        except mqstore.CorruptionError as error:
+            note(f"mqstore: {error}")
+    return files
+
+
+def _config_lines(settings: Row, files: dict[str, str]) -> Iterator[str]:
+    for name, value in settings.items():
+        yield f"{name:<44} {escape(str(value))}".rstrip()
+    for name, text in files.items():
+        yield ""
+        yield f"config/{escape(name)}"
+        shown = msgspec.json.format(text, indent=2).splitlines()
+        for line in shown[:_JSON_SHOWN]:
+            yield escape(line)
+        if len(shown) > _JSON_SHOWN:
+            yield f"... and {len(shown) - _JSON_SHOWN} lines more (--json)"

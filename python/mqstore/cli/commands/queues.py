@@ -1,0 +1,184 @@
+"""``topics``, ``queues``, ``groups``: what there is to read, and how far it was read."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import click
+
+from mqstore.cli.options import (
+    config_option,
+    open_store,
+    output_options,
+    store_argument,
+    topic_option,
+)
+from mqstore.cli.output import Column
+from mqstore.cli.progress import progress
+from mqstore.cli.structures import queue_bytes
+from mqstore.cli.units import count_text, size_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mqstore import QueueInfo, Store
+    from mqstore.cli.output import Output
+
+_TIMES = (
+    Column("first_store_timestamp_ms", time_text, title="FIRST"),
+    Column("last_store_timestamp_ms", time_text, title="LAST"),
+)
+
+_bytes_option = click.option(
+    "--bytes/--no-bytes",
+    "with_bytes",
+    default=True,
+    show_default=True,
+    help="Add up the sizes of the records, which reads every queue entry.",
+)
+
+
+@click.command("topics")
+@store_argument
+@config_option
+@_bytes_option
+@output_options
+def topics_command(output: Output, store: str, config: str | None, with_bytes: bool) -> None:  # noqa: FBT001
+    """List the topics: queues, messages, bytes, time span."""
+    with open_store(store, config) as opened:
+        rows = _queue_rows(opened, None, with_bytes=with_bytes)
+        output.rows(
+            (_topic_row(topic, list(queues)) for topic, queues in groupby(rows, _topic_of)),
+            (
+                Column("topic"),
+                Column("queues", count_text, right=True),
+                Column("messages", count_text, right=True),
+                *_bytes_columns(with_bytes=with_bytes),
+                *_TIMES,
+            ),
+        )
+
+
+@click.command("queues")
+@store_argument
+@topic_option(required=False)
+@config_option
+@_bytes_option
+@output_options
+def queues_command(
+    output: Output,
+    store: str,
+    topic: str | None,
+    config: str | None,
+    with_bytes: bool,  # noqa: FBT001
+) -> None:
+    """List the queues: offsets, messages, bytes, time span."""
+    with open_store(store, config) as opened:
+        output.rows(
+            _queue_rows(opened, topic, with_bytes=with_bytes),
+            (
+                Column("topic"),
+                Column("queue_id", right=True, title="QUEUE"),
+                Column("kind"),
+                Column("min_offset", right=True, title="MIN"),
+                Column("max_offset", right=True, title="MAX"),
+                Column("messages", count_text, right=True),
+                *_bytes_columns(with_bytes=with_bytes),
+                *_TIMES,
+            ),
+        )
+
+
+@click.command("groups")
+@store_argument
+@click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
+@config_option
+@output_options
+def groups_command(output: Output, store: str, group: str | None, config: str | None) -> None:
+    """List the consumer groups and what each has still to take.
+
+    How far a group has come stands in the broker's config/consumerOffset.json.
+    """
+    with open_store(store, config) as opened:
+        output.rows(
+            (
+                {
+                    "group": name,
+                    "topic": offset.topic,
+                    "queue_id": offset.queue_id,
+                    "queue_offset": offset.queue_offset,
+                    "max_offset": offset.max_offset,
+                    "lag": offset.lag,
+                }
+                for name, offsets in sorted(opened.groups().items())
+                if group in {None, name}
+                for offset in offsets
+            ),
+            (
+                Column("group"),
+                Column("topic"),
+                Column("queue_id", right=True, title="QUEUE"),
+                Column("queue_offset", right=True, title="OFFSET"),
+                Column("max_offset", right=True, title="MAX"),
+                Column("lag", count_text, right=True),
+            ),
+        )
+
+
+def _bytes_columns(*, with_bytes: bool) -> tuple[Column, ...]:
+    return (Column("bytes", size_text, right=True),) if with_bytes else ()
+
+
+def _topic_of(row: dict[str, object]) -> str:
+    return str(row["topic"])
+
+
+def _queue_rows(
+    store: Store, topic: str | None, *, with_bytes: bool
+) -> Iterator[dict[str, object]]:
+    queues = store.queues(topic)
+    if not with_bytes:
+        yield from (_queue_row(queue) for queue in queues)
+        return
+    entries = sum(queue.max_offset - queue.min_offset for queue in queues)
+    with progress("reading queues", unit="entries", beside_output=True) as tell:
+        read = 0
+        for queue in queues:
+            yield _queue_row(queue) | {"bytes": queue_bytes(store, queue)}
+            read += queue.max_offset - queue.min_offset
+            tell(read, entries)
+
+
+def _queue_row(queue: QueueInfo) -> dict[str, object]:
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.kind,
+        "min_offset": queue.min_offset,
+        "max_offset": queue.max_offset,
+        "messages": queue.max_offset - queue.min_offset,
+        "first_store_timestamp_ms": queue.first_store_timestamp_ms,
+        "last_store_timestamp_ms": queue.last_store_timestamp_ms,
+    }
+
+
+def _topic_row(topic: str, queues: list[dict[str, object]]) -> dict[str, object]:
+    row: dict[str, object] = {
+        "topic": topic,
+        "queues": len(queues),
+        "messages": sum(_numbers(queues, "messages")),
+        "first_store_timestamp_ms": _least(min, _numbers(queues, "first_store_timestamp_ms")),
+        "last_store_timestamp_ms": _least(max, _numbers(queues, "last_store_timestamp_ms")),
+    }
+    if "bytes" in queues[0]:
+        row["bytes"] = sum(_numbers(queues, "bytes"))
+    return row
+
+
+def _numbers(rows: list[dict[str, object]], name: str) -> list[int]:
+    return [value for row in rows if isinstance(value := row[name], int)]
+
+
+def _least(choose: Callable[[list[int]], int], numbers: list[int]) -> int | None:
+    return choose(numbers) if numbers else None

@@ -1,0 +1,168 @@
+"""``cq`` and ``checkpoint``: single structures as they lie on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.options import (
+    config_option,
+    limit_option,
+    open_store,
+    output_options,
+    queue_option,
+    store_argument,
+    topic_option,
+)
+from mqstore.cli.output import Column, note
+from mqstore.cli.progress import progress
+from mqstore.cli.structures import find_queue, open_queue
+from mqstore.cli.units import time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import ConsumeQueue, QueueEntry, Store
+    from mqstore.cli.output import Output, Row
+
+_CHECKPOINT_TIMES = (
+    "physic_msg_timestamp_ms",
+    "logics_msg_timestamp_ms",
+    "index_msg_timestamp_ms",
+    "min_timestamp_ms",
+    "min_timestamp_index_ms",
+)
+_CHECKPOINT_OFFSETS = ("master_flushed_offset", "confirm_physical_offset")
+
+# Its queues hold delivery times and not codes of tags.
+_DELAYED_TOPIC = "SCHEDULE_TOPIC_XXXX"
+# A code at or below this is an address of the queue's extension.
+_LAST_ADDRESS = -(2**31) - 1
+
+
+@click.command("cq")
+@store_argument
+@topic_option(required=True)
+@queue_option(required=True)
+@click.option(
+    "-o", "--offset", type=click.IntRange(min=0), metavar="OFFSET", help="Begin at this entry."
+)
+@limit_option(None, "entries")
+@click.option("--check", is_flag=True, help="Hold each entry against the log; 1 if one is wrong.")
+@config_option
+@output_options
+def cq_command(
+    output: Output,
+    store: str,
+    topic: str,
+    queue_id: int,
+    offset: int | None,
+    limit: int | None,
+    check: bool,  # noqa: FBT001
+    config: str | None,
+) -> int:
+    """Print the entries of a consume queue as its files hold them."""
+    with open_store(store, config) as opened:
+        queue = open_queue(opened, find_queue(opened, topic, queue_id))
+        if queue is None:
+            note("no file yet: the messages of this queue are in the log only")
+            return 0
+        rows = _Entries(opened, queue, check=check)
+        output.rows(
+            rows.read(offset, limit),
+            (
+                Column("queue_offset", right=True, title="OFFSET"),
+                Column("physical_offset", right=True, title="PHYSICAL"),
+                Column("store_size", right=True, title="SIZE"),
+                Column("tags_code", right=True, title="TAGS CODE"),
+                *((Column("message_count", right=True, title="MESSAGES"),) if rows.batch else ()),
+                *((Column("problem"),) if check else ()),
+            ),
+        )
+    if check:
+        note(f"{rows.checked} entries held against the log, {rows.wrong} of them wrong")
+    return 1 if rows.wrong else 0
+
+
+class _Entries:
+    """The entries of a queue as rows, and what is wrong with them."""
+
+    def __init__(self, store: Store, queue: ConsumeQueue, *, check: bool) -> None:
+        self._store = store
+        self._queue = queue
+        self._check = check
+        self.batch = queue.kind == "BatchCQ"
+        self.checked = 0
+        self.wrong = 0
+
+    def read(self, offset: int | None, limit: int | None) -> Iterator[Row]:
+        begin = self._queue.min_offset if offset is None else max(offset, self._queue.min_offset)
+        end = (
+            self._queue.max_offset if limit is None else min(begin + limit, self._queue.max_offset)
+        )
+        with progress("checking entries", unit="entries", beside_output=True) as tell:
+            for entry in self._queue.entries(begin, end):
+                row: dict[str, object] = {
+                    "queue_offset": entry.queue_offset,
+                    "physical_offset": entry.physical_offset,
+                    "store_size": entry.store_size,
+                    "tags_code": entry.tags_code,
+                }
+                if self.batch:
+                    row["message_count"] = entry.message_count
+                    row["store_timestamp_ms"] = entry.store_timestamp_ms
+                if self._check:
+                    problem = self._problem(entry)
+                    self.checked += 1
+                    self.wrong += problem is not None
+                    row["problem"] = problem
+                yield row
+                tell(entry.queue_offset - begin, end - begin)
+
+    def _problem(self, entry: QueueEntry) -> str | None:
+        if entry.physical_offset < self._store.min_physical_offset:
+            return None  # gone with an expired file of the log, as it should be
+        try:
+            message = self._store.get(entry.physical_offset)
+        except mqstore.StoreError as error:
+            return str(error)
+        if message.store_size != entry.store_size:
+            return f"the record has {message.store_size} bytes"
+        here = self._queue.topic, self._queue.queue_id
+        if (message.topic, message.queue_id) != here:
+            dispatched_to = message.properties.get("INNER_MULTI_DISPATCH", "").split(",")
+            if self._queue.topic in dispatched_to:
+                return None
+            return f"the record is of {message.topic}/{message.queue_id}"
+        if message.queue_offset != entry.queue_offset:
+            return f"the record says queue offset {message.queue_offset}"
+        if self._queue.topic == _DELAYED_TOPIC or entry.tags_code <= _LAST_ADDRESS:
+            return None
+        code = mqstore.tags_code(message.tags)
+        return None if entry.tags_code == code else f"the tags' code is {code}"
+
+
+@click.command("checkpoint", short_help="Print the checkpoint.")
+@store_argument
+@config_option
+@output_options
+def checkpoint_command(output: Output, store: str, config: str | None) -> None:
+    """Print the checkpoint: up to which store times the files are known to be flushed."""
+    with open_store(store, config) as opened:
+        path = Path(opened.path, "checkpoint")
+        if not path.exists():
+            raise click.ClickException(f"no checkpoint in {opened.path}")
+        checkpoint = mqstore.Checkpoint(path)
+    fields = {
+        name: int(getattr(checkpoint, name)) for name in (*_CHECKPOINT_TIMES, *_CHECKPOINT_OFFSETS)
+    }
+
+    def lines() -> Iterator[str]:
+        for name, value in fields.items():
+            shown = f"  {time_text(value)}" if name in _CHECKPOINT_TIMES and value > 0 else ""
+            yield f"{name:<28} {value}{shown}"
+
+    output.document(fields, lines)

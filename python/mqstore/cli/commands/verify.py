@@ -1,0 +1,109 @@
+"""``verify``: find damage."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+import mqstore
+from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.progress import progress
+from mqstore.cli.units import count_text, duration_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import Finding, VerifyReport
+    from mqstore.cli.output import Output
+
+_COLUMNS = (
+    Column("code"),
+    Column("severity"),
+    Column("path"),
+    Column("offset", right=True),
+    Column("expected"),
+    Column("found"),
+    Column("fix"),
+)
+
+
+@click.command("verify", short_help="Look for damage.")
+@store_argument
+@click.option(
+    "--level",
+    type=click.Choice(["quick", "full"]),
+    default="full",
+    show_default=True,
+    help="quick: frames, lengths, names and headers only.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    metavar="COUNT",
+    help="How many threads; one for each processor if left out.",
+)
+@config_option
+@output_options
+def verify_command(
+    output: Output,
+    store: str,
+    level: Literal["quick", "full"],
+    threads: int | None,
+    config: str | None,
+) -> int:
+    """Look for damage: the log, queues and index against it, the checkpoint. Never writes.
+
+    Exits with 1 where something is wrong, and lists every damage and not only the first.
+    """
+    began = time.monotonic()
+    with progress("verifying") as tell:
+        report = mqstore.verify(store, level=level, threads=threads, progress=tell, config=config)
+    took = time.monotonic() - began
+    if output.form == "jsonl":
+        output.rows(_row(finding) for finding in report.findings)
+    else:
+        document = {
+            "path": report.path,
+            "level": report.level,
+            "ok": report.ok,
+            "findings": [_row(finding) for finding in report.findings],
+            "counts": report.counts,
+        }
+        output.document(document, lambda: _lines(report))
+    log_bytes = report.counts.get("log_bytes", 0)
+    note(f"looked at {size_text(log_bytes)} of log in {duration_text(took)}")
+    return 0 if report.ok else 1
+
+
+def _row(finding: Finding) -> dict[str, object]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "path": finding.path,
+        "offset": finding.offset,
+        "expected": finding.expected,
+        "found": finding.found,
+        "message": finding.message,
+        "fix": finding.fix,
+    }
+
+
+def _lines(report: VerifyReport) -> Iterator[str]:
+    for name, count in report.counts.items():
+        yield f"{name.replace('_', ' '):<16} {count_text(count)}"
+    if report.findings:
+        yield ""
+        yield from table_lines([_row(finding) for finding in report.findings], _COLUMNS)
+    yield ""
+    yield "no damage" if report.ok else _summary(report)
+
+
+def _summary(report: VerifyReport) -> str:
+    codes = {finding.code for finding in report.findings}
+    total = sum(count for name, count in report.counts.items() if name in codes)
+    text = f"{count_text(total)} finding{'' if total == 1 else 's'}"
+    listed = len(report.findings)
+    return text if listed >= total else f"{text}, {count_text(listed)} of them listed"

@@ -1,0 +1,250 @@
+"""Messages as the commands show them: a line, a page, or a JSON document."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from mqstore.cli.output import escape
+from mqstore.cli.units import size_text, time_text
+from mqstore.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mqstore import StoredMessage
+
+__all__ = ["FIELDS", "BodyForm", "MessageView", "Template"]
+
+BodyForm: TypeAlias = Literal["text", "hex", "json", "none"]
+
+FIELDS = (
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "store_size",
+    "message_id",
+    "store_timestamp_ms",
+    "store_host",
+    "born_timestamp_ms",
+    "born_host",
+    "tags",
+    "keys",
+    "unique_key",
+    "properties",
+    "transaction",
+    "delay_level",
+    "flag",
+    "sys_flag",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "body_crc",
+)
+"""Fields of a message's JSON document, in order; the body follows."""
+
+_DETAILS = tuple(field for field in FIELDS if field != "properties")
+_HEX_ROW = 16
+
+
+class MessageView:
+    """How messages are shown.
+
+    Args:
+        body: The form of bodies; ``json`` shows one that is not JSON as ``text`` does.
+        preview: For people at most so many bytes of a body.
+        raw: Leaves text for people unescaped, for a program to read.
+    """
+
+    def __init__(self, body: BodyForm = "text", *, preview: int = 4096, raw: bool = False) -> None:
+        self.body = body
+        self.preview = preview
+        self.raw = raw
+
+    def document(self, message: StoredMessage) -> dict[str, object]:
+        """The message for programs: every field, the body whole.
+
+        Of ``body``, ``body_base64`` (no UTF-8), ``body_hex``, ``body_json`` it has one, or
+        ``body_error`` with ``raw_body_base64``. Where topic or properties are no UTF-8, their text
+        has marks for it and ``record_base64`` has the exact bytes.
+        """
+        document: dict[str, object] = {field: getattr(message, field) for field in FIELDS}
+        if self.body != "none":
+            document.update(self._body_fields(message))
+        if not _is_exact(message):
+            document["record_base64"] = _base64(message.record)
+        return document
+
+    def line(self, message: StoredMessage) -> str:
+        """The message in one line."""
+        parts = [
+            f"{message.physical_offset:>12}",
+            time_text(message.store_timestamp_ms),
+            f"{self._safe(message.topic)}/{message.queue_id}@{message.queue_offset}",
+        ]
+        if message.tags is not None:
+            parts.append(f"tags={self._safe(message.tags)}")
+        if message.keys:
+            parts.append(f"keys={self._safe(' '.join(message.keys))}")
+        if self.body != "none":
+            parts.append(self.body_text(message))
+        return "  ".join(filter(None, parts))
+
+    def page(self, message: StoredMessage) -> Iterator[str]:
+        """The message with all its fields, one in a line."""
+        for field in _DETAILS:
+            value = getattr(message, field)
+            if field.endswith("_timestamp_ms"):
+                shown = f"{value}  {time_text(value)}"
+            elif field == "keys":
+                shown = " ".join(value)
+            else:
+                shown = "-" if value is None else str(value)
+            yield f"{field:<28} {self._safe(shown)}".rstrip()
+        for name, value in message.properties.items():
+            yield f"{'property':<28} {self._safe(name)} = {self._safe(value)}"
+        if self.body == "none":
+            return
+        body, failure = _body(message)
+        yield f"{'body':<28} {len(body)} bytes" + (f", {escape(failure)}" if failure else "")
+        if self.body == "hex":
+            yield from _hex_dump(body[: self.preview])
+        elif body:
+            yield self.body_text(message)
+
+    def body_text(self, message: StoredMessage) -> str:
+        """The body in one line, cut after the preview's bytes."""
+        body, failure = _body(message)
+        shown = body[: self.preview]
+        if failure or self.body == "hex":
+            text = shown.hex()
+        elif self.body == "json" and (packed := _as_json(body)) is not None:
+            text = packed if len(packed) <= self.preview else packed[: self.preview]
+        else:
+            text = self._safe(shown.decode("utf-8", "replace"))
+        if len(body) > len(shown):
+            text += f" ... ({size_text(len(body))})"
+        return text
+
+    def _safe(self, text: str) -> str:
+        return text if self.raw else escape(text)
+
+    def _body_fields(self, message: StoredMessage) -> dict[str, object]:
+        body, failure = _body(message)
+        if failure:
+            return {"body_error": failure, "raw_body_base64": _base64(body)}
+        if self.body == "hex":
+            return {"body_hex": body.hex()}
+        if self.body == "json":
+            try:
+                # Taken over as it stands, so that numbers keep their digits; in one line.
+                msgspec.json.decode(body)
+                return {"body_json": msgspec.Raw(msgspec.json.format(body, indent=-1))}
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+        try:
+            return {"body": body.decode("utf-8")}
+        except UnicodeDecodeError:
+            return {"body_base64": _base64(body)}
+
+
+class Template:
+    r"""A line for each message, from ``--format``.
+
+    ``{name}`` stands for a field, ``{property:NAME}`` for a property, ``{{`` and ``}}`` for braces,
+    ``\t`` and ``\n`` for a tab and a line break. Nothing else is looked up or evaluated.
+
+    Args:
+        text: The template.
+        view: How the body is shown.
+
+    Raises:
+        ValueError: An unknown name, or a brace that stands alone.
+    """
+
+    _PART = re.compile(r"\{\{|\}\}|\{([a-z_0-9]+)(?::([^{}]*))?\}|\\([tn\\])|[{}]")
+    _ESCAPES: Mapping[str, str] = {"t": "\t", "n": "\n", "\\": "\\"}
+
+    def __init__(self, text: str, view: MessageView) -> None:
+        self._text = text
+        self._view = view
+        for match in self._PART.finditer(text):
+            if match[0] in {"{", "}"}:
+                raise ValueError(f"{match[0]!r} stands alone at {match.start()}; double it")
+            name, argument = match[1], match[2]
+            if name is None:
+                continue
+            if name == "property" and argument:
+                continue
+            if argument is not None or name not in {*FIELDS, "store_time", "born_time", "body"}:
+                raise ValueError(f"no such field: {match[0]}")
+
+    def line(self, message: StoredMessage) -> str:
+        """The message's line, without its end."""
+
+        def put(match: re.Match[str]) -> str:
+            name, argument, escaped = match[1], match[2], match[3]
+            if name is not None:
+                return self._value(message, name, argument)
+            return self._ESCAPES[escaped] if escaped else match[0][0]
+
+        return self._PART.sub(put, self._text)
+
+    def _value(self, message: StoredMessage, name: str, argument: str | None) -> str:
+        match name:
+            case "body":
+                return self._view.body_text(message)
+            case "store_time":
+                return time_text(message.store_timestamp_ms)
+            case "born_time":
+                return time_text(message.born_timestamp_ms)
+            case "property":
+                text = message.properties.get(argument or "", "")
+            case "keys":
+                text = " ".join(message.keys)
+            case "properties":
+                text = " ".join(f"{key}={value}" for key, value in message.properties.items())
+            case _:
+                value = getattr(message, name)
+                text = "" if value is None else str(value)
+        return text if self._view.raw else escape(text)
+
+
+def _body(message: StoredMessage) -> tuple[bytes, str]:
+    """The body and no complaint, or what is stored and why it cannot be read."""
+    try:
+        return message.body, ""
+    except CorruptionError as error:
+        return message.raw_body, error.message
+
+
+def _is_exact(message: StoredMessage) -> bool:
+    """Whether topic and properties are text, so that nothing is lost in a document."""
+    if "\ufffd" in message.topic:
+        return False
+    try:
+        message.raw_properties.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+def _as_json(body: bytes) -> str | None:
+    try:
+        return escape(msgspec.json.format(body, indent=-1).decode())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _hex_dump(data: bytes) -> Iterator[str]:
+    for at in range(0, len(data), _HEX_ROW):
+        row = data[at : at + _HEX_ROW]
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        yield f"{at:08x}  {row.hex(' '):<{3 * _HEX_ROW}} {shown}"

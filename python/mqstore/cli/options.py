@@ -1,0 +1,114 @@
+"""What the commands' options have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import click
+
+import mqstore
+from mqstore.cli.output import Format, Output
+from mqstore.cli.units import TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "begin_end_options",
+    "config_option",
+    "limit_option",
+    "open_store",
+    "output_options",
+    "queue_option",
+    "store_argument",
+    "topic_option",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+store_argument = click.argument("store", type=click.Path())
+"""``STORE``, a store's root folder."""
+
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The broker.conf that the store was written with.",
+)
+"""``--config broker.conf``."""
+
+
+def topic_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """``-t TOPIC``."""
+    return click.option("-t", "--topic", required=required, metavar="TOPIC", help="The topic.")
+
+
+def queue_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """``-q QUEUE``."""
+    return click.option(
+        "-q",
+        "--queue",
+        "queue_id",
+        required=required,
+        type=click.IntRange(0, 2**31 - 1),
+        metavar="QUEUE",
+        help="The queue's number.",
+    )
+
+
+def limit_option(default: int | None, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """``-n COUNT``."""
+    return click.option(
+        "-n",
+        "--limit",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=default is not None,
+        metavar="COUNT",
+        help=f"At most this many {what}.",
+    )
+
+
+def begin_end_options(command: Callable[P, R]) -> Callable[P, R]:
+    """``--from TIME --to TIME``: store times, both inclusive."""
+    command = click.option(
+        "--to", "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
+    )(command)
+    return click.option(
+        "--from", "begin_ms", type=TIME, metavar="TIME", help="First store time that counts."
+    )(command)
+
+
+def output_options(
+    command: Callable[Concatenate[Output, P], R],
+) -> Callable[P, R]:
+    """``--json`` and ``--jsonl``; the command gets an :class:`Output` first."""
+
+    def with_output(*args: P.args, **kwargs: P.kwargs) -> R:
+        form: Format = "text"
+        as_json, as_jsonl = kwargs.pop("as_json"), kwargs.pop("as_jsonl")
+        if as_json and as_jsonl:
+            raise click.UsageError("--json and --jsonl exclude each other.")
+        if as_json:
+            form = "json"
+        elif as_jsonl:
+            form = "jsonl"
+        output = Output(form)
+        result = command(output, *args, **kwargs)
+        output.flush()
+        return result
+
+    with_output.__name__ = command.__name__
+    with_output.__doc__ = command.__doc__
+    # Options that stand below in the source were put on the command itself, by click's convention.
+    with_output.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    with_options = click.option("--jsonl", "as_jsonl", is_flag=True, help="A JSON document a row.")(
+        with_output
+    )
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(with_options)
+
+
+def open_store(path: str, config: str | None) -> mqstore.Store:
+    """The store to be looked at, read-only."""
+    return mqstore.open(path, "r", config=config)

@@ -1,0 +1,274 @@
+"""What the commands print: text for people, JSON for programs, nothing that moves a terminal.
+
+Data goes to standard output and everything else to standard error. A store's bytes are not trusted:
+control and direction characters are escaped wherever a terminal may show them, in JSON too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "Column",
+    "Format",
+    "Output",
+    "OutputClosedError",
+    "Row",
+    "escape",
+    "note",
+    "on_terminal",
+    "table_lines",
+    "to_json",
+]
+
+Format: TypeAlias = Literal["text", "json", "jsonl"]
+Row: TypeAlias = "Mapping[str, object]"
+
+# Controls (C0, DEL, C1), line and paragraph separators, marks and overrides of direction, a byte
+# order mark, and lone surrogates, which no encoding can print.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+# How many rows decide how wide the columns are; what follows is printed as it comes.
+_ROWS_MEASURED = 500
+
+
+class OutputClosedError(Exception):
+    """Whoever read standard output has gone: time to end, without a word."""
+
+
+def escape(text: str) -> str:
+    r"""The text with whatever could act on a terminal spelt out: ``\x1b``, ``\u202e``."""
+    return _UNSAFE.sub(_spelt, text)
+
+
+def _spelt(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def _json_spelt(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def to_json(value: object, *, indent: int = 0) -> str:
+    """One JSON document, with the same characters escaped as JSON escapes them."""
+    encoded = msgspec.json.encode(value)
+    if indent:
+        encoded = msgspec.json.format(encoded, indent=indent)
+        # The line breaks are the layout's own; inside of strings they are escaped already.
+        return "\n".join(_UNSAFE.sub(_json_spelt, line) for line in encoded.decode().split("\n"))
+    return _UNSAFE.sub(_json_spelt, encoded.decode())
+
+
+def on_terminal(*, standard_error: bool = False) -> bool:
+    """Whether people look at what is printed, and not a program."""
+    stream = sys.stderr if standard_error else sys.stdout
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def in_colour() -> bool:
+    """Whether text may be coloured (https://no-color.org)."""
+    return on_terminal() and not os.environ.get("NO_COLOR")
+
+
+def note(text: str) -> None:
+    """One line that is not data, on standard error."""
+    print(escape(text), file=sys.stderr)  # noqa: T201 - this is the door out
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table for people.
+
+    Attributes:
+        name: The field of a row that it shows.
+        text: How a value is shown.
+        right: Whether it is set flush right, as numbers are.
+        title: What stands above; the name where it is ``None``.
+    """
+
+    name: str
+    text: Callable[..., str] = str
+    right: bool = False
+    title: str | None = None
+
+    @property
+    def head(self) -> str:
+        """What stands above the column."""
+        return self.name.upper() if self.title is None else self.title
+
+    def show(self, row: Row) -> str:
+        """The column's cell of a row."""
+        value = row.get(self.name)
+        return "-" if value is None else escape(self.text(value))
+
+
+class Output:
+    """Standard output in one of the formats.
+
+    Args:
+        form: ``"text"``, ``"json"`` (one document) or ``"jsonl"`` (a document for each row).
+    """
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+
+    def line(self, text: str = "") -> None:
+        """One line of text as it is; whatever came out of a store is escaped before."""
+        self._write(text + "\n")
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are, for a program."""
+        try:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise OutputClosedError from None
+
+    def flush(self) -> None:
+        """Sends out what is held back."""
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise OutputClosedError from None
+
+    def document(self, document: Row, text: Callable[[], Iterable[str]]) -> None:
+        """One document.
+
+        Args:
+            document: What programs get.
+            text: Gives the lines that people get.
+        """
+        if self.form == "json":
+            self.line(to_json(document, indent=2))
+        elif self.form == "jsonl":
+            self.line(to_json(document))
+        else:
+            for line in text():
+                self.line(line)
+
+    def rows(
+        self,
+        rows: Iterable[Row],
+        columns: Sequence[Column] = (),
+        *,
+        text: Callable[[Row], str] | None = None,
+    ) -> int:
+        """Rows: a table, lines, one JSON array, or a JSON document each.
+
+        Args:
+            rows: What programs get, each at once as it comes.
+            columns: The table that people get.
+            text: Gives the line of a row for people, instead of a table.
+
+        Returns:
+            How many there were.
+        """
+        if self.form == "jsonl":
+            return self._each(rows, to_json)
+        if self.form == "json":
+            return self._array(rows)
+        if text is not None:
+            return self._each(rows, text)
+        return self._table(rows, columns)
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+        except BrokenPipeError:
+            raise OutputClosedError from None
+
+    def _each(self, rows: Iterable[Row], show: Callable[[Row], str]) -> int:
+        count = 0
+        for row in rows:
+            self.line(show(row))
+            count += 1
+        return count
+
+    def _array(self, rows: Iterable[Row]) -> int:
+        count = 0
+        try:
+            for row in rows:
+                self._write(("[\n" if count == 0 else ",\n") + to_json(row))
+                count += 1
+        finally:
+            # Closed when damage ends the rows too: what was given is one document all the same.
+            self.line("\n]" if count else "[]")
+        return count
+
+    def _table(self, rows: Iterable[Row], columns: Sequence[Column]) -> int:
+        cells = ([column.show(row) for column in columns] for row in rows)
+        measured = list(itertools.islice(cells, _ROWS_MEASURED))
+        if not measured:
+            return 0
+        if in_colour() and len(measured) < _ROWS_MEASURED and _rich_table(measured, columns):
+            return len(measured)
+        widths = _widths(measured, columns)
+        self.line(_set([column.head for column in columns], columns, widths))
+        count = 0
+        for row in itertools.chain(measured, cells):
+            self.line(_set(row, columns, widths))
+            count += 1
+        return count
+
+
+def table_lines(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[str]:
+    """The lines of a small table, to stand among other text."""
+    cells = [[column.show(row) for column in columns] for row in rows]
+    widths = _widths(cells, columns)
+    yield _set([column.head for column in columns], columns, widths)
+    for row in cells:
+        yield _set(row, columns, widths)
+
+
+def _widths(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[int]:
+    return [
+        max([len(column.head), *(len(row[at]) for row in rows)])
+        for at, column in enumerate(columns)
+    ]
+
+
+def _set(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    placed = (
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    )
+    return "  ".join(placed).rstrip()
+
+
+def _rich_table(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> bool:
+    """Shows the table through rich, where that is installed and the terminal wide enough."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ModuleNotFoundError:
+        return False
+    console = Console()
+    widths = _widths(rows, columns)
+    if sum(widths) + 2 * (len(widths) - 1) > console.width:
+        return False
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            Text(column.head), justify="right" if column.right else "left", no_wrap=True
+        )
+    for row in rows:
+        # Text, and not str: no cell is read as markup.
+        table.add_row(*map(Text, row))
+    console.print(table)
+    return True

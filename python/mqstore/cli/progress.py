@@ -1,0 +1,94 @@
+"""How far long work has come, on a terminal only: how much, the rate, the time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from mqstore.cli.output import escape, on_terminal
+from mqstore.cli.units import rate_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["progress"]
+
+
+@contextmanager
+def progress(
+    label: str, *, unit: str = "bytes", beside_output: bool = False
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error while the block runs; nothing where no terminal is there.
+
+    Args:
+        label: What is being done.
+        unit: What is counted.
+        beside_output: Data is printed meanwhile, so there is no bar where that goes to a terminal.
+
+    Yields:
+        A function to be told ``(done, total)``.
+    """
+    if not on_terminal(standard_error=True) or (beside_output and on_terminal()):
+        yield lambda _done, _total: None
+        return
+    began = time.monotonic()
+
+    def rate(done: int) -> str:
+        seconds = time.monotonic() - began
+        if unit == "bytes":
+            return f"{size_text(int(done / max(seconds, 1e-9)))}/s"
+        return rate_text(done, seconds, unit)
+
+    shown = _with_rich(escape(label), rate) or _with_click(escape(label), rate)
+    with shown as tell:
+        yield tell
+
+
+def _with_rich(
+    label: str, rate: Callable[[int], str]
+) -> AbstractContextManager[Callable[[int, int], None]] | None:
+    """The bar by rich, where that is installed."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    except ModuleNotFoundError:
+        return None
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %", markup=False),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+    @contextmanager
+    def shown() -> Iterator[Callable[[int, int], None]]:
+        with bar:
+            task = bar.add_task(label, total=None, rate="")
+            yield lambda done, total: bar.update(task, completed=done, total=total, rate=rate(done))
+
+    return shown()
+
+
+@contextmanager
+def _with_click(label: str, rate: Callable[[int], str]) -> Iterator[Callable[[int, int], None]]:
+    """The bar by click alone."""
+    with click.progressbar(
+        length=1, label=label, file=sys.stderr, item_show_func=_item_rate(rate)
+    ) as bar:
+
+        def tell(done: int, total: int) -> None:
+            bar.length = max(total, 1)
+            bar.update(max(done - bar.pos, 0), done)
+
+        yield tell
+
+
+def _item_rate(rate: Callable[[int], str]) -> Callable[[int | None], str | None]:
+    return lambda done: None if done is None else rate(done)

@@ -1,0 +1,222 @@
+"""Which messages ``cat`` prints, and the shortest way to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from mqstore.cli.progress import progress
+from mqstore.errors import CorruptionError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Generator, Iterator
+
+    from mqstore import MessageScan, Store, StoredMessage
+
+__all__ = ["Selected", "Selection", "select"]
+
+# Most that a key query gives, and how much of the log or of a queue is held to be turned round.
+_MOST_OF_A_KEY = 65_536
+_WINDOW_BYTES = 64 << 20
+_QUEUE_CHUNK = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What was asked for; ``None`` is no bound.
+
+    Attributes:
+        topic: The topic.
+        queue_id: Its queue; needs ``topic``.
+        offset: Where to begin: a queue offset with ``queue_id``, else a physical offset. With
+            ``reverse``, where to end.
+        limit: How many messages.
+        begin_ms: First store time.
+        end_ms: Last store time.
+        tags: A tag expression.
+        key: A key; needs ``topic``, and goes with ``limit``, ``begin_ms`` and ``end_ms`` only.
+        reverse: Newest first.
+        grep: What is to be found in the body.
+        skip_damage: Go on behind damage.
+    """
+
+    topic: str | None = None
+    queue_id: int | None = None
+    offset: int | None = None
+    limit: int | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    tags: str | None = None
+    key: str | None = None
+    reverse: bool = False
+    grep: re.Pattern[bytes] | None = None
+    skip_damage: bool = False
+
+
+class Selected:
+    """The messages, to be iterated once, and what was passed over on the way."""
+
+    def __init__(self) -> None:
+        self._source: Generator[StoredMessage, None, None] | None = None
+        self._messages: Iterator[StoredMessage] = iter(())
+        self._scan: MessageScan | None = None
+        self._ranges = 0
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        return self._messages
+
+    def take(
+        self, source: Generator[StoredMessage, None, None], messages: Iterator[StoredMessage]
+    ) -> None:
+        """Gives `messages`, which come out of `source`."""
+        self._source = source
+        self._messages = messages
+
+    def follow(self, scan: MessageScan) -> MessageScan:
+        """Counts from here on what this scan passes over, beside what those before it did."""
+        self._ranges, self._bytes = self.skipped_ranges, self.skipped_bytes
+        self._scan = scan
+        return scan
+
+    @property
+    def skipped_ranges(self) -> int:
+        """Damaged ranges passed over so far."""
+        return self._ranges + (self._scan.skipped_ranges if self._scan else 0)
+
+    @property
+    def skipped_bytes(self) -> int:
+        """Their bytes."""
+        return self._bytes + (self._scan.skipped_bytes if self._scan else 0)
+
+    def close(self) -> None:
+        """Ends the search where it stands."""
+        if self._source is not None:
+            self._source.close()
+
+
+def select(store: Store, what: Selection) -> Selected:
+    """The messages of a store that were asked for."""
+    found = Selected()
+    if what.topic is not None and what.key is not None:
+        messages = _by_key(store, what.topic, what.key, what)
+    elif what.topic is not None and what.queue_id is not None:
+        messages = _by_queue(store, what.topic, what.queue_id, what)
+    elif what.reverse:
+        messages = _backwards(store, what, found)
+    else:
+        messages = _forwards(store, what, found)
+    chosen = iter(messages) if what.grep is None else filter(_body_matches(what.grep), messages)
+    found.take(messages, islice(chosen, what.limit))
+    return found
+
+
+def _body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
+    def matches(message: StoredMessage) -> bool:
+        try:
+            body = message.body
+        except CorruptionError:
+            body = message.raw_body
+        return pattern.search(body) is not None
+
+    return matches
+
+
+def _by_key(
+    store: Store, topic: str, key: str, what: Selection
+) -> Generator[StoredMessage, None, None]:
+    # The newest come first, so a limit is of use to them only, and with a pattern nobody can say
+    # how many are needed for so many matches.
+    newest = what.limit if what.reverse and what.grep is None else None
+    most = _MOST_OF_A_KEY if newest is None else newest
+    result = store.query(topic, key, begin_ms=what.begin_ms, end_ms=what.end_ms, max_messages=most)
+    yield from result if what.reverse else reversed(result)
+
+
+def _by_queue(
+    store: Store, topic: str, queue_id: int, what: Selection
+) -> Generator[StoredMessage, None, None]:
+    for queue in store.queues(topic):
+        if queue.queue_id == queue_id:
+            break
+    else:
+        return
+    begin, end = queue.min_offset, queue.max_offset
+    if what.offset is not None:
+        begin = max(begin, what.offset)
+    if what.begin_ms is not None:
+        begin = max(begin, store.offset_at(topic, queue_id, what.begin_ms))
+    chunks = range(begin, end, _QUEUE_CHUNK)
+    for chunk in reversed(chunks) if what.reverse else chunks:
+        messages = _queue_chunk(store, topic, queue_id, chunk, min(chunk + _QUEUE_CHUNK, end), what)
+        if what.reverse:
+            yield from reversed(list(messages))
+        else:
+            yield from messages
+
+
+def _queue_chunk(
+    store: Store, topic: str, queue_id: int, begin: int, end: int, what: Selection
+) -> Iterator[StoredMessage]:
+    """The messages of the entries from `begin` until `end`."""
+    while begin < end:
+        result = store.read(
+            topic,
+            queue_id,
+            begin,
+            max_messages=end - begin,
+            max_bytes=_WINDOW_BYTES,
+            tags=what.tags,
+        )
+        for message in result.messages:
+            if message.queue_offset < end and _in_time(message, what):
+                yield message
+        if result.next_queue_offset <= begin:
+            return
+        begin = result.next_queue_offset
+
+
+def _in_time(message: StoredMessage, what: Selection) -> bool:
+    time = message.store_timestamp_ms
+    return (what.begin_ms is None or what.begin_ms <= time) and (
+        what.end_ms is None or time <= what.end_ms
+    )
+
+
+def _scan(store: Store, what: Selection, start: int | None, stop: int | None) -> MessageScan:
+    return store.scan(
+        start_physical_offset=start,
+        stop_physical_offset=stop,
+        topics=None if what.topic is None else [what.topic],
+        tags=what.tags,
+        begin_ms=what.begin_ms,
+        end_ms=what.end_ms,
+        on_error="skip" if what.skip_damage else "raise",
+    )
+
+
+def _forwards(
+    store: Store, what: Selection, found: Selected
+) -> Generator[StoredMessage, None, None]:
+    scan = found.follow(_scan(store, what, what.offset, None))
+    begin = scan.physical_offset
+    with progress("reading the log", beside_output=True) as tell:
+        for message in scan:
+            yield message
+            tell(scan.physical_offset - begin, scan.stop_physical_offset - begin)
+
+
+def _backwards(
+    store: Store, what: Selection, found: Selected
+) -> Generator[StoredMessage, None, None]:
+    """The same, from the end: a window of the log at a time, so that memory stays bounded."""
+    begin = store.min_physical_offset if what.offset is None else what.offset
+    end = store.max_physical_offset
+    with progress("reading the log", beside_output=True) as tell:
+        for start in reversed(range(begin, end, _WINDOW_BYTES)):
+            window = list(found.follow(_scan(store, what, start, min(start + _WINDOW_BYTES, end))))
+            while window:
+                yield window.pop()
+            tell(end - start, end - begin)

@@ -1,0 +1,328 @@
+"""The settings of a store: RocketMQ's, from keywords, from a mapping, or from a ``broker.conf``.
+
+A setting that is left out is ``None`` here: the store then takes it from the files that are there,
+and from RocketMQ's default where they do not tell. One that is given must fit them.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mqstore._settings import (
+    DEFAULTS,
+    FIELD_OF,
+    NOT_OF_A_STORE,
+    check,
+    check_index_file,
+    read,
+    unknown,
+)
+from mqstore.errors import ConfigError, StoreIOError
+
+__all__ = ["ConfigLike", "ConfigWarning", "StoreConfig", "load_config"]
+
+
+class ConfigWarning(UserWarning):
+    """A ``broker.conf`` has names that mean nothing to a store."""
+
+
+class StoreConfig(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True
+):
+    """Settings of a store, by RocketMQ's names in snake_case; checked when made.
+
+    Defaults are those of RocketMQ 5.3; they hold where neither caller nor files say otherwise.
+
+    Files:
+        store_path_commit_log: Folders of the commit log, joined by commas; a relative one counts
+            from the store. ``commitlog``.
+        read_only_commit_log_store_paths: Those of them that take no new files. None.
+        mapped_file_size_commit_log: Bytes of one commit log file. 1,073,741,824.
+        mapped_file_size_consume_queue: Bytes of one queue file, rounded up to a multiple of 20.
+            6,000,000.
+        mapper_file_size_batch_consume_queue: Bytes of one batch queue file, rounded down to a
+            multiple of 46. 13,800,000.
+        enable_consume_queue_ext: Write the queues' extension files. False.
+        mapped_file_size_consume_queue_ext: Bytes of one of these. 50,331,648.
+        enable_lmq: Give light queues (``%LMQ%...``) their offsets. False.
+        enable_multi_dispatch: Enter a message in each queue that it names. False.
+
+    Index:
+        max_hash_slot_num: Hash slots of an index file. 5,000,000.
+        max_index_num: Room for entries in an index file, one of which is never used. 20,000,000.
+        message_index_enable: Build the index. True.
+        message_index_safe: Begin recovery no later than the index reaches. False.
+        max_msgs_num_batch: Most messages of a key query by RocketMQ's rules (``exact=False``). 64.
+
+    Messages:
+        max_message_size: Most bytes of a body. 4,194,304.
+        auto_message_version_on_topic_len: Write the second record version where a topic is longer
+            than 127 characters. True.
+        enabled_append_prop_crc: End the properties with a checksum of the record. False.
+        force_verify_prop_crc: In recovery, check that checksum and not the body's. False.
+        check_crc_on_recover: Check checksums in recovery. True.
+        message_delay_level: The delays of the levels that property ``DELAY`` names.
+            ``1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h``.
+        broker_ip1: The store's address, in message ids and as ``store_host``: an IPv4 or IPv6
+            address. ``127.0.0.1``.
+        listen_port: The port beside it. 10911.
+
+    Flush:
+        flush_disk_type: ``"ASYNC_FLUSH"`` or ``"SYNC_FLUSH"``. ``"ASYNC_FLUSH"``.
+        sync_flush_timeout: Milliseconds that an append waits for its flush. 5,000.
+        flush_interval_commit_log: Milliseconds between two flushes of the log. 500.
+        flush_commit_log_least_pages: Pages of 4,096 bytes that a flush waits for. 4.
+        flush_commit_log_thorough_interval: Milliseconds after which it waits for none. 10,000.
+        flush_interval_consume_queue: Milliseconds between two flushes of the queues. 1,000.
+        flush_consume_queue_thorough_interval: Milliseconds after which they are made durable.
+            60,000.
+
+    One read of a queue, under ``emulate_transfer_limits``:
+        max_transfer_bytes_on_message_in_memory: Bytes of recent messages. 262,144.
+        max_transfer_count_on_message_in_memory: How many of them. 32.
+        max_transfer_bytes_on_message_in_disk: Bytes of old messages. 65,536.
+        max_transfer_count_on_message_in_disk: How many of them. 8.
+        access_message_in_memory_max_ratio: What is recent: this per cent of the memory. 40.
+        max_filter_message_size: Bytes of queue entries looked at. 16,000.
+
+    Retention:
+        file_reserved_time: Hours that a commit log file is kept. 72.
+        delete_when: Hours of the day at which files are deleted, joined by ``;``. ``"04"``.
+        disk_max_used_space_ratio: Per cent of the disk in use past which expired files go at any
+            hour. 75.
+        disk_space_clean_forcibly_ratio: Per cent past which files go though not expired. 85.
+        clean_resource_interval: Milliseconds between two rounds. 10,000.
+
+    Ours:
+        validate_topic_names: Refuse a topic that is empty, longer than 127 bytes (255 behind
+            ``%RETRY%``), or has other characters than ``%``, ``|``, letters, digits, ``_`` and
+            ``-``. True.
+        emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
+
+    Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
+        bit_map_length_consume_queue_ext, clean_file_forcibly_enable, commit_commit_log_least_pages,
+        commit_commit_log_thorough_interval, commit_interval_commit_log, default_query_max_num,
+        delete_commit_log_files_interval, delete_file_batch_max,
+        destroy_maped_file_interval_forcibly, disk_space_warning_level_ratio, duplication_enable,
+        flush_commit_log_timed, flush_consume_queue_least_pages, flush_consumer_offset_interval,
+        flush_delay_offset_interval, max_topic_length, os_page_cache_busy_time_out_mills,
+        put_consume_queue_data_by_file_channel, read_un_committed, recheck_reput_offset_from_cq,
+        slave_timeout, transient_store_pool_enable, transient_store_pool_size,
+        travel_cq_file_num_when_get_message, wake_commit_when_put_message,
+        wake_flush_when_put_message.
+
+    Raises:
+        ConfigError: A value of the wrong type, out of range, or not one of those said.
+        TypeError: An unknown name.
+    """
+
+    store_path_commit_log: str | None = None
+    read_only_commit_log_store_paths: str | None = None
+    mapped_file_size_commit_log: int | None = None
+    mapped_file_size_consume_queue: int | None = None
+    mapper_file_size_batch_consume_queue: int | None = None
+    mapped_file_size_consume_queue_ext: int | None = None
+    bit_map_length_consume_queue_ext: int | None = None
+    enable_consume_queue_ext: bool | None = None
+    enable_lmq: bool | None = None
+    enable_multi_dispatch: bool | None = None
+
+    max_hash_slot_num: int | None = None
+    max_index_num: int | None = None
+    message_index_enable: bool | None = None
+    message_index_safe: bool | None = None
+    max_msgs_num_batch: int | None = None
+    default_query_max_num: int | None = None
+
+    max_message_size: int | None = None
+    auto_message_version_on_topic_len: bool | None = None
+    max_topic_length: int | None = None
+    enabled_append_prop_crc: bool | None = None
+    force_verify_prop_crc: bool | None = None
+    check_crc_on_recover: bool | None = None
+    duplication_enable: bool | None = None
+    message_delay_level: str | None = None
+    broker_ip1: str | None = None
+    listen_port: int | None = None
+
+    flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] | None = None
+    sync_flush_timeout: int | None = None
+    slave_timeout: int | None = None
+    flush_interval_commit_log: int | None = None
+    flush_commit_log_timed: bool | None = None
+    flush_commit_log_least_pages: int | None = None
+    flush_commit_log_thorough_interval: int | None = None
+    transient_store_pool_enable: bool | None = None
+    transient_store_pool_size: int | None = None
+    commit_interval_commit_log: int | None = None
+    commit_commit_log_least_pages: int | None = None
+    commit_commit_log_thorough_interval: int | None = None
+    wake_flush_when_put_message: bool | None = None
+    wake_commit_when_put_message: bool | None = None
+    flush_interval_consume_queue: int | None = None
+    flush_consume_queue_least_pages: int | None = None
+    flush_consume_queue_thorough_interval: int | None = None
+    put_consume_queue_data_by_file_channel: bool | None = None
+    read_un_committed: bool | None = None
+
+    max_transfer_bytes_on_message_in_memory: int | None = None
+    max_transfer_count_on_message_in_memory: int | None = None
+    max_transfer_bytes_on_message_in_disk: int | None = None
+    max_transfer_count_on_message_in_disk: int | None = None
+    access_message_in_memory_max_ratio: int | None = None
+    max_filter_message_size: int | None = None
+    travel_cq_file_num_when_get_message: int | None = None
+    recheck_reput_offset_from_cq: bool | None = None
+    os_page_cache_busy_time_out_mills: int | None = None
+
+    file_reserved_time: int | None = None
+    delete_when: str | None = None
+    disk_max_used_space_ratio: int | None = None
+    disk_space_clean_forcibly_ratio: int | None = None
+    disk_space_warning_level_ratio: int | None = None
+    clean_resource_interval: int | None = None
+    delete_file_batch_max: int | None = None
+    delete_commit_log_files_interval: int | None = None
+    destroy_maped_file_interval_forcibly: int | None = None
+    clean_file_forcibly_enable: bool | None = None
+    flush_delay_offset_interval: int | None = None
+    flush_consumer_offset_interval: int | None = None
+
+    validate_topic_names: bool | None = None
+    emulate_transfer_limits: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                check(name, value)
+        check_index_file(self.max_hash_slot_num, self.max_index_num)
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object], /) -> StoreConfig:
+        """Settings out of a mapping.
+
+        Args:
+            settings: Values by our names or by RocketMQ's own (``mappedFileSizeCommitLog``). Text
+                that spells a number or a truth value counts as one.
+
+        Raises:
+            ConfigError: An unknown name, with near ones offered; or a value that cannot be.
+        """
+        given: dict[str, object] = {}
+        for name, value in settings.items():
+            if not isinstance(name, str):
+                raise ConfigError(
+                    f"names of settings are text, not {type(name).__name__}", str(name)
+                )
+            field = name if name in DEFAULTS else FIELD_OF.get(name)
+            if field is None:
+                raise ConfigError(unknown(name), name)
+            if field in given:
+                raise ConfigError(f"{field}: given twice, as {name} too", field)
+            given[field] = read(field, value)
+        return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
+
+    @classmethod
+    def from_broker_conf(cls, path: str | os.PathLike[str], /) -> StoreConfig:
+        """Settings out of a broker's ``broker.conf``, a Java properties file.
+
+        Folders below ``storePathRootDir`` are taken as below the store that is opened, so the file
+        serves a copy of the broker's folder too.
+
+        Args:
+            path: The file.
+
+        Raises:
+            StoreIOError: The file cannot be read.
+            ConfigError: It is not a properties file, or a value in it cannot be.
+
+        Warns:
+            ConfigWarning: It has names that mean nothing to a store; all are listed.
+        """
+        import javaproperties  # 48 ms that only this needs
+
+        file = os.fspath(path)
+        try:
+            text = Path(file).read_bytes()
+        except OSError as error:
+            raise StoreIOError(
+                f"read {file}: {error.strerror}", error.errno, file, "read"
+            ) from error
+        try:
+            properties = javaproperties.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"{file}: not a properties file: {error}", "config") from error
+        strange: list[str] = []
+        given: dict[str, object] = {}
+        for name, value in properties.items():
+            field = FIELD_OF.get(name)
+            if field is not None:
+                try:
+                    given[field] = read(field, value.strip())
+                except ConfigError as error:
+                    raise ConfigError(f"{file}: {name}: {error}", field) from None
+            elif name not in NOT_OF_A_STORE:
+                strange.append(name)
+        root = properties.get("storePathRootDir", "").strip()
+        for field in ("store_path_commit_log", "read_only_commit_log_store_paths"):
+            if field in given:
+                given[field] = _below(root, str(given[field]))
+        if given.get("store_path_commit_log") == "commitlog":
+            del given["store_path_commit_log"]
+        if strange:
+            warnings.warn(
+                f"{file}: not settings of a store: {', '.join(sorted(strange))}",
+                ConfigWarning,
+                stacklevel=2,
+            )
+        return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
+
+    def given(self) -> dict[str, bool | int | str]:
+        """Only what is not left out, by name."""
+        return {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        }
+
+
+ConfigLike: TypeAlias = "StoreConfig | Mapping[str, object] | str | os.PathLike[str] | None"
+"""What ``config=`` takes: settings, a mapping of them, a path of a ``broker.conf``."""
+
+
+def load_config(config: ConfigLike) -> StoreConfig:
+    """Settings out of whatever ``config=`` takes.
+
+    Raises:
+        ConfigError: As :meth:`StoreConfig.from_mapping` and :meth:`StoreConfig.from_broker_conf`.
+        StoreIOError: The file cannot be read.
+        TypeError: Something else was given.
+    """
+    if config is None:
+        return StoreConfig()
+    if isinstance(config, StoreConfig):
+        return config
+    if isinstance(config, str | os.PathLike):
+        return StoreConfig.from_broker_conf(config)
+    if isinstance(config, Mapping):
+        return StoreConfig.from_mapping(config)
+    raise TypeError(f"config is a StoreConfig, a mapping or a path, not {type(config).__name__}")
+
+
+def _below(root: str, folders: str) -> str:
+    """The comma list `folders`, each as seen from `root` where it lies below."""
+
+    def seen(folder: str) -> str:
+        try:
+            return str(PurePosixPath(folder).relative_to(root)) if root else folder
+        except ValueError:
+            return folder
+
+    return ",".join(seen(folder.strip()) for folder in folders.split(",") if folder.strip())

@@ -1,0 +1,297 @@
+"""What the store raises.
+
+::
+
+    StoreError
+    +-- NotAStoreError          (FileNotFoundError)    no such path, or no store there
+    +-- StoreIOError            (OSError)              the operating system refused something
+    +-- CorruptionError                                bytes on disk are not what the format demands
+    +-- InvalidMessageError     (ValueError)           a message that the store refuses
+    +-- ConfigError             (ValueError)           a setting that cannot be used
+    +-- StoreLockedError                               another process or handle writes to it
+    +-- StoreClosedError                               used after close
+    +-- StoreReadOnlyError                             a write to what was opened for reading
+    +-- StorePoisonedError                             a flush failed: writing has ended
+    +-- FlushTimeoutError       (TimeoutError)         stored, perhaps not durable
+    +-- OffsetOutOfRangeError   (IndexError)           the log does not reach there
+    +-- MessageNotFoundError    (LookupError)          no record begins there, or unknown id
+    +-- NotDispatchedError                             too much of the log is in no queue yet
+    +-- UnsupportedError        (NotImplementedError)  known and named, not done
+
+Each takes its one-line message first and what it carries behind it, by position; ``args`` holds all
+of it, so that each class pickles (multiprocessing and Spark send errors that way).
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+import os
+from typing import TYPE_CHECKING
+
+from mqstore.status import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mqstore._native import AppendResult
+
+__all__ = [
+    "ConfigError",
+    "CorruptionError",
+    "FlushTimeoutError",
+    "InvalidMessageError",
+    "MessageNotFoundError",
+    "NotAStoreError",
+    "NotDispatchedError",
+    "OffsetOutOfRangeError",
+    "StoreClosedError",
+    "StoreError",
+    "StoreIOError",
+    "StoreLockedError",
+    "StorePoisonedError",
+    "StoreReadOnlyError",
+    "UnsupportedError",
+]
+
+
+class StoreError(Exception):
+    """Anything that this library raises about a store: ``StoreError(message)``.
+
+    Attributes:
+        message: One line that a person can act on.
+        index: Out of ``append_many`` and ``append_arrow``: the culprit's place among the messages
+            given; ``None`` otherwise.
+        results: Out of the same: what was written before it.
+    """
+
+    message: str
+    index: int | None = None
+    results: Sequence[AppendResult] = ()
+
+    def __init__(self, message: str, *carried: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.args = (message, *carried)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotAStoreError(StoreError, FileNotFoundError):
+    """There is no such path, or no store in it: ``NotAStoreError(message, path, reason)``.
+
+    Attributes:
+        path: The path that was given; ``filename`` is the same.
+        reason: What is missing there.
+    """
+
+    def __init__(self, message: str, path: str, reason: str) -> None:
+        super().__init__(message, path, reason)
+        self.path = path
+        self.reason = reason
+        self.errno = _errno.ENOENT
+        self.strerror = reason
+        self.filename = path
+
+
+class StoreIOError(StoreError, OSError):
+    """A call to the operating system failed: ``StoreIOError(message, errno, path, op)``.
+
+    Attributes:
+        errno: The system's number, or ``None`` where it gave none.
+        strerror: What that number means.
+        filename: The file or folder; ``path`` is the same.
+        op: What was to be done, as a verb: ``"open"``, ``"read"``, ``"flush"``.
+    """
+
+    def __init__(self, message: str, errno: int | None, path: str, op: str) -> None:
+        super().__init__(message, errno, path, op)
+        self.errno = errno
+        self.strerror = message if errno is None else os.strerror(errno)
+        self.filename = path
+        self.path = path
+        self.op = op
+
+
+class CorruptionError(StoreError):
+    """Damage: ``CorruptionError(message, path, offset, kind, expected, found)``.
+
+    Attributes:
+        path: The file; ``None`` for bytes that came from the caller.
+        offset: The byte in that file, or in the bytes given.
+        kind: Which rule is broken, a stable name such as ``"body-crc"``.
+        expected: What the format demands there.
+        found: What lies there.
+    """
+
+    def __init__(
+        self, message: str, path: str | None, offset: int, kind: str, expected: str, found: str
+    ) -> None:
+        super().__init__(message, path, offset, kind, expected, found)
+        self.path = path
+        self.offset = offset
+        self.kind = kind
+        self.expected = expected
+        self.found = found
+
+
+class InvalidMessageError(StoreError, ValueError):
+    """A message is refused: ``InvalidMessageError(message, field, status, limit)``.
+
+    Attributes:
+        field: The field at fault.
+        status: RocketMQ's status for it.
+        limit: The limit that it broke, in the field's unit, or ``None``.
+    """
+
+    def __init__(self, message: str, field: str, status: str, limit: int | None = None) -> None:
+        super().__init__(message, field, status, limit)
+        self.field = field
+        self.status = PutStatus(status)
+        self.limit = limit
+
+
+class ConfigError(StoreError, ValueError):
+    """A setting cannot be used: ``ConfigError(message, field)``.
+
+    Attributes:
+        field: The setting, by its name in :class:`mqstore.StoreConfig`.
+    """
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message, field)
+        self.field = field
+
+
+class StoreLockedError(StoreError):
+    """Another process or handle writes to the store: ``StoreLockedError(message, path, pid)``.
+
+    Attributes:
+        path: The lock file, or what else is held.
+        pid: The process that holds it, where the system tells.
+    """
+
+    def __init__(self, message: str, path: str, pid: int | None = None) -> None:
+        super().__init__(message, path, pid)
+        self.path = path
+        self.pid = pid
+
+
+class StoreClosedError(StoreError):
+    """The store or file was closed before: ``StoreClosedError(message)``."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class StoreReadOnlyError(StoreError):
+    """A write to what was opened for reading: ``StoreReadOnlyError(message, path)``.
+
+    Attributes:
+        path: The store or file.
+    """
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message, path)
+        self.path = path
+
+
+class StorePoisonedError(StoreError):
+    """A flush failed, now or before: ``StorePoisonedError(message, path, reason)``.
+
+    The store is read-only until it is opened again. Messages whose append had returned are safe;
+    those that were waiting may or may not be there.
+
+    Attributes:
+        path: The file whose flush failed.
+        reason: What failed.
+    """
+
+    def __init__(self, message: str, path: str, reason: str) -> None:
+        super().__init__(message, path, reason)
+        self.path = path
+        self.reason = reason
+
+
+class FlushTimeoutError(StoreError, TimeoutError):
+    """Stored, perhaps not durable: ``FlushTimeoutError(message, result, timeout_ms)``.
+
+    Attributes:
+        result: Where the message lies.
+        timeout_ms: The time that was allowed, setting ``sync_flush_timeout``.
+        status: RocketMQ's status for it.
+    """
+
+    status = PutStatus.FLUSH_DISK_TIMEOUT
+
+    def __init__(self, message: str, result: AppendResult, timeout_ms: int) -> None:
+        super().__init__(message, result, timeout_ms)
+        self.result = result
+        self.timeout_ms = timeout_ms
+        self.errno = _errno.ETIMEDOUT
+        self.strerror = os.strerror(_errno.ETIMEDOUT)
+
+
+class OffsetOutOfRangeError(StoreError, IndexError):
+    """The log does not reach there: ``OffsetOutOfRangeError(message, physical_offset, min, max)``.
+
+    Attributes:
+        physical_offset: The offset that was asked for.
+        min: The first offset of the log.
+        max: One past the last byte of the log.
+    """
+
+    def __init__(self, message: str, physical_offset: int, min: int, max: int) -> None:  # noqa: A002
+        super().__init__(message, physical_offset, min, max)
+        self.physical_offset = physical_offset
+        self.min = min
+        self.max = max
+
+
+class MessageNotFoundError(StoreError, LookupError):
+    """No record begins there, or no message has the id: ``MessageNotFoundError(message)``."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class NotDispatchedError(StoreError):
+    """Too much of the log is in no queue yet.
+
+    ``NotDispatchedError(message, path, physical_offset, bytes, limit)``. Rebuilding the queues from
+    the log, or opening the store for writing, ends it.
+
+    Attributes:
+        path: The store.
+        physical_offset: Where the part that is in no queue begins.
+        bytes: How long it is.
+        limit: How much of it a reader keeps.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        path: str,
+        physical_offset: int,
+        bytes: int,  # noqa: A002
+        limit: int,
+    ) -> None:
+        super().__init__(message, path, physical_offset, bytes, limit)
+        self.path = path
+        self.physical_offset = physical_offset
+        self.bytes = bytes
+        self.limit = limit
+
+
+class UnsupportedError(StoreError, NotImplementedError):
+    """Known and named, but not done: ``UnsupportedError(message, what, path)``.
+
+    Attributes:
+        what: What it is.
+        path: Where it was met.
+    """
+
+    def __init__(self, message: str, what: str, path: str) -> None:
+        super().__init__(message, what, path)
+        self.what = what
+        self.path = path

@@ -1,0 +1,207 @@
+"""Answers that are more than one native value: query results and reports.
+
+The extension makes :class:`QueryResult` and :class:`RecoveryReport` itself, by the argument names
+given here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, final, overload
+
+if TYPE_CHECKING:
+    from mqstore._native import StoredMessage
+
+__all__ = ["Finding", "QuarantinedMessage", "QueryResult", "RecoveryReport", "VerifyReport"]
+
+
+@final
+class QueryResult(Sequence["StoredMessage"]):
+    """Messages found by key, and what was left out.
+
+    A sequence of messages, compared with its equals by messages and counts.
+
+    Args:
+        messages: The messages, in the order of the answer.
+        truncated: Whether there are more than were asked for.
+        rejected_by_hash: Candidates of the index whose topic or key is another one: their hashes
+            are equal.
+        rejected_by_time: Candidates whose store time lies outside of what was asked for.
+    """
+
+    __slots__ = ("_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated")
+
+    def __init__(
+        self,
+        messages: Iterable[StoredMessage] = (),
+        truncated: bool = False,  # noqa: FBT001, FBT002 - the extension passes them by position
+        rejected_by_hash: int = 0,
+        rejected_by_time: int = 0,
+    ) -> None:
+        self._messages = tuple(messages)
+        self._truncated = truncated
+        self._rejected_by_hash = rejected_by_hash
+        self._rejected_by_time = rejected_by_time
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are more than were asked for."""
+        return self._truncated
+
+    @property
+    def rejected_by_hash(self) -> int:
+        """Candidates of the index whose topic or key is another one."""
+        return self._rejected_by_hash
+
+    @property
+    def rejected_by_time(self) -> int:
+        """Candidates whose store time lies outside of what was asked for."""
+        return self._rejected_by_time
+
+    def _state(self) -> tuple[tuple[StoredMessage, ...], bool, int, int]:
+        return self._messages, self._truncated, self._rejected_by_hash, self._rejected_by_time
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StoredMessage, ...]: ...
+    def __getitem__(self, index: int | slice) -> StoredMessage | tuple[StoredMessage, ...]:
+        return self._messages[index]
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        return iter(self._messages)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, QueryResult):
+            return NotImplemented
+        return self._state() == other._state()
+
+    def __hash__(self) -> int:
+        return hash(self._state())
+
+    def __reduce__(self) -> tuple[type[QueryResult], tuple[object, ...]]:
+        return QueryResult, self._state()
+
+    def __repr__(self) -> str:
+        return (
+            f"QueryResult({len(self)} messages, truncated={self._truncated}, "
+            f"rejected_by_hash={self._rejected_by_hash}, rejected_by_time={self._rejected_by_time})"
+        )
+
+
+class _Report:
+    """What every report can do."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        """The report as one JSON document, its fields by their names."""
+        import msgspec  # 20 ms that `import mqstore` need not spend
+
+        return msgspec.json.encode(self).decode()
+
+
+class QuarantinedMessage(NamedTuple):
+    """A whole message among the bytes that a recovery cut off."""
+
+    physical_offset: int
+    """Where it lay in the commit log."""
+    topic: str
+    """Its topic."""
+    queue_id: int
+    """Its queue."""
+    queue_offset: int
+    """Its entry number there."""
+    store_timestamp_ms: int
+    """The store's time of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport(_Report):
+    """What opening a store for writing found and did.
+
+    The extension makes it by position, with plain tuples for the messages.
+
+    Attributes:
+        mode: ``"new"`` where there was no store, ``"clean"`` after a close in good order,
+            ``"crash"`` where ``abort`` lay.
+        end_physical_offset: Where the log ends now, and writing goes on.
+        cut: How many bytes behind that end were kept aside and then zeroed, counted to the last
+            that was not zero.
+        cut_reason: Why the log ends there, where something lay behind it; else ``None``.
+        quarantine: The folder in which the cut bytes are kept; ``None`` where nothing was cut.
+        quarantined_messages: The whole messages among them, the first 10,000.
+        quarantined_count: How many these are in all.
+        rebuilt: What was made anew from the log, as paths below the store's root.
+        dispatched: How many messages were read again to enter them in queues or index.
+    """
+
+    mode: Literal["new", "clean", "crash"]
+    end_physical_offset: int = 0
+    cut: int = 0
+    cut_reason: str | None = None
+    quarantine: str | None = None
+    quarantined_messages: tuple[QuarantinedMessage, ...] = ()
+    quarantined_count: int = 0
+    rebuilt: tuple[str, ...] = ()
+    dispatched: int = 0
+
+    def __post_init__(self) -> None:
+        messages = tuple(QuarantinedMessage(*row) for row in self.quarantined_messages)
+        object.__setattr__(self, "quarantined_messages", messages)
+        object.__setattr__(self, "rebuilt", tuple(self.rebuilt))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(_Report):
+    """One thing that is not as it should be.
+
+    Attributes:
+        code: A stable name, ``"MQ-LOG-01"``; each has a page in the documentation.
+        severity: ``"error"`` is damage, ``"warning"`` may lose something or mislead RocketMQ,
+            ``"info"`` is worth knowing and no fault.
+        path: The file or folder, relative to the store.
+        offset: The byte in that file; ``None`` where the whole of it is meant.
+        expected: What should be there.
+        found: What is there.
+        message: All of that in one line.
+        fix: What to do about it.
+    """
+
+    code: str
+    severity: Literal["error", "warning", "info"]
+    path: str
+    offset: int | None
+    expected: str
+    found: str
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport(_Report):
+    """What :func:`mqstore.verify` found.
+
+    Attributes:
+        path: The store.
+        level: How closely it was looked at.
+        ok: Whether nothing is wrong: no finding, or only such as are worth knowing.
+        findings: What was found, sorted by path and offset; of more than 10,000 the first of each
+            code.
+        counts: What was looked at, by name: ``messages``, ``log_bytes``, ``log_files``, ``queues``,
+            ``queue_entries``, ``index_files``, ``index_entries``. Behind it how many findings there
+            are of each code, listed or not.
+    """
+
+    path: str
+    level: str
+    ok: bool
+    findings: tuple[Finding, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.level, self.ok, self.findings, tuple(self.counts.items())))

@@ -1,0 +1,315 @@
+//! What can be wrong with a store: codes that never change, and the list of what was found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Damage.
+    Error,
+    /// No damage, but something may get lost, or RocketMQ be led astray.
+    Warning,
+    /// Worth knowing, and no fault.
+    Info,
+}
+
+impl Severity {
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Info => "info",
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($variant:ident $name:literal $title:literal $fix:literal)*) => {
+        /// What kind of finding it is. The names are stable: a code is never used for another thing.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Code {
+            $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, in the order of their names.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The stable name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What it is, in a few words.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+
+            /// What to do about it.
+            #[must_use]
+            pub const fn fix(self) -> &'static str {
+                match self { $(Self::$variant => $fix,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    CheckpointTime "MQ-CK-01" "the checkpoint has a time that cannot be"
+        "none needed: such a time counts as no knowledge, and the next writer puts it right"
+    CheckpointConfirm "MQ-CK-02" "the checkpoint confirms a place that the log does not reach"
+        "none needed: it is ignored, and the next writer puts it right"
+    CheckpointFile "MQ-CK-03" "the checkpoint is missing or too short"
+        "none needed: what is missing counts as zero, and the next writer makes it anew"
+    QueueMissing "MQ-CQ-01" "messages have no entry in their queue"
+        "open the store for writing, or `mqstore rebuild`: the queue is made again from the log"
+    QueueNowhere "MQ-CQ-02" "a queue entry leads to no message"
+        "open the store for writing, or `mqstore rebuild`: the queue is made again from the log"
+    QueueOther "MQ-CQ-03" "a queue entry leads to another message"
+        "open the store for writing, or `mqstore rebuild`: the queue is made again from the log"
+    QueueSize "MQ-CQ-04" "a queue entry has another size than its message"
+        "open the store for writing, or `mqstore rebuild`: the queue is made again from the log"
+    QueueTags "MQ-CQ-05" "a queue entry has another tags code than its message"
+        "`mqstore rebuild`: the queue is made again from the log"
+    QueueOrder "MQ-CQ-06" "queue entries are out of order"
+        "open the store for writing, or `mqstore rebuild`: the queue is made again from the log"
+    QueueHole "MQ-CQ-07" "a queue has entries behind empty ones, which nobody reads"
+        "open the store for writing, or `mqstore rebuild`: the queue is made again from the log"
+    QueueTail "MQ-CQ-08" "the newest messages are not in their queue yet"
+        "none needed: a running broker adds them, and opening a crashed store does"
+    QueueBlank "MQ-CQ-09" "a queue leaves out numbers in the middle"
+        "none, if the messages of these numbers were lost before; else `mqstore rebuild`"
+    QueueUnchecked "MQ-CQ-10" "queues of batches are not held against the log"
+        "none needed"
+    FileLength "MQ-FS-01" "a file has the wrong length"
+        "a queue is made again by opening for writing; of a log `mqstore salvage` copies out what is whole"
+    FileGap "MQ-FS-02" "files leave a gap, overlap, or do not begin where they must"
+        "put the missing file back; else `mqstore salvage` copies out what is there"
+    StrayName "MQ-FS-03" "a name that does not belong there"
+        "move it away: in the log's folder it keeps RocketMQ from starting"
+    NoRegularFile "MQ-FS-04" "a link, pipe or device where a file or folder belongs"
+        "replace it by what it should be; it is never opened"
+    Unreadable "MQ-FS-05" "the system cannot read it"
+        "look at the disk and at the permissions"
+    EmptyFile "MQ-FS-06" "an empty file"
+        "opening for writing removes it where it is the last; RocketMQ does not start with one in a queue"
+    NotClosed "MQ-FS-07" "the store was not closed"
+        "none needed: opening for writing recovers it"
+    InUse "MQ-FS-08" "a process writes to the store"
+        "none needed; look again when it has stopped to see what only a stopped store shows"
+    IndexUnusable "MQ-IX-01" "an index file cannot be used"
+        "open the store for writing, or `mqstore rebuild`: the index is made again from the log"
+    IndexHeader "MQ-IX-02" "the header of an index file contradicts its entries"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexSlot "MQ-IX-03" "an index slot names the wrong entry, so keys are not found"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexChain "MQ-IX-04" "an index chain leads astray, so keys are not found"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexNowhere "MQ-IX-05" "an index entry leads to no message"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexOther "MQ-IX-06" "an index entry leads to a message without its key"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexMissing "MQ-IX-07" "keys of messages are not in the index"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexTail "MQ-IX-08" "the index does not reach the newest messages"
+        "none needed: opening for writing adds them"
+    IndexEntry "MQ-IX-09" "an index entry holds what cannot be"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexTime "MQ-IX-10" "an index entry has another time than its message"
+        "`mqstore rebuild`: the index is made again from the log"
+    IndexLayout "MQ-IX-11" "how many slots and entries the index files have cannot be told"
+        "give max_hash_slot_num and max_index_num as the broker has them; until then keys are read from the log"
+    LogFrame "MQ-LOG-01" "bytes that are no message"
+        "`mqstore salvage` copies out what is whole; `mqstore recover --apply` ends the log there"
+    LogBody "MQ-LOG-02" "a message's body is not the one that was stored"
+        "`mqstore salvage` copies out all the others; this body is lost unless a replica has it"
+    LogProperties "MQ-LOG-03" "a message is not the one that was stored, by its property checksum"
+        "`mqstore salvage` copies out all the others; this message is lost unless a replica has it"
+    LogPlace "MQ-LOG-04" "a message names another place than the one where it lies"
+        "`mqstore salvage` copies it out; `mqstore recover --apply` ends the log there"
+    LogBlank "MQ-LOG-05" "a blank does not end where its file does"
+        "`mqstore salvage` copies out what is whole; `mqstore recover --apply` ends the log there"
+    LogHole "MQ-LOG-06" "zeros where a message should be"
+        "`mqstore salvage` copies out what is whole; `mqstore recover --apply` ends the log there"
+    LogRemains "MQ-LOG-07" "remains of an earlier log lie behind the end"
+        "opening for writing keeps them aside and zeroes them; RocketMQ may take them for messages again"
+    LogTail "MQ-LOG-08" "the log breaks off in what was never flushed"
+        "none needed: opening for writing ends the log there and keeps aside what lies behind"
+    LogNumber "MQ-LOG-09" "a message has a queue or a number that no queue can have"
+        "none: it can be read by its place, and by key, but from no queue"
+    LogTwice "MQ-LOG-10" "two messages have the same number in one queue"
+        "none: the queue leads to one of them; the other can be read by its place and by key"
+    LogTopic "MQ-LOG-11" "a topic that cannot name a folder"
+        "none: its messages can be read by place and by key, but from no queue"
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The file or folder, below the store's root where it lies there.
+    pub path: PathBuf,
+    /// The byte in that file; `None` where the whole of it is meant.
+    pub offset: Option<u64>,
+    /// What it is.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+impl Finding {
+    /// All of it in one line.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let place = match self.offset {
+            Some(offset) => format!("{} byte {offset}", self.path.display()),
+            None => self.path.display().to_string(),
+        };
+        let Self { code, expected, found, .. } = self;
+        format!("{place}: {}: expected {expected}, found {found}", code.title())
+    }
+}
+
+/// What was found, counted in full and listed up to a limit.
+///
+/// Past the limit the list keeps the first findings of each code, and as many of one code as of
+/// another, whichever thread reports first: the same store always gives the same list.
+#[derive(Debug)]
+pub struct Findings {
+    root: PathBuf,
+    limit: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    counts: BTreeMap<Code, u64>,
+    by_code: BTreeMap<Code, BTreeSet<Finding>>,
+    total: usize,
+    wrong: bool,
+}
+
+impl Findings {
+    /// No findings yet, of a store at `root`; at most `limit` are listed.
+    #[must_use]
+    pub fn new(root: &Path, limit: usize) -> Self {
+        Self { root: root.to_owned(), limit, kept: Mutex::default() }
+    }
+
+    /// Adds one; the root is taken off its path.
+    pub fn add(
+        &self,
+        code: Code,
+        severity: Severity,
+        path: &Path,
+        offset: Option<u64>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) {
+        let below = path.strip_prefix(&self.root).unwrap_or(path);
+        let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        let finding = Finding {
+            path: path.to_owned(),
+            offset,
+            code,
+            severity,
+            expected: expected.into(),
+            found: found.into(),
+        };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.wrong |= severity != Severity::Info;
+        if kept.by_code.entry(code).or_default().insert(finding) {
+            *kept.counts.entry(code).or_default() += 1;
+            kept.total += 1;
+        }
+        if kept.total > self.limit {
+            kept.drop_one();
+        }
+    }
+
+    /// The list in the order of paths and offsets, how many there are of each code in all, and
+    /// whether anything is wrong.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<Finding>, BTreeMap<Code, u64>, bool) {
+        let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut list: Vec<_> = kept.by_code.into_values().flatten().collect();
+        list.sort();
+        (list, kept.counts, kept.wrong)
+    }
+}
+
+impl Kept {
+    /// Forgets the last finding of the code that has the most.
+    fn drop_one(&mut self) {
+        let most = self.by_code.iter_mut().max_by_key(|(_, findings)| findings.len());
+        if let Some((_, findings)) = most
+            && findings.pop_last().is_some()
+        {
+            self.total -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_order_and_each_used_once() {
+        let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+        for code in Code::ALL {
+            assert!(!code.title().is_empty() && !code.fix().is_empty(), "{code}");
+        }
+    }
+
+    #[test]
+    fn past_the_limit_every_code_keeps_its_first_findings() {
+        let orders: [&[u64]; 2] = [&[5, 1, 4, 2, 3], &[1, 2, 3, 4, 5]];
+        for order in orders {
+            let findings = Findings::new(Path::new("/s"), 4);
+            for &offset in order {
+                let path = Path::new("/s/commitlog/a");
+                findings.add(Code::LogFrame, Severity::Error, path, Some(offset), "a", "b");
+            }
+            findings.add(Code::NotClosed, Severity::Info, Path::new("/s"), None, "a", "b");
+            let (list, counts, wrong) = findings.into_parts();
+            assert_eq!(
+                list.iter().map(|f| f.offset).collect::<Vec<_>>(),
+                [None, Some(1), Some(2), Some(3)]
+            );
+            assert_eq!(list[0].path, Path::new("."));
+            assert_eq!(counts, BTreeMap::from([(Code::LogFrame, 5), (Code::NotClosed, 1)]));
+            assert!(wrong);
+        }
+    }
+
+    #[test]
+    fn a_message_says_where_and_what() {
+        let findings = Findings::new(Path::new("/s"), 1);
+        let path = Path::new("/s/commitlog/0");
+        findings.add(Code::LogFrame, Severity::Error, path, Some(7), "a record", "zeros");
+        let (list, ..) = findings.into_parts();
+        assert_eq!(
+            list[0].message(),
+            "commitlog/0 byte 7: bytes that are no message: expected a record, found zeros"
+        );
+    }
+}

@@ -1,0 +1,529 @@
+//! Looking for damage: every record of the log, each queue entry and index entry against it, the
+//! checkpoint, the files' lengths and names.
+//!
+//! Nothing is written and no lock taken. First queues and index are read by themselves, which also
+//! notes how far they reach; then the log is walked, its files on several threads, and each message
+//! held against its entries. So beside a running broker every entry that was noted has its message,
+//! and what is newer counts as not dispatched yet. Everything is read block by block, so memory grows
+//! with the number of queues and files, not with what they hold.
+
+mod checkpoint;
+mod index;
+mod index_check;
+mod log_walk;
+mod queue_check;
+mod queues;
+mod record;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rayon::prelude::*;
+
+use self::index::Index;
+use self::index_check::{Gap, Unindexed};
+use self::log_walk::FileWalk;
+use self::queue_check::Walked;
+use self::queues::{Queue, Queues};
+use super::finding::{Code, Finding, Findings, Severity};
+use crate::config::StoreConfig;
+use crate::error::{Corruption, Error, Result};
+use crate::files::file_run::Stray;
+use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
+use crate::format::index::IndexLayout;
+use crate::store::lock::{self, StoreLock};
+use crate::store::parts;
+use crate::store::paths::StorePaths;
+
+/// How closely a store is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The frames of the log, lengths, names and headers.
+    Quick,
+    /// All of it: checksums too, and every structure against the others.
+    Full,
+}
+
+impl Level {
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// How [`verify`] goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifyOptions {
+    /// How closely.
+    pub level: Level,
+    /// How many threads; as many as there are processors where it is left out.
+    pub threads: Option<usize>,
+    /// How many findings are listed; all are counted.
+    pub most_findings: usize,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self { level: Level::Full, threads: None, most_findings: 10_000 }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyCounts {
+    /// Messages of the log, damaged bodies included.
+    pub messages: u64,
+    /// Bytes of the log up to its end.
+    pub log_bytes: u64,
+    /// Files of the log.
+    pub log_files: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Their entries.
+    pub queue_entries: u64,
+    /// Index files.
+    pub index_files: u64,
+    /// Their entries.
+    pub index_entries: u64,
+}
+
+/// What [`verify`] found.
+#[derive(Clone, Debug)]
+pub struct VerifyReport {
+    /// The store.
+    pub path: PathBuf,
+    /// How closely it was looked at.
+    pub level: Level,
+    /// Whether nothing is wrong: no finding, or only such as are worth knowing.
+    pub ok: bool,
+    /// What was found, by path and offset, as many as were asked for.
+    pub findings: Vec<Finding>,
+    /// How many findings there are of each code, listed or not.
+    pub found: BTreeMap<Code, u64>,
+    /// What was looked at.
+    pub counts: VerifyCounts,
+}
+
+/// Looks for damage in the store at `path`. `progress` is called now and then with the bytes that
+/// were looked at and those there are, on the calling thread, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] where a setting differs from the files,
+/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` when `progress` ended it.
+pub fn verify(
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<VerifyReport> {
+    verify_on(Arc::new(Os), path, config, options, progress)
+}
+
+/// [`verify`] on another storage.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_on(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<VerifyReport> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.unwrap_or(processors).clamp(1, 1024);
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|error| Error::io("start threads for", path)(std::io::Error::other(error)))?;
+    let meter = Meter::default();
+    let (done, finished) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let meter = &meter;
+        let config = &config;
+        scope.spawn(move || {
+            let report = pool.install(|| check(storage, path, config, options, threads, meter));
+            // The receiver lives until this has come.
+            let _ = done.send(report);
+        });
+        loop {
+            match finished.recv_timeout(Duration::from_millis(100)) {
+                Ok(report) => {
+                    let report = report?;
+                    let total = meter.total.load(Ordering::Relaxed);
+                    if meter.cancelled.load(Ordering::Relaxed) || progress(total, total).is_break()
+                    {
+                        return Err(interrupted(path));
+                    }
+                    return Ok(report);
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let total = meter.total.load(Ordering::Relaxed);
+                    let done = meter.done.load(Ordering::Relaxed).min(total);
+                    if total > 0 && progress(done, total).is_break() {
+                        meter.cancelled.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(interrupted(path)),
+            }
+        }
+    })
+}
+
+fn interrupted(path: &Path) -> Error {
+    Error::io("verify", path)(std::io::ErrorKind::Interrupted.into())
+}
+
+/// How far the check is, as the thread that waits sees it.
+#[derive(Debug, Default)]
+struct Meter {
+    done: AtomicU64,
+    total: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+/// In what state a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Closed in good order.
+    Closed,
+    /// Not closed, and nobody has it.
+    Crashed,
+    /// A process writes to it.
+    InUse,
+}
+
+/// What every part of the check needs.
+struct Context<'a> {
+    storage: Arc<dyn Storage>,
+    paths: StorePaths,
+    config: &'a StoreConfig,
+    findings: Findings,
+    meter: &'a Meter,
+    state: State,
+    full: bool,
+    threads: usize,
+    /// What was stored up to this time is known to be on disk.
+    flushed_ms: i64,
+}
+
+impl Context<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.meter.cancelled.load(Ordering::Relaxed)
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.meter.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        match self.storage.list(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => {
+                self.error(dir, Error::io("list", dir)(error));
+                Ok(Vec::new())
+            }
+            Ok(entries) => Ok(entries),
+        }
+    }
+
+    /// Whether there is a folder; anything else of that name is reported.
+    fn is_folder(&self, dir: &Path) -> Result<bool> {
+        match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
+            Some(FileKind::Directory) => Ok(true),
+            None => Ok(false),
+            Some(kind) => {
+                self.stray_as(Code::NoRegularFile, Severity::Error, dir, kind, "a folder");
+                Ok(false)
+            }
+        }
+    }
+
+    fn stray(&self, stray: &Stray) {
+        let (code, severity) = match stray.kind {
+            FileKind::Other => (Code::NoRegularFile, Severity::Warning),
+            FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
+        };
+        self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
+    }
+
+    fn stray_as(
+        &self,
+        code: Code,
+        severity: Severity,
+        path: &Path,
+        kind: FileKind,
+        expected: &str,
+    ) {
+        let found = match kind {
+            FileKind::File => "a file",
+            FileKind::Directory => "a folder",
+            FileKind::Other => "a link, pipe or device",
+        };
+        self.findings.add(code, severity, path, None, expected, found);
+    }
+
+    fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
+        let path = fault.path.unwrap_or_default();
+        self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
+    }
+
+    /// Reports an error of one file; the check goes on with the others.
+    fn error(&self, path: &Path, error: Error) {
+        match error {
+            Error::Corrupt(fault) => {
+                self.corruption(Code::IndexUnusable, Severity::Error, *fault);
+            }
+            error => {
+                let severity = Severity::Error;
+                let found = error.to_string();
+                self.findings.add(Code::Unreadable, severity, path, None, "to read it", found);
+            }
+        }
+    }
+
+    /// Holds the lengths and names of a run's files against each other.
+    fn check_files(&self, run: &FileRun) {
+        for fault in run.check() {
+            let Error::Corrupt(fault) = fault else { continue };
+            let empty = fault.kind == crate::error::CorruptionKind::FileLength && fault.offset == 0;
+            let code = if empty { Code::EmptyFile } else { queues::file_code(fault.kind) };
+            self.corruption(code, Severity::Error, *fault);
+        }
+    }
+}
+
+fn check(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: &StoreConfig,
+    options: &VerifyOptions,
+    threads: usize,
+    meter: &Meter,
+) -> Result<VerifyReport> {
+    let paths = StorePaths::new(path, config);
+    if !parts::is_store(&*storage, &paths)? {
+        return Err(parts::not_a_store(&*storage, &paths));
+    }
+    let log_file = parts::commit_log_file_size(&storage, &paths, config)?;
+    let queues_are_folder =
+        matches!(storage.kind(&paths.consume_queue()), Ok(Some(FileKind::Directory)));
+    let queue_file = match queues_are_folder {
+        true => parts::queue_layout(&*storage, &paths, config)?.file_size,
+        false => StoreConfig::CONSUME_QUEUE_FILE,
+    };
+    let mut cx = Context {
+        findings: Findings::new(path, options.most_findings),
+        state: State::Closed,
+        full: options.level == Level::Full,
+        storage,
+        paths,
+        config,
+        meter,
+        threads,
+        flushed_ms: 0,
+    };
+    cx.state = state(&cx)?;
+    let checkpoint = checkpoint::load(&cx);
+    let (log, strays) = FileRun::load(
+        Arc::clone(&cx.storage),
+        Arc::default(),
+        cx.paths.commit_log().to_vec(),
+        log_file,
+        Access::Read,
+    )?;
+    strays.iter().for_each(|stray| cx.stray(stray));
+    cx.check_files(&log);
+    let last = log_walk::last_with_data(&cx, &log);
+    let mut queues = Queues::list(&cx, queue_file)?;
+    set_total(&cx, &log, &queues);
+    let log_start = log.min_offset().unwrap_or(0);
+    let queue_entries = read_queues(&cx, &mut queues.list, log_start)?;
+    let index = read_index(&cx)?;
+    cx.flushed_ms = checkpoint.map_or(0, |fields| fields.physic_msg_timestamp_ms);
+    let files = log.files();
+    let walks: Vec<FileWalk> = files
+        .par_iter()
+        .enumerate()
+        .with_max_len(1)
+        .map(|(number, _)| log_walk::walk(&cx, &log, number, last, &queues, &index))
+        .collect();
+    let joined = log_walk::join(&cx, &log, &walks);
+    if cx.full && !cx.is_cancelled() {
+        let known = checkpoint.map_or(0, |fields| fields.min_timestamp_ms());
+        // A time that no message has proves nothing.
+        let trusted_ms = if known > joined.newest_ms { 0 } else { known };
+        queues::report_missing(&cx, &queues, trusted_ms);
+        check_behind(&cx, &log, &queues, &index, &walks, &joined.walked)?;
+    }
+    if let Some(fields) = &checkpoint {
+        checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
+    }
+    let counts = VerifyCounts {
+        messages: joined.messages,
+        log_bytes: joined.walked.log_end.saturating_sub(log_start),
+        log_files: files.len() as u64,
+        queues: queues.list.len() as u64,
+        queue_entries,
+        index_files: index.file_count,
+        index_entries: index.entry_count,
+    };
+    let (findings, found, wrong) = cx.findings.into_parts();
+    Ok(VerifyReport {
+        path: path.to_owned(),
+        level: options.level,
+        ok: !wrong,
+        findings,
+        found,
+        counts,
+    })
+}
+
+/// Whether the store was closed, and whether somebody has it now.
+fn state(cx: &Context<'_>) -> Result<State> {
+    let root = cx.paths.root();
+    for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
+        match cx.storage.kind(&path).map_err(Error::io("stat", &path))? {
+            None | Some(FileKind::File) => {}
+            Some(kind) => {
+                let expected = format!("the file `{what}`");
+                cx.stray_as(Code::NoRegularFile, Severity::Error, &path, kind, &expected);
+            }
+        }
+    }
+    if StoreLock::is_held(&*cx.storage, &cx.paths) {
+        let expected = "a store that nobody writes to";
+        let lock = cx.paths.lock();
+        cx.findings.add(Code::InUse, Severity::Info, &lock, None, expected, "a locked one");
+        return Ok(State::InUse);
+    }
+    if lock::was_aborted(&*cx.storage, &cx.paths).unwrap_or(true) {
+        let expected = "no file `abort`";
+        cx.findings.add(Code::NotClosed, Severity::Info, root, None, expected, "one");
+        return Ok(State::Crashed);
+    }
+    Ok(State::Closed)
+}
+
+fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
+    let log_bytes: u64 = log.files().iter().map(|file| file.len).sum();
+    let queue_bytes: u64 = match cx.full {
+        true => {
+            queues.list.iter().flat_map(|queue| queue.run.files().to_vec()).map(|f| f.len).sum()
+        }
+        false => 0,
+    };
+    cx.meter.total.store(log_bytes.saturating_add(queue_bytes).max(1), Ordering::Relaxed);
+}
+
+/// Reads each queue by itself; how many entries there are.
+fn read_queues(cx: &Context<'_>, queues: &mut [Queue], log_start: u64) -> Result<u64> {
+    if !cx.full {
+        return Ok(0);
+    }
+    let read = |queue: &mut Queue| {
+        let bytes: u64 = queue.run.files().iter().map(|file| file.len).sum();
+        let entries = queues::read_structure(cx, queue, log_start);
+        cx.advance(bytes);
+        match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                cx.error(&queue.dir(), error);
+                0
+            }
+        }
+    };
+    Ok(queues.par_iter_mut().map(read).sum())
+}
+
+/// How many index files are read at the same time: each takes memory for its slots.
+const INDEX_READERS: usize = 4;
+
+fn read_index(cx: &Context<'_>) -> Result<Index> {
+    if !cx.config.message_index_enable {
+        return Ok(Index::none());
+    }
+    if !cx.is_folder(&cx.paths.index())? {
+        return Ok(Index::nothing());
+    }
+    let layout = match parts::index_layout(&*cx.storage, &cx.paths.index(), cx.config)? {
+        Ok(layout) => layout,
+        Err((path, reason)) => match configured_layout(cx, &path) {
+            Some(layout) => layout,
+            None => {
+                let expected = "a file that tells its layout";
+                let severity = Severity::Info;
+                cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+                return Ok(Index::none());
+            }
+        },
+    };
+    Index::load(cx, layout, |files, run| {
+        let chunk = files.len().div_ceil(INDEX_READERS).max(1);
+        files
+            .par_chunks(chunk)
+            .flat_map_iter(|files| {
+                files.iter().map(|file| index::read_state(cx, run, file, !cx.full))
+            })
+            .collect()
+    })
+}
+
+/// The layout that was asked for, if the file at `path` has its length: what contradicts it there is
+/// damage.
+fn configured_layout(cx: &Context<'_>, path: &Path) -> Option<IndexLayout> {
+    let layout = IndexLayout::new(cx.config.max_hash_slot_num?, cx.config.max_index_num?)?;
+    let stat = cx.storage.open(path, Access::Read).and_then(|file| file.stat()).ok()?;
+    (stat.len == layout.file_len()).then_some(layout)
+}
+
+/// What only the walk over the whole log can tell: entries that no message was met for.
+fn check_behind(
+    cx: &Context<'_>,
+    log: &FileRun,
+    queues: &Queues,
+    index: &Index,
+    walks: &[FileWalk],
+    walked: &Walked,
+) -> Result<()> {
+    // A message that lies in two files may have been met twice.
+    let doubtful = !log.check().is_empty();
+    queues.list.par_iter().for_each(|queue| {
+        let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
+        if (doubtful || !all_met)
+            && let Err(error) = queue_check::check_entries(cx, queue, log, walked)
+        {
+            cx.error(&queue.dir(), error);
+        }
+    });
+    let (mut behind, mut before) = (Unindexed::default(), Unindexed::default());
+    let mut gap = Gap::default();
+    for walk in walks {
+        if let Some(first) = &walk.index_gaps.first {
+            gap.join(first);
+            std::mem::take(&mut gap).report(cx);
+        }
+        gap.join(&walk.index_gaps.last);
+        behind.join(&walk.behind_index);
+        before.join(&walk.before_index);
+    }
+    gap.report(cx);
+    if index.is_known {
+        index_check::report_reach(cx, &behind, &before);
+    }
+    let rest = index
+        .check_unordered(cx, log, walked)
+        .and_then(|()| index_check::check_behind(cx, index, log, walked));
+    if let Err(error) = rest {
+        cx.error(&cx.paths.index(), error);
+    }
+    Ok(())
+}

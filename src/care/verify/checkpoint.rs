@@ -1,0 +1,65 @@
+//! The checkpoint: does it say anything that the log contradicts?
+
+use std::io;
+
+use super::Context;
+use crate::care::finding::{Code, Severity};
+use crate::error::Error;
+use crate::files::Access;
+use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIELDS_LEN};
+use crate::log::StoreCheckpoint;
+
+/// Reads the checkpoint; `None` where it cannot be read.
+pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
+    let path = cx.paths.checkpoint();
+    let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {
+        Ok(checkpoint) => checkpoint,
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            let expected = "the file `checkpoint`";
+            let severity = Severity::Error;
+            let found = "no regular file";
+            cx.findings.add(Code::NoRegularFile, severity, &path, None, expected, found);
+            return None;
+        }
+        Err(error) => {
+            cx.error(&path, error);
+            return None;
+        }
+    };
+    let len = match cx.storage.open(&path, Access::Read).and_then(|file| file.stat()) {
+        Ok(stat) => stat.len,
+        Err(_) => 0,
+    };
+    if len < FIELDS_LEN as u64 {
+        let expected = format!("a file of {CHECKPOINT_LEN} bytes");
+        let found =
+            if len == 0 { "none, or an empty one".to_owned() } else { format!("{len} bytes") };
+        cx.findings.add(Code::CheckpointFile, Severity::Info, &path, None, expected, found);
+    }
+    Some(checkpoint.fields)
+}
+
+/// Holds the checkpoint against the newest store time and the end of the log.
+pub(super) fn check(cx: &Context<'_>, fields: &CheckpointFields, newest_ms: i64, log_end: u64) {
+    let path = cx.paths.checkpoint();
+    let times = [
+        (0, "the log", fields.physic_msg_timestamp_ms),
+        (8, "the queues", fields.logics_msg_timestamp_ms),
+        (16, "the index", fields.index_msg_timestamp_ms),
+    ];
+    for (at, what, time) in times {
+        if !(0..=newest_ms.max(0)).contains(&time) {
+            let expected = format!("a time of {what} from 0 to {newest_ms}, the newest message's");
+            let severity = Severity::Warning;
+            let found = time.to_string();
+            cx.findings.add(Code::CheckpointTime, severity, &path, Some(at), expected, found);
+        }
+    }
+    let confirmed = fields.confirm_physical_offset;
+    if !u64::try_from(confirmed).is_ok_and(|confirmed| confirmed <= log_end) {
+        let expected = format!("a physical offset up to {log_end}");
+        let severity = Severity::Warning;
+        let found = confirmed.to_string();
+        cx.findings.add(Code::CheckpointConfirm, severity, &path, Some(32), expected, found);
+    }
+}

@@ -1,0 +1,517 @@
+//! Walking one file of the log, and joining what the walks over all files found.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::index::Index;
+use super::index_check::{Edges, IndexCheck, Unindexed};
+use super::queue_check::{QueueCheck, Walked};
+use super::queues::Queues;
+use super::record::{Faults, FileReader, Lies, Record, property_crc};
+use super::{Context, State};
+use crate::care::finding::{Code, Severity};
+use crate::error::{CorruptionKind, Error, FormatError, Result};
+use crate::files::FileRun;
+use crate::format::peek;
+use crate::format::properties::Indexed;
+use crate::format::sys_flag::{self, Transaction};
+use crate::store::dispatch::DispatchRequest;
+use crate::store::queues::{most_queue_id, names_a_folder};
+
+/// How many bytes go by between two looks at whether to stop.
+const STEP: u64 = 4 << 20;
+/// How many damaged ranges of one file are remembered.
+const MOST_DAMAGED: usize = 100_000;
+/// How many topics that have no folder are told apart.
+const MOST_TOPICS: usize = 1_000;
+
+/// What the walk over one file found, beside its findings.
+#[derive(Debug, Default)]
+pub(super) struct FileWalk {
+    messages: u64,
+    newest_ms: i64,
+    /// Where the walk ended, as a position in the file.
+    end: u64,
+    how: FileEnd,
+    damaged: Vec<(u64, u64)>,
+    forgot: bool,
+    /// Whether the file could not be read, which was reported.
+    failed: bool,
+    pub(super) behind_index: Unindexed,
+    pub(super) before_index: Unindexed,
+    pub(super) index_gaps: Edges,
+}
+
+/// How the walk over a file ended.
+#[derive(Debug, Default)]
+pub(super) enum FileEnd {
+    /// Nothing more is there: zeros, or the end of the bytes.
+    #[default]
+    Nothing,
+    /// A blank, as it must.
+    Blank,
+    /// Bytes that are no message, with none behind them.
+    Bad(Damage),
+    /// The same, and messages behind that are older than those before: the file had another life.
+    Remains(Damage, u64),
+}
+
+/// Damage at a position of a file, before it is known how far it reaches.
+#[derive(Clone, Debug)]
+pub(super) struct Damage {
+    at: u64,
+    code: Code,
+    error: FormatError,
+}
+
+/// The number of the last file that begins with a message.
+pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
+    let begins = |path: &Path, base: u64| -> Option<bool> {
+        let file = cx.storage.open(path, crate::files::Access::Read).ok()?;
+        let mut head = [0; peek::HEAD];
+        let read = file.read_at(&mut head, 0).ok()?;
+        let head = head.get(..read)?;
+        Some(peek::store_timestamp_ms(head, base).is_some())
+    };
+    let files = log.files();
+    files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true))
+}
+
+/// Walks file `number` of the log. An error of the file is a finding.
+pub(super) fn walk<'a>(
+    cx: &'a Context<'a>,
+    log: &'a FileRun,
+    number: usize,
+    last: Option<usize>,
+    queues: &'a Queues,
+    index: &'a Index,
+) -> FileWalk {
+    let files = log.files();
+    let Some(file) = files.get(number) else { return FileWalk::default() };
+    let checks = (|| {
+        let open = log.open(file)?;
+        let size = log.file_size();
+        let reader = FileReader::new(open, &file.path, file.base_offset, file.len, size);
+        let index = IndexCheck::new(cx, index, log, file.base_offset)?;
+        Ok((reader, index))
+    })();
+    let (mut reader, index) = match checks {
+        Ok(parts) => parts,
+        // Retention of a running broker took it away.
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            cx.advance(file.len);
+            return FileWalk { failed: true, ..FileWalk::default() };
+        }
+        Err(error) => {
+            cx.error(&file.path, error);
+            cx.advance(file.len);
+            return FileWalk { failed: true, ..FileWalk::default() };
+        }
+    };
+    let mut walk = Walk {
+        cx,
+        path: &file.path,
+        base: file.base_offset,
+        may_be_remains: last.is_none_or(|last| number >= last),
+        most_queue_id: most_queue_id(cx.config.validate_topic_names),
+        all_queues: queues,
+        queues: QueueCheck::new(cx, queues, log),
+        index,
+        topic: Vec::new(),
+        topic_is_good: false,
+        topics: HashSet::new(),
+        told: 0,
+        result: FileWalk::default(),
+    };
+    if let Err(error) = walk.run(&mut reader) {
+        cx.error(&file.path, error);
+        walk.result.failed = true;
+    }
+    let end = file.base_offset.saturating_add(log.file_size());
+    if let Err(error) = walk.finish(end) {
+        cx.error(&file.path, error);
+    }
+    cx.advance(file.len.saturating_sub(walk.told));
+    walk.result
+}
+
+struct Walk<'a> {
+    cx: &'a Context<'a>,
+    path: &'a Path,
+    base: u64,
+    /// Whether no later file holds messages.
+    may_be_remains: bool,
+    most_queue_id: i32,
+    all_queues: &'a Queues,
+    queues: QueueCheck<'a>,
+    index: IndexCheck<'a>,
+    /// The topic of the last message, and whether it can name a folder.
+    topic: Vec<u8>,
+    topic_is_good: bool,
+    /// Topics without a folder that were reported.
+    topics: HashSet<Box<[u8]>>,
+    told: u64,
+    result: FileWalk,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, reader: &mut FileReader<'_>) -> Result<()> {
+        let mut at = 0;
+        loop {
+            if at - self.told >= STEP {
+                self.cx.advance(at - self.told);
+                self.told = at;
+                if self.cx.is_cancelled() {
+                    return Ok(());
+                }
+            }
+            self.result.end = at;
+            let left = reader.file_size.saturating_sub(at);
+            let damage = match reader.read(at, self.cx.full)? {
+                Lies::Record(record) => match self.misplaced(&record, at) {
+                    None => {
+                        let elided = record.is_elided;
+                        let next = at + u64::from(record.size);
+                        self.record(&record, at)?;
+                        if elided && self.cx.full {
+                            let faults = reader.take_faults();
+                            self.checksums(&faults, at);
+                        }
+                        at = next;
+                        continue;
+                    }
+                    Some(error) => Damage { at, code: Code::LogPlace, error },
+                },
+                Lies::Blank(size) if u64::from(size) == left => {
+                    self.result.how = FileEnd::Blank;
+                    self.result.end = reader.file_size;
+                    return Ok(());
+                }
+                Lies::Blank(size) => {
+                    let error = FormatError::new(
+                        CorruptionKind::Blank,
+                        0,
+                        format!("a blank of {left} bytes, to the end of the file"),
+                        format!("{size} bytes"),
+                    );
+                    Damage { at, code: Code::LogBlank, error }
+                }
+                Lies::End => return Ok(()),
+                Lies::Empty => match reader.next_nonzero(at)? {
+                    None => return Ok(()),
+                    Some(data) => {
+                        let found = format!("zeros up to byte {data}");
+                        let error = FormatError::new(CorruptionKind::Magic, 0, "a message", found);
+                        Damage { at, code: Code::LogHole, error }
+                    }
+                },
+                Lies::Bad(error) => Damage { at, code: Code::LogFrame, error },
+            };
+            match self.behind(reader, damage)? {
+                Some(next) => at = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Why a record may not lie at `at`.
+    #[inline]
+    fn misplaced(&self, record: &Record<'_>, at: u64) -> Option<FormatError> {
+        let place = self.base.saturating_add(at);
+        let own = record.view.physical_offset();
+        (u64::try_from(own) != Ok(place)).then(|| {
+            FormatError::new(
+                CorruptionKind::PhysicalOffset,
+                28,
+                format!("physical offset {place}"),
+                own.to_string(),
+            )
+        })
+    }
+
+    /// Finds the place behind some damage where the log goes on, and reports the damage; `None`
+    /// where nothing comes any more.
+    fn behind(&mut self, reader: &mut FileReader<'_>, damage: Damage) -> Result<Option<u64>> {
+        let at = damage.at;
+        let next = match damage.code {
+            Code::LogHole | Code::LogBlank => None,
+            _ => reader.claimed_end(at)?,
+        };
+        let next = match next {
+            Some(next) => Some(next),
+            None => reader.resync(at.saturating_add(1))?,
+        };
+        let next = match next {
+            Some(next) if reader.next_nonzero(next)?.is_some() => next,
+            _ => {
+                self.result.how = FileEnd::Bad(damage);
+                return Ok(None);
+            }
+        };
+        let time = match reader.read(next, false)? {
+            Lies::Record(record) => Some(record.view.store_timestamp_ms()),
+            _ => None,
+        };
+        if self.may_be_remains && time.is_some_and(|time| time < self.result.newest_ms) {
+            let (older, newer) = self.pass_remains(reader, next)?;
+            let Some(newer) = newer else {
+                self.result.how = FileEnd::Remains(damage, older);
+                return Ok(None);
+            };
+            self.report(&damage, newer, time);
+            return Ok(Some(newer));
+        }
+        self.report(&damage, next, time);
+        Ok(Some(next))
+    }
+
+    /// Counts the messages from `at` on that are older than what was read before, up to one that is
+    /// not.
+    fn pass_remains(&self, reader: &mut FileReader<'_>, mut at: u64) -> Result<(u64, Option<u64>)> {
+        let mut older = 0;
+        loop {
+            match reader.read(at, false)? {
+                Lies::Record(record) if self.misplaced(&record, at).is_none() => {
+                    if record.view.store_timestamp_ms() >= self.result.newest_ms {
+                        return Ok((older, Some(at)));
+                    }
+                    older += 1;
+                    at += u64::from(record.size);
+                }
+                Lies::End => return Ok((older, None)),
+                _ => match reader.resync(at.saturating_add(1))? {
+                    Some(next) => at = next,
+                    None => return Ok((older, None)),
+                },
+            }
+            if self.cx.is_cancelled() {
+                return Ok((older, None));
+            }
+        }
+    }
+
+    /// Reports damage behind which the log goes on at `next`, with a message stored at `time`.
+    fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
+        let unclean =
+            self.cx.state == State::Crashed && time.is_some_and(|time| time > self.cx.flushed_ms);
+        let (code, severity) = if unclean {
+            (Code::LogTail, Severity::Warning)
+        } else {
+            (damage.code, Severity::Error)
+        };
+        let found = format!(
+            "{}; the next message begins {} bytes behind, at physical offset {}",
+            damage.error.found,
+            next - damage.at,
+            self.base.saturating_add(next)
+        );
+        self.add(code, severity, damage, found);
+        let range = (self.base.saturating_add(damage.at), self.base.saturating_add(next));
+        self.index.damage(range.0, range.1);
+        if self.result.damaged.len() < MOST_DAMAGED {
+            self.result.damaged.push(range);
+        } else {
+            self.result.forgot = true;
+        }
+    }
+
+    fn add(&self, code: Code, severity: Severity, damage: &Damage, found: String) {
+        let offset = damage.at.saturating_add(damage.error.position as u64);
+        let expected = damage.error.expected.clone();
+        self.cx.findings.add(code, severity, self.path, Some(offset), expected, found);
+    }
+
+    fn checksums(&self, faults: &Faults, at: u64) {
+        for (code, error) in
+            [(Code::LogBody, &faults.body), (Code::LogProperties, &faults.properties)]
+        {
+            if let Some(error) = error {
+                let damage = Damage { at, code, error: error.clone() };
+                let found = damage.error.found.clone();
+                self.add(code, Severity::Error, &damage, found);
+            }
+        }
+    }
+
+    /// One message of the log.
+    #[inline]
+    fn record(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
+        let view = &record.view;
+        self.result.messages += 1;
+        let time = view.store_timestamp_ms();
+        self.result.newest_ms = self.result.newest_ms.max(time);
+        if !self.cx.full {
+            return Ok(());
+        }
+        if !record.is_elided {
+            let body = view.check_body_crc().err();
+            let demanded = self.cx.config.force_verify_prop_crc;
+            let properties = match demanded || property_crc(view).is_some() {
+                true => view.check_property_crc().err(),
+                false => None,
+            };
+            if body.is_some() || properties.is_some() {
+                self.checksums(&Faults { body, properties }, at);
+            }
+        }
+        let mut request = DispatchRequest::of(view);
+        request.store_size = record.size;
+        let batch = sys_flag::is_inner_batch(view.sys_flag());
+        if self.is_queueable(&request, at) && !batch {
+            self.queues.see(&request)?;
+        }
+        let rolled_back = request.transaction == Transaction::Rollback;
+        let none = Indexed::default();
+        let properties = if rolled_back { &none } else { &request.properties };
+        self.index.see(request.topic, properties, request.physical_offset, time)
+    }
+
+    /// Whether a queue can hold the message; reports why not.
+    #[inline]
+    fn is_queueable(&mut self, request: &DispatchRequest<'_>, at: u64) -> bool {
+        if !request.is_queued() {
+            return true;
+        }
+        if self.topic != request.topic {
+            self.topic.clear();
+            self.topic.extend_from_slice(request.topic);
+            self.topic_is_good = names_a_folder(request.topic);
+        }
+        let id = request.queue_id;
+        let usual = (0..=self.most_queue_id).contains(&id);
+        if self.topic_is_good
+            && request.queue_offset >= 0
+            && (usual || self.all_queues.number_of(request.topic, id).is_some())
+        {
+            return true;
+        }
+        self.tell_unqueueable(request, at);
+        false
+    }
+
+    #[cold]
+    fn tell_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
+        let severity = Severity::Warning;
+        if !names_a_folder(request.topic) {
+            if self.topics.len() < MOST_TOPICS && self.topics.insert(request.topic.into()) {
+                let shown: String =
+                    String::from_utf8_lossy(request.topic).chars().take(64).collect();
+                let expected = "a topic that can name a folder";
+                let found = format!("{shown:?}, first here");
+                self.cx.findings.add(
+                    Code::LogTopic,
+                    severity,
+                    self.path,
+                    Some(at),
+                    expected,
+                    found,
+                );
+            }
+            return;
+        }
+        let expected = "a queue and a number of 0 or more";
+        let found = format!("queue {}, number {}", request.queue_id, request.queue_offset);
+        self.cx.findings.add(Code::LogNumber, severity, self.path, Some(at), expected, found);
+    }
+
+    fn finish(&mut self, end: u64) -> Result<()> {
+        self.queues.finish();
+        if matches!(self.result.how, FileEnd::Bad(_)) {
+            let from = self.base.saturating_add(self.result.end);
+            let to = if self.may_be_remains { from.saturating_add(1) } else { end };
+            self.index.damage(from, to);
+        }
+        let outcome = if self.cx.full { self.index.finish(end) } else { Ok(()) };
+        self.result.behind_index = self.index.behind;
+        self.result.before_index = self.index.before;
+        self.result.index_gaps = self.index.edges();
+        outcome
+    }
+}
+
+/// What the walks over all files together show.
+pub(super) struct Joined {
+    pub(super) messages: u64,
+    pub(super) newest_ms: i64,
+    pub(super) walked: Walked,
+}
+
+/// Joins the walks over the files, in order: where the log ends, and what is wrong with the files
+/// before that.
+pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joined {
+    let files = log.files();
+    let log_start = log.min_offset().unwrap_or(0);
+    let mut joined = Joined {
+        messages: 0,
+        newest_ms: 0,
+        walked: Walked { log_start, log_end: log_start, damaged: Vec::new(), forgot: false },
+    };
+    let has_data =
+        |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
+    let last = walks.iter().rposition(has_data);
+    for (number, (walk, file)) in walks.iter().zip(files.iter()).enumerate() {
+        joined.messages += walk.messages;
+        joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
+        joined.walked.damaged.extend_from_slice(&walk.damaged);
+        joined.walked.forgot |= walk.forgot;
+        if last.is_none_or(|last| number > last) {
+            continue;
+        }
+        let is_last = last == Some(number);
+        let file_end = file.base_offset.saturating_add(log.file_size());
+        joined.walked.log_end = file.base_offset.saturating_add(walk.end);
+        let short = file.len < log.file_size();
+        let add = |code, severity, offset, expected: &str, found: String| {
+            cx.findings.add(code, severity, &file.path, Some(offset), expected, found);
+        };
+        let from = file.base_offset.saturating_add(walk.end);
+        match &walk.how {
+            FileEnd::Blank => {}
+            _ if walk.failed => joined.walked.damaged.push((from, file_end)),
+            FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
+            FileEnd::Nothing => {
+                let found = match walk.end < log.file_size() {
+                    true => "zeros to the end of the file".to_owned(),
+                    false => "the end of the file".to_owned(),
+                };
+                add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
+                joined.walked.damaged.push((from, file_end));
+            }
+            // The cut itself was reported.
+            FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
+                joined.walked.damaged.push((from, file_end));
+            }
+            FileEnd::Bad(damage) => {
+                let (code, severity) = match (is_last, cx.state) {
+                    (true, State::InUse) => (Code::LogTail, Severity::Info),
+                    (true, State::Crashed) => (Code::LogTail, Severity::Warning),
+                    (true, State::Closed) if damage.code == Code::LogHole => {
+                        (Code::LogRemains, Severity::Warning)
+                    }
+                    _ => (damage.code, Severity::Error),
+                };
+                let offset = damage.at.saturating_add(damage.error.position as u64);
+                let found = format!("{}; no message behind in this file", damage.error.found);
+                add(code, severity, offset, &damage.error.expected, found);
+                let to = if is_last { from.saturating_add(1) } else { file_end };
+                joined.walked.damaged.push((from, to));
+            }
+            FileEnd::Remains(damage, older) => {
+                let found = format!(
+                    "{}; {older} messages behind, all older than those before",
+                    damage.error.found
+                );
+                let severity = Severity::Warning;
+                add(
+                    Code::LogRemains,
+                    severity,
+                    damage.at,
+                    "zeros behind the end of the log",
+                    found,
+                );
+            }
+        }
+    }
+    joined.walked.damaged.sort_unstable();
+    joined
+}

@@ -1,0 +1,345 @@
+//! Each message against its queue entry, while the log is walked; and each entry of a queue against
+//! the log, where the first way showed that not all of them are right.
+
+use std::sync::atomic::Ordering;
+
+use super::queues::{Met, Missing, Queue, Queues, each_entry, find};
+use super::record::probe;
+use super::{Context, State};
+use crate::care::finding::{Code, Severity};
+use crate::error::Result;
+use crate::files::FileRun;
+use crate::format::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC, dispatch_tags_code};
+use crate::format::cq_ext;
+use crate::format::message::MessageView;
+use crate::log::QueueKind;
+use crate::log::queue::Unit;
+use crate::store::dispatch::DispatchRequest;
+use crate::store::pull::points_back;
+
+/// What all walks together keep of queue entries.
+const BUDGET: usize = 48 << 20;
+/// Entries that are read at a time: fewer where there are many queues.
+const MOST_ENTRIES: usize = 3200;
+const LEAST_ENTRIES: usize = 64;
+/// No queue.
+const NONE: u32 = u32::MAX;
+
+/// The queues as one walk over a file of the log sees them.
+pub(super) struct QueueCheck<'a> {
+    cx: &'a Context<'a>,
+    queues: &'a Queues,
+    log: &'a FileRun,
+    /// Entries of the queues met last, each queue at the place that its number leads to.
+    windows: Vec<Window>,
+    entries: usize,
+    /// The topic of the last message, with its queues.
+    topic: Vec<u8>,
+    of_topic: &'a [(i32, u32)],
+    probed: Vec<u8>,
+}
+
+/// Some entries of one queue.
+struct Window {
+    queue: u32,
+    from: i64,
+    bytes: Vec<u8>,
+    met: u64,
+}
+
+impl Window {
+    const fn empty() -> Self {
+        Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0 }
+    }
+
+    fn entry(&self, number: i64) -> Option<QueueEntry> {
+        let at = usize::try_from(number.checked_sub(self.from)?).ok()?.checked_mul(ENTRY_LEN)?;
+        self.bytes.get(at..)?.first_chunk().map(QueueEntry::decode)
+    }
+}
+
+impl<'a> QueueCheck<'a> {
+    pub(super) fn new(cx: &'a Context<'a>, queues: &'a Queues, log: &'a FileRun) -> Self {
+        let budget = BUDGET / cx.threads.max(1);
+        let count = queues.list.len().max(1);
+        let entries = (budget / count / ENTRY_LEN).clamp(LEAST_ENTRIES, MOST_ENTRIES);
+        let windows = (budget / (entries * ENTRY_LEN)).clamp(1, count);
+        Self {
+            cx,
+            queues,
+            log,
+            windows: std::iter::repeat_with(Window::empty).take(windows).collect(),
+            entries,
+            topic: Vec::new(),
+            of_topic: &[],
+            probed: Vec::new(),
+        }
+    }
+
+    /// Holds one message against its queues.
+    #[inline]
+    pub(super) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+        if !request.is_queued() || self.queues.is_batch_topic(request.topic) {
+            return Ok(());
+        }
+        if self.topic != request.topic {
+            self.topic.clear();
+            self.topic.extend_from_slice(request.topic);
+            self.of_topic = self.queues.of_topic(request.topic);
+        }
+        let number = request.queue_offset;
+        match find(self.of_topic, request.queue_id) {
+            Some(queue) => self.hold(queue, number, request)?,
+            None => self.miss(request.topic, request.queue_id, None, number, request),
+        }
+        if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn tags_code(&self, request: &DispatchRequest<'_>) -> i64 {
+        dispatch_tags_code(
+            request.topic,
+            &request.properties,
+            request.store_timestamp_ms,
+            &self.cx.config.message_delay_level,
+        )
+    }
+
+    /// The further queues of a message, where they are kept.
+    #[cold]
+    fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+        for (name, number) in request.more_queues() {
+            if let Some(queue) = self.queues.number_of(name, 0) {
+                self.hold(queue, number, request)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn hold(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
+        let Some(known) = self.queues.get(queue) else { return Ok(()) };
+        if number < known.first || number >= known.end {
+            self.miss(&known.topic, known.id, Some(known), number, request);
+            return Ok(());
+        }
+        let slot = usize::try_from(queue).unwrap_or(0) % self.windows.len();
+        let Some(window) = self.windows.get_mut(slot) else { return Ok(()) };
+        let mut entry = if window.queue == queue { window.entry(number) } else { None };
+        if entry.is_none() {
+            if window.queue != queue {
+                flush_window(window, self.queues);
+                window.queue = queue;
+            }
+            let left = usize::try_from(known.end.saturating_sub(number)).unwrap_or(usize::MAX);
+            read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
+            window.from = number;
+            entry = window.entry(number);
+        }
+        // A file that is missing in the middle has been reported.
+        let Some(entry) = entry else { return Ok(()) };
+        if entry.physical_offset == request.physical_offset
+            && u32::try_from(entry.store_size) == Ok(request.store_size)
+        {
+            window.met += 1;
+            if entry.tags_code != self.tags_code(request) {
+                self.other_tags(known, number, entry, request);
+            }
+            return Ok(());
+        }
+        self.other_entry(known, number, entry, request)
+    }
+
+    #[cold]
+    fn other_tags(
+        &self,
+        queue: &Queue,
+        number: i64,
+        entry: QueueEntry,
+        request: &DispatchRequest<'_>,
+    ) {
+        // A delay's length is the broker's to set, and an address leads into another file.
+        if request.topic == SCHEDULE_TOPIC || cq_ext::is_address(entry.tags_code) {
+            return;
+        }
+        let (path, offset) = place(queue, number);
+        let expected = format!("tags code {}", self.tags_code(request));
+        let found = format!("entry {number} with tags code {}", entry.tags_code);
+        let severity = Severity::Error;
+        self.cx.findings.add(Code::QueueTags, severity, &path, Some(offset), expected, found);
+    }
+
+    /// The entry of a message's number is not the message's.
+    #[cold]
+    fn other_entry(
+        &mut self,
+        queue: &Queue,
+        number: i64,
+        entry: QueueEntry,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
+        let start = self.log.min_offset().unwrap_or(0);
+        let leads = u64::try_from(entry.physical_offset).ok().filter(|&at| at >= start);
+        if entry.is_pre_blank() || (entry.is_valid() && leads.is_none()) {
+            self.miss(&queue.topic, queue.id, Some(queue), number, request);
+            return Ok(());
+        }
+        // Zeros and impossible entries were reported, and what leads astray will be: unless another
+        // message has the number too.
+        if let (true, Some(leads)) = (entry.is_valid(), leads)
+            && i64::try_from(leads) != Ok(request.physical_offset)
+            && let Some((view, size)) = probe(self.log, leads, &mut self.probed)?
+            && leads_back(&view, queue, number, entry)
+            && u32::try_from(entry.store_size) == Ok(size)
+        {
+            let at = u64::try_from(request.physical_offset).unwrap_or(0);
+            let file = self.log.find(at);
+            let path = file.as_ref().map(|file| file.path.clone()).unwrap_or_default();
+            let offset = file.map_or(0, |file| at - file.base_offset);
+            let expected = format!(
+                "one message with number {number} in queue {} of {}",
+                queue.id,
+                String::from_utf8_lossy(&queue.topic)
+            );
+            let found = format!("a second one; the queue leads to the one at {leads}");
+            let severity = Severity::Warning;
+            self.cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn miss(
+        &self,
+        topic: &[u8],
+        id: i32,
+        queue: Option<&Queue>,
+        number: i64,
+        request: &DispatchRequest<'_>,
+    ) {
+        let behind = queue.is_none_or(|queue| number >= queue.end);
+        let at = u64::try_from(request.physical_offset).unwrap_or(0);
+        self.queues.miss(topic, id, |missing: &mut Missing| {
+            missing.place = missing.place.min(at);
+            if behind {
+                missing.behind += 1;
+                missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
+                let (least, most) = missing.numbers.unwrap_or((number, number));
+                missing.numbers = Some((least.min(number), most.max(number)));
+            } else {
+                missing.inside += 1;
+            }
+        });
+    }
+
+    /// Adds up what this walk met.
+    pub(super) fn finish(&mut self) {
+        for window in &mut self.windows {
+            flush_window(window, self.queues);
+        }
+    }
+}
+
+fn flush_window(window: &mut Window, queues: &Queues) {
+    if let Some(queue) = queues.get(window.queue) {
+        queue.met.fetch_add(window.met, Ordering::Relaxed);
+    }
+    window.met = 0;
+    window.bytes.clear();
+}
+
+/// Entries from `number` on, up to `count` of them or to the end of their file.
+fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    let at = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
+    bytes.resize(count * ENTRY_LEN, 0);
+    let read = run.read_at(bytes, at)?;
+    bytes.truncate(read);
+    Ok(())
+}
+
+/// Whether a message is the one that an entry of a queue may lead to.
+fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEntry) -> bool {
+    let unit = Unit { number, count: 1, entry };
+    points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)
+}
+
+/// The file that holds an entry, and the byte there.
+fn place(queue: &Queue, number: i64) -> (std::path::PathBuf, u64) {
+    let offset = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
+    match queue.run.find(offset) {
+        Some(file) => (file.path.clone(), offset - file.base_offset),
+        None => (queue.dir(), 0),
+    }
+}
+
+/// What the walk over the log learned, for those who look at single entries behind it.
+pub(super) struct Walked {
+    pub(super) log_start: u64,
+    pub(super) log_end: u64,
+    /// Damaged ranges that were reported, in order.
+    pub(super) damaged: Vec<(u64, u64)>,
+    /// Whether some damage is not in that list.
+    pub(super) forgot: bool,
+}
+
+impl Walked {
+    /// Whether what lies at `at` was reported as damage of the log.
+    pub(super) fn is_damaged(&self, at: u64) -> bool {
+        let behind = self.damaged.partition_point(|(from, _)| *from <= at);
+        let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));
+        self.forgot || range.is_some_and(|(_, to)| at < *to)
+    }
+}
+
+/// Looks at each entry of a queue in which not every entry was met by its message.
+pub(super) fn check_entries(
+    cx: &Context<'_>,
+    queue: &Queue,
+    log: &FileRun,
+    walked: &Walked,
+) -> Result<()> {
+    let mut buffer = Vec::new();
+    each_entry(cx, &queue.run, |number, met| {
+        let Met::Entry(entry) = met else { return Ok(()) };
+        let Ok(at) = u64::try_from(entry.physical_offset) else { return Ok(()) };
+        if number >= queue.end || at < walked.log_start || walked.is_damaged(at) {
+            return Ok(());
+        }
+        let found = format!("entry {number} with physical offset {at}, size {}", entry.store_size);
+        let (code, expected, found) = if at >= walked.log_end {
+            (Code::QueueNowhere, format!("an offset before {}", walked.log_end), found)
+        } else {
+            match probe(log, at, &mut buffer)? {
+                // A missing file was reported.
+                None if log.find(at).is_none() => return Ok(()),
+                None => (Code::QueueNowhere, "the beginning of a message".to_owned(), found),
+                Some((view, size)) if leads_back(&view, queue, number, *entry) => {
+                    if u32::try_from(entry.store_size) == Ok(size) {
+                        return Ok(());
+                    }
+                    (Code::QueueSize, format!("size {size}"), found)
+                }
+                Some((view, _)) => (
+                    Code::QueueOther,
+                    format!(
+                        "message {number} of queue {} of {}",
+                        queue.id,
+                        String::from_utf8_lossy(&queue.topic)
+                    ),
+                    format!(
+                        "{found}, which is message {} of queue {} of {}",
+                        view.queue_offset(),
+                        view.queue_id(),
+                        String::from_utf8_lossy(view.topic())
+                    ),
+                ),
+            }
+        };
+        let (path, offset) = place(queue, number);
+        // A crash may leave entries of messages that did not come to the disk.
+        let unclean = at >= walked.log_end && cx.state != State::Closed;
+        let severity = if unclean { Severity::Warning } else { Severity::Error };
+        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        Ok(())
+    })
+}

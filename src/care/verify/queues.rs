@@ -1,0 +1,426 @@
+//! The consume queues: what each holds by itself, and, while the log is walked, whether every message
+//! has its entry. Nothing grows with the number of messages: of each queue it is counted how many
+//! entries were met by a message, and only where that is not all of them, each is looked at.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::{HashMap, HashSet};
+
+use super::{Context, State};
+use crate::care::finding::{Code, Severity};
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::file_run::{OpenFiles, Stray};
+use crate::files::{Access, FileKind, FileRun};
+use crate::format::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::store::queues::names_a_folder;
+
+const ENTRY: u64 = ENTRY_LEN as u64;
+/// What is read of a queue at a time.
+const BLOCK: usize = 3200 * ENTRY_LEN;
+/// How many queues with missing entries are told apart.
+const MOST_MISSING: usize = 100_000;
+
+/// A queue's topic and number.
+type Name = (Box<[u8]>, i32);
+
+/// One queue on disk.
+pub(super) struct Queue {
+    pub(super) topic: Box<[u8]>,
+    pub(super) id: i32,
+    pub(super) run: FileRun,
+    /// The number with which its first file begins.
+    pub(super) first: i64,
+    /// One past the number of its last entry.
+    pub(super) end: i64,
+    /// Entries that lead into what the log holds.
+    pub(super) live: u64,
+    /// How many of them a message was found for.
+    pub(super) met: AtomicU64,
+}
+
+impl Queue {
+    pub(super) fn dir(&self) -> PathBuf {
+        self.run.dirs().first().cloned().unwrap_or_default()
+    }
+}
+
+/// Messages of one queue that have no entry in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Missing {
+    /// Behind the queue's end.
+    pub(super) behind: u64,
+    /// The store time of the oldest of these.
+    pub(super) oldest_ms: i64,
+    /// Before the queue's end.
+    pub(super) inside: u64,
+    /// Where the first of all lies.
+    pub(super) place: u64,
+    /// The least and the greatest number behind the queue's end.
+    pub(super) numbers: Option<(i64, i64)>,
+}
+
+/// All queues of a store.
+pub(super) struct Queues {
+    topics: HashMap<Box<[u8]>, Vec<(i32, u32)>>,
+    /// Topics whose queues are of the other kind, that of batches.
+    batch_topics: HashSet<Box<[u8]>>,
+    pub(super) list: Vec<Queue>,
+    missing: Mutex<HashMap<Name, Missing>>,
+    /// Messages of further queues, past [`MOST_MISSING`].
+    pub(super) missing_elsewhere: AtomicU64,
+}
+
+impl Queues {
+    /// Lists the queues; what does not belong there is reported.
+    pub(super) fn list(cx: &Context<'_>, file_size: u64) -> Result<Self> {
+        let mut queues = Self {
+            topics: HashMap::new(),
+            batch_topics: batch_topics(cx)?,
+            list: Vec::new(),
+            missing: Mutex::default(),
+            missing_elsewhere: AtomicU64::new(0),
+        };
+        let root = cx.paths.consume_queue();
+        if !cx.is_folder(&root)? {
+            return Ok(queues);
+        }
+        let open_files = Arc::new(OpenFiles::default());
+        let mut topics = cx.list(&root)?;
+        topics.sort_by(|a, b| a.name.cmp(&b.name));
+        for topic in topics {
+            let topic_dir = root.join(&topic.name);
+            let name = topic.name.as_encoded_bytes();
+            if topic.kind != FileKind::Directory || !names_a_folder(name) {
+                cx.stray(&Stray { path: topic_dir, kind: topic.kind });
+                continue;
+            }
+            for queue in cx.list(&topic_dir)? {
+                let path = topic_dir.join(&queue.name);
+                let id = queue.name.to_str().and_then(parse_queue_id);
+                let (Some(id), FileKind::Directory) = (id, queue.kind) else {
+                    cx.stray(&Stray { path, kind: queue.kind });
+                    continue;
+                };
+                let (run, strays) = FileRun::load(
+                    Arc::clone(&cx.storage),
+                    Arc::clone(&open_files),
+                    vec![path],
+                    file_size,
+                    Access::Read,
+                )?;
+                strays.iter().for_each(|stray| cx.stray(stray));
+                cx.check_files(&run);
+                let number = u32::try_from(queues.list.len()).unwrap_or(u32::MAX);
+                queues.topics.entry(name.into()).or_default().push((id, number));
+                queues.list.push(Queue {
+                    topic: name.into(),
+                    id,
+                    run,
+                    first: 0,
+                    end: 0,
+                    live: 0,
+                    met: AtomicU64::new(0),
+                });
+            }
+        }
+        queues.topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
+        Ok(queues)
+    }
+
+    /// Whether the queues of a topic are those of batches, which are not held against the log.
+    #[inline]
+    pub(super) fn is_batch_topic(&self, topic: &[u8]) -> bool {
+        !self.batch_topics.is_empty() && self.batch_topics.contains(topic)
+    }
+
+    /// The queues of a topic in order, each with its place in the list.
+    pub(super) fn of_topic(&self, topic: &[u8]) -> &[(i32, u32)] {
+        self.topics.get(topic).map_or(&[], Vec::as_slice)
+    }
+
+    /// The place in the list of one queue.
+    pub(super) fn number_of(&self, topic: &[u8], id: i32) -> Option<u32> {
+        find(self.of_topic(topic), id)
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Queue> {
+        self.list.get(usize::try_from(number).ok()?)
+    }
+
+    /// Notes that a message has no entry.
+    pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = missing.len();
+        match missing.entry((topic.into(), id)) {
+            hashbrown::hash_map::Entry::Occupied(mut entry) => note(entry.get_mut()),
+            hashbrown::hash_map::Entry::Vacant(entry) if known < MOST_MISSING => {
+                note(entry.insert(Missing {
+                    place: u64::MAX,
+                    oldest_ms: i64::MAX,
+                    ..Missing::default()
+                }));
+            }
+            hashbrown::hash_map::Entry::Vacant(_) => {
+                self.missing_elsewhere.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn take_missing(&self) -> Vec<(Name, Missing)> {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list: Vec<_> = missing.drain().collect();
+        list.sort_by(|a, b| a.0.cmp(&b.0));
+        list
+    }
+}
+
+/// The topics with queues of batches (`BatchConsumeQueue`).
+fn batch_topics(cx: &Context<'_>) -> Result<HashSet<Box<[u8]>>> {
+    let dir = cx.paths.batch_consume_queue();
+    if !cx.is_folder(&dir)? {
+        return Ok(HashSet::new());
+    }
+    let topics: HashSet<Box<[u8]>> = cx
+        .list(&dir)?
+        .into_iter()
+        .filter(|entry| entry.kind == FileKind::Directory)
+        .map(|entry| entry.name.as_encoded_bytes().into())
+        .collect();
+    if !topics.is_empty() {
+        let found = format!("queues of batches in {} topics", topics.len());
+        let (code, severity) = (Code::QueueUnchecked, Severity::Info);
+        cx.findings.add(code, severity, &dir, None, "queues of messages", found);
+    }
+    Ok(topics)
+}
+
+/// The place in the list of one of a topic's queues.
+#[inline]
+pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
+    let at = of_topic.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+    of_topic.get(at).map(|(_, number)| *number)
+}
+
+/// A number as a folder is named: digits alone, no sign, no zero in front.
+fn parse_queue_id(name: &str) -> Option<i32> {
+    let id: i32 = name.parse().ok()?;
+    (id >= 0 && id.to_string() == name).then_some(id)
+}
+
+/// The entries of a queue in order, each with its number; what is empty is passed over and told as
+/// a range.
+pub(super) fn each_entry(
+    cx: &Context<'_>,
+    run: &FileRun,
+    mut take: impl FnMut(i64, &Met) -> Result<()>,
+) -> Result<()> {
+    let mut block = vec![0; BLOCK];
+    for file in run.files().iter() {
+        if file.base_offset % ENTRY != 0 {
+            continue;
+        }
+        let len = file.len.min(run.file_size()) / ENTRY * ENTRY;
+        let open = match run.open(file) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                continue;
+            }
+            other => other?,
+        };
+        let number = |position: u64| {
+            i64::try_from(file.base_offset.saturating_add(position) / ENTRY).unwrap_or(i64::MAX)
+        };
+        let mut position = 0;
+        while position < len {
+            // Files are made in full length and sparse: holes are not read.
+            let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
+            let data = data.unwrap_or(len).min(len) / ENTRY * ENTRY;
+            if data > position {
+                take(number(position), &Met::Empty)?;
+                position = data;
+                continue;
+            }
+            let wanted = usize::try_from(len - position).unwrap_or(usize::MAX).min(BLOCK);
+            let wanted = block.get_mut(..wanted).unwrap_or_default();
+            let read = open.read_at(wanted, position).map_err(Error::io("read", &file.path))?;
+            let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<ENTRY_LEN>();
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                let met = match QueueEntry::decode(entry) {
+                    entry if entry.is_pre_blank() => Met::Blank,
+                    entry if entry.is_valid() => Met::Entry(entry),
+                    QueueEntry { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
+                    entry => Met::Impossible(entry),
+                };
+                take(number(position), &met)?;
+                position += ENTRY;
+            }
+            if cx.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What lies at a number of a queue.
+pub(super) enum Met {
+    Entry(QueueEntry),
+    /// It fills the file up to the first entry.
+    Blank,
+    /// Zeros, from here on up to the next that is met.
+    Empty,
+    Impossible(QueueEntry),
+}
+
+/// Reads a queue through: where it ends, how many of its entries count, and what is wrong with it by
+/// itself.
+pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
+    let dir = queue.dir();
+    let log_start = i64::try_from(log_start).unwrap_or(i64::MAX);
+    let place = |number: i64| {
+        let offset = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY);
+        match queue.run.find(offset) {
+            Some(file) => (file.path.clone(), offset - file.base_offset),
+            None => (dir.clone(), 0),
+        }
+    };
+    let (mut count, mut live) = (0_u64, 0_u64);
+    let (mut first, mut end) = (None, None);
+    let mut last: Option<QueueEntry> = None;
+    let (mut empty, mut blanks) = (None, None);
+    each_entry(cx, &queue.run, |number, met| {
+        first = first.or(Some(number));
+        let entry = match met {
+            Met::Empty => {
+                empty = empty.or(Some(number));
+                return Ok(());
+            }
+            Met::Blank if last.is_none() => return Ok(()),
+            Met::Blank => {
+                blanks = blanks.or(Some(number));
+                end = Some(number.saturating_add(1));
+                return Ok(());
+            }
+            Met::Entry(entry) | Met::Impossible(entry) => entry,
+        };
+        if let Some(from) = empty.take() {
+            let (path, offset) = place(from);
+            let (expected, found) =
+                (format!("entry {from}"), format!("zeros up to entry {number}, which is there"));
+            cx.findings.add(Code::QueueHole, Severity::Error, &path, Some(offset), expected, found);
+        }
+        if let Some(from) = blanks.take() {
+            let (path, offset) = place(from);
+            let found = format!("fillers up to entry {number}");
+            let expected = format!("entry {from}");
+            let severity = Severity::Warning;
+            cx.findings.add(Code::QueueBlank, severity, &path, Some(offset), expected, found);
+        }
+        end = Some(number.saturating_add(1));
+        if let Met::Impossible(entry) = met {
+            let (path, offset) = place(number);
+            let found = format!(
+                "entry {number} with offset {}, size {}",
+                entry.physical_offset, entry.store_size
+            );
+            let expected = "an offset of 0 or more, a size above 0";
+            cx.findings.add(
+                Code::QueueNowhere,
+                Severity::Error,
+                &path,
+                Some(offset),
+                expected,
+                found,
+            );
+            return Ok(());
+        }
+        count += 1;
+        live += u64::from(entry.physical_offset >= log_start);
+        if let Some(before) = last
+            && entry.physical_offset <= before.physical_offset
+        {
+            let (path, offset) = place(number);
+            let expected = format!("an offset behind {}", before.physical_offset);
+            let found = format!("entry {number} with offset {}", entry.physical_offset);
+            cx.findings.add(
+                Code::QueueOrder,
+                Severity::Error,
+                &path,
+                Some(offset),
+                expected,
+                found,
+            );
+        }
+        last = Some(*entry);
+        Ok(())
+    })?;
+    if let Some(from) = blanks {
+        let (path, offset) = place(from);
+        let (expected, found) = (format!("entry {from}"), "fillers up to the end".to_owned());
+        let severity = Severity::Warning;
+        cx.findings.add(Code::QueueBlank, severity, &path, Some(offset), expected, found);
+    }
+    queue.first = first.unwrap_or(0);
+    queue.end = end.or(first).unwrap_or(0);
+    queue.live = live;
+    Ok(count)
+}
+
+/// Tells what messages have no entry, once the whole log was walked. What was stored up to
+/// `trusted_ms` was dispatched, even where the store was not closed.
+pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, trusted_ms: i64) {
+    let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
+    for ((topic, id), missing) in queues.take_missing() {
+        let queue = queues.number_of(&topic, id).and_then(|number| queues.get(number));
+        let end = queue.map_or(0, |queue| queue.end);
+        let dir =
+            cx.paths.consume_queue().join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
+        let behind = missing.behind;
+        let late = cx.state == State::Closed || missing.oldest_ms <= trusted_ms;
+        let lost = missing.inside + if late { behind } else { 0 };
+        if lost > 0 {
+            let expected = format!("entries of {lost} more messages");
+            let found = format!(
+                "none; the first of these lies at physical offset {}, the queue ends at {end}",
+                missing.place
+            );
+            cx.findings.add(Code::QueueMissing, Severity::Error, &dir, None, expected, found);
+        } else {
+            tail += behind;
+            tail_from = tail_from.min(missing.place);
+        }
+        let span = missing.numbers.map(|(least, most)| {
+            let count = u64::try_from(most.saturating_sub(least)).unwrap_or(0).saturating_add(1);
+            (least, most, count)
+        });
+        if let Some((least, most, count)) = span
+            && (count != behind || (end > 0 && least != end))
+        {
+            let expected =
+                format!("{behind} numbers from {} on", if end > 0 { end } else { least });
+            let found = format!("numbers from {least} to {most}");
+            cx.findings.add(Code::LogNumber, Severity::Warning, &dir, None, expected, found);
+        }
+    }
+    if tail > 0 {
+        let found = match tail_from {
+            u64::MAX => format!("{tail} messages that are in none"),
+            from => format!("{tail} messages from physical offset {from} on that are in none"),
+        };
+        let dir = cx.paths.consume_queue();
+        let expected = "every message in its queue";
+        cx.findings.add(Code::QueueTail, Severity::Info, &dir, None, expected, found);
+    }
+}
+
+/// The code for damage of files, as [`FileRun::check`] tells it.
+pub(super) fn file_code(kind: CorruptionKind) -> Code {
+    match kind {
+        CorruptionKind::FileLength => Code::FileLength,
+        _ => Code::FileGap,
+    }
+}

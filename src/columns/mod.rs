@@ -1,0 +1,17 @@
+//! Messages as Arrow arrays.
+
+mod builder;
+mod derived;
+mod given;
+mod rows;
+mod scan;
+mod schema;
+mod variable;
+
+pub use builder::{BatchBuilder, BatchLimits};
+pub use rows::{MessageRows, RowsError};
+pub use scan::{BatchError, MessageBatches};
+pub use schema::{Column, schema, schema_like, schema_of};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+//! The columns of a message, each with its name and Arrow type.
+//!
+//! Types, nullability and the names of inner fields are what Spark makes of the same columns in a
+//! DDL text, so a batch passes its comparison of schemas as it is: times are UTC in microseconds, a
+//! list's field is `element`, a map's are `entries`, `key` and `value`, and everything may be null
+//! (but a map's key).
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+
+/// A column of a message, in the order of the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Column {
+    /// Name of the broker; null where only one store is read.
+    Broker,
+    /// Name of the topic.
+    Topic,
+    /// Number of the queue in its topic.
+    QueueId,
+    /// Entry number in the queue.
+    QueueOffset,
+    /// Where the record begins in the whole commit log.
+    PhysicalOffset,
+    /// Length of the whole record in bytes.
+    StoreSize,
+    /// The store's time.
+    StoreTimestamp,
+    /// The producer's time.
+    BornTimestamp,
+    /// Property `TAGS`.
+    Tags,
+    /// Property `KEYS`, split.
+    Keys,
+    /// Property `UNIQ_KEY`.
+    UniqueKey,
+    /// The store's id of the message.
+    MessageId,
+    /// All properties.
+    Properties,
+    /// The body as the producer sent it.
+    Body,
+    /// The body as it is stored.
+    RawBody,
+    /// Checksum of the stored body.
+    BodyCrc,
+    /// RocketMQ's bits.
+    SysFlag,
+    /// The user's own number.
+    Flag,
+    /// The producer's address.
+    BornHost,
+    /// The store's address.
+    StoreHost,
+    /// How often consumption was tried again.
+    ReconsumeTimes,
+    /// Physical offset of the half message that a commit belongs to.
+    PreparedTransactionOffset,
+    /// What is wrong in a damaged range; null in a row that is a message.
+    Error,
+}
+
+impl Column {
+    /// All columns, in order.
+    pub const ALL: [Self; 23] = [
+        Self::Broker,
+        Self::Topic,
+        Self::QueueId,
+        Self::QueueOffset,
+        Self::PhysicalOffset,
+        Self::StoreSize,
+        Self::StoreTimestamp,
+        Self::BornTimestamp,
+        Self::Tags,
+        Self::Keys,
+        Self::UniqueKey,
+        Self::MessageId,
+        Self::Properties,
+        Self::Body,
+        Self::RawBody,
+        Self::BodyCrc,
+        Self::SysFlag,
+        Self::Flag,
+        Self::BornHost,
+        Self::StoreHost,
+        Self::ReconsumeTimes,
+        Self::PreparedTransactionOffset,
+        Self::Error,
+    ];
+
+    /// The columns that a scan gives unless others are asked for.
+    pub fn usual() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|column| !matches!(column, Self::RawBody | Self::Error))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Topic => "topic",
+            Self::QueueId => "queue_id",
+            Self::QueueOffset => "queue_offset",
+            Self::PhysicalOffset => "physical_offset",
+            Self::StoreSize => "store_size",
+            Self::StoreTimestamp => "store_timestamp",
+            Self::BornTimestamp => "born_timestamp",
+            Self::Tags => "tags",
+            Self::Keys => "keys",
+            Self::UniqueKey => "unique_key",
+            Self::MessageId => "message_id",
+            Self::Properties => "properties",
+            Self::Body => "body",
+            Self::RawBody => "raw_body",
+            Self::BodyCrc => "body_crc",
+            Self::SysFlag => "sys_flag",
+            Self::Flag => "flag",
+            Self::BornHost => "born_host",
+            Self::StoreHost => "store_host",
+            Self::ReconsumeTimes => "reconsume_times",
+            Self::PreparedTransactionOffset => "prepared_transaction_offset",
+            Self::Error => "error",
+        }
+    }
+
+    /// The column of that name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|column| column.name() == name)
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::Broker
+            | Self::Topic
+            | Self::Tags
+            | Self::UniqueKey
+            | Self::MessageId
+            | Self::BornHost
+            | Self::StoreHost
+            | Self::Error => DataType::Utf8,
+            Self::QueueId
+            | Self::StoreSize
+            | Self::BodyCrc
+            | Self::SysFlag
+            | Self::Flag
+            | Self::ReconsumeTimes => DataType::Int32,
+            Self::QueueOffset | Self::PhysicalOffset | Self::PreparedTransactionOffset => {
+                DataType::Int64
+            }
+            Self::StoreTimestamp | Self::BornTimestamp => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
+            Self::Keys => DataType::List(Arc::new(Field::new("element", DataType::Utf8, true))),
+            Self::Properties => {
+                let key = Field::new("key", DataType::Utf8, false);
+                let value = Field::new("value", DataType::Utf8, true);
+                let entries = DataType::Struct(Fields::from(vec![key, value]));
+                DataType::Map(Arc::new(Field::new("entries", entries, false)), false)
+            }
+            Self::Body | Self::RawBody => DataType::Binary,
+        }
+    }
+
+    /// Name and type.
+    #[must_use]
+    pub fn field(self) -> Field {
+        Field::new(self.name(), self.data_type(), true)
+    }
+
+    /// The same with the layout that `wanted` asks for, where that is one of the same values: view
+    /// types for texts and bytes, on their own or inside.
+    #[must_use]
+    pub fn field_like(self, wanted: &DataType) -> Field {
+        Field::new(self.name(), like(&self.data_type(), wanted), true)
+    }
+}
+
+/// `own` with the views that `wanted` has.
+fn like(own: &DataType, wanted: &DataType) -> DataType {
+    let inner = |own: &FieldRef, wanted: &FieldRef| -> FieldRef {
+        let data_type = like(own.data_type(), wanted.data_type());
+        Arc::new(own.as_ref().clone().with_data_type(data_type))
+    };
+    match (own, wanted) {
+        (DataType::Utf8, DataType::Utf8View) => DataType::Utf8View,
+        (DataType::Binary, DataType::BinaryView) => DataType::BinaryView,
+        (DataType::List(own), DataType::List(wanted)) => DataType::List(inner(own, wanted)),
+        (DataType::Map(own, sorted), DataType::Map(wanted, _)) => {
+            DataType::Map(inner(own, wanted), *sorted)
+        }
+        (DataType::Struct(own), DataType::Struct(wanted)) if own.len() == wanted.len() => {
+            DataType::Struct(
+                own.iter().zip(wanted).map(|(own, wanted)| inner(own, wanted)).collect(),
+            )
+        }
+        _ => own.clone(),
+    }
+}
+
+/// All columns, in order.
+#[must_use]
+pub fn schema() -> SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| schema_of(&Column::ALL));
+    Arc::clone(&SCHEMA)
+}
+
+/// The schema of some columns.
+#[must_use]
+pub fn schema_of(columns: &[Column]) -> SchemaRef {
+    Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Fields>()))
+}
+
+/// The same with the layouts that another schema asks for, column by column and by name; what else
+/// it has is not looked at.
+#[must_use]
+pub fn schema_like(columns: &[Column], wanted: &Schema) -> SchemaRef {
+    let field = |column: &Column| match wanted.column_with_name(column.name()) {
+        Some((_, wanted)) => column.field_like(wanted.data_type()),
+        None => column.field(),
+    };
+    Arc::new(Schema::new(columns.iter().map(field).collect::<Fields>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_in_the_order_of_the_contract() {
+        let names: Vec<_> = Column::ALL.iter().map(|column| column.name()).collect();
+        assert_eq!(
+            names.join(" "),
+            "broker topic queue_id queue_offset physical_offset store_size store_timestamp \
+             born_timestamp tags keys unique_key message_id properties body raw_body body_crc \
+             sys_flag flag born_host store_host reconsume_times prepared_transaction_offset error"
+        );
+        for column in Column::ALL {
+            assert_eq!(Column::by_name(column.name()), Some(column));
+        }
+        assert_eq!(Column::by_name("Topic"), None);
+        assert_eq!(Column::usual().count(), 21);
+    }
+
+    #[test]
+    fn types_are_those_that_spark_makes_of_the_same_columns() {
+        let ddl: Vec<_> = schema()
+            .fields()
+            .iter()
+            .map(|field| {
+                assert!(field.is_nullable());
+                let kind = match field.data_type() {
+                    DataType::Utf8 => "string",
+                    DataType::Int32 => "int",
+                    DataType::Int64 => "bigint",
+                    DataType::Binary => "binary",
+                    DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
+                        "timestamp"
+                    }
+                    DataType::List(item) => {
+                        assert!(item.name() == "element" && item.is_nullable());
+                        "array<string>"
+                    }
+                    DataType::Map(entries, false) => {
+                        assert!(entries.name() == "entries" && !entries.is_nullable());
+                        let DataType::Struct(pair) = entries.data_type() else { panic!() };
+                        assert_eq!((pair[0].name(), pair[0].is_nullable()), (&"key".into(), false));
+                        assert_eq!(
+                            (pair[1].name(), pair[1].is_nullable()),
+                            (&"value".into(), true)
+                        );
+                        "map<string,string>"
+                    }
+                    other => panic!("{other}"),
+                };
+                format!("{} {kind}", field.name())
+            })
+            .collect();
+        assert_eq!(
+            ddl.join(", "),
+            "broker string, topic string, queue_id int, queue_offset bigint, physical_offset \
+             bigint, store_size int, store_timestamp timestamp, born_timestamp timestamp, tags \
+             string, keys array<string>, unique_key string, message_id string, properties \
+             map<string,string>, body binary, raw_body binary, body_crc int, sys_flag int, flag \
+             int, born_host string, store_host string, reconsume_times int, \
+             prepared_transaction_offset bigint, error string"
+        );
+    }
+
+    #[test]
+    fn views_are_taken_over_and_other_wishes_are_not() {
+        let views = DataType::Utf8View;
+        let list = DataType::List(Arc::new(Field::new("item", views.clone(), false)));
+        let wanted = Schema::new(vec![
+            Field::new("topic", views.clone(), false),
+            Field::new("keys", list, false),
+            Field::new("body", DataType::BinaryView, true),
+            Field::new("queue_id", DataType::Int64, true),
+            Field::new("tags", DataType::LargeUtf8, true),
+            Field::new("no_such_column", views.clone(), true),
+        ]);
+        let columns = [Column::Body, Column::Keys, Column::Tags, Column::QueueId, Column::Topic];
+        let schema = schema_like(&columns, &wanted);
+        let types: Vec<_> =
+            schema.fields().iter().map(|field| field.data_type().to_string()).collect();
+        assert_eq!(schema.field(1).data_type(), &{
+            DataType::List(Arc::new(Field::new("element", views, true)))
+        });
+        assert_eq!(
+            [&types[0], &types[2], &types[3], &types[4]],
+            ["BinaryView", "Utf8", "Int32", "Utf8View"]
+        );
+        assert!(schema.fields().iter().all(|field| field.is_nullable()));
+    }
+}

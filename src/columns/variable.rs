@@ -1,0 +1,341 @@
+//! Columns of texts and bytes while they are being filled.
+//!
+//! Values are gathered as bytes; that texts are UTF-8 is checked for the whole column at its end,
+//! where one pass over all of them is far cheaper than one check for each.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arrow_array::builder::make_view;
+use arrow_array::types::{
+    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, StringViewType, Utf8Type,
+};
+use arrow_array::{ArrayRef, GenericByteArray, GenericByteViewArray};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType};
+use bytes::Bytes;
+
+/// Larger buffers than this are not kept for another batch.
+const MOST_KEPT: usize = 64 << 20;
+/// How many buffers of a column wait to be used again at the most.
+const SPARE: usize = 4;
+
+/// Values of a column with lengths of their own.
+#[derive(Debug)]
+pub(super) struct VariableColumn {
+    kind: Kind,
+    values: Vec<u8>,
+    layout: Layout,
+    nulls: NullBufferBuilder,
+    pool: Arc<Pool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Binary,
+}
+
+/// How the values are told apart.
+#[derive(Debug)]
+enum Layout {
+    /// Where each value ends, the first entry being 0.
+    Offsets(Vec<i32>),
+    /// Length and place of each value, or the value itself where it is short.
+    Views(Vec<u128>),
+}
+
+impl VariableColumn {
+    /// An empty column of a text or binary type, or of views of these.
+    ///
+    /// # Errors
+    /// Of any other type.
+    pub(super) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
+        let (kind, views) = match data_type {
+            DataType::Utf8 => (Kind::Text, false),
+            DataType::Utf8View => (Kind::Text, true),
+            DataType::Binary => (Kind::Binary, false),
+            DataType::BinaryView => (Kind::Binary, true),
+            other => {
+                return Err(ArrowError::SchemaError(format!("{other} is neither text nor bytes")));
+            }
+        };
+        let layout = if views { Layout::Views(Vec::new()) } else { Layout::Offsets(vec![0]) };
+        let nulls = NullBufferBuilder::new(0);
+        Ok(Self { kind, values: Vec::new(), layout, nulls, pool: Arc::default() })
+    }
+
+    /// How many values it has.
+    pub(super) fn len(&self) -> usize {
+        self.nulls.len()
+    }
+
+    /// Adds a value. The caller ends the batch before 2 GiB are in it.
+    #[inline]
+    pub(super) fn push(&mut self, value: &[u8]) {
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                self.values.extend_from_slice(value);
+                ends.push(i32::try_from(self.values.len()).unwrap_or(i32::MAX));
+            }
+            Layout::Views(views) => {
+                let place = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+                views.push(make_view(value, 0, place));
+                if value.len() > INLINE {
+                    self.values.extend_from_slice(value);
+                }
+            }
+        }
+        self.nulls.append_non_null();
+    }
+
+    /// Adds a null.
+    #[inline]
+    pub(super) fn push_null(&mut self) {
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                ends.push(i32::try_from(self.values.len()).unwrap_or(i32::MAX))
+            }
+            Layout::Views(views) => views.push(0),
+        }
+        self.nulls.append_null();
+    }
+
+    #[inline]
+    pub(super) fn push_option(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.push(value),
+            None => self.push_null(),
+        }
+    }
+
+    /// The column as an array; it is empty then, and its memory comes back to it when nobody holds
+    /// the array any more. Of a text what is no UTF-8 is shown as U+FFFD.
+    ///
+    /// # Errors
+    /// None but for a fault in here.
+    pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        let nulls = self.nulls.finish();
+        let values = std::mem::replace(&mut self.values, self.pool.take());
+        let values = self.pool.lend(values);
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                let mut next = Vec::with_capacity(ends.len());
+                next.push(0);
+                let ends = OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(ends, next)));
+                match self.kind {
+                    Kind::Text => text(ends, values, nulls),
+                    Kind::Binary => array::<BinaryType>(ends, values, nulls),
+                }
+            }
+            Layout::Views(views) => {
+                let next = Vec::with_capacity(views.len());
+                let views = ScalarBuffer::from(std::mem::replace(views, next));
+                match self.kind {
+                    Kind::Text => text_views(views, values, nulls),
+                    Kind::Binary => view_array::<BinaryViewType>(views, values, nulls),
+                }
+            }
+        }
+    }
+}
+
+/// The longest value that a view holds itself.
+const INLINE: usize = 12;
+
+fn array<T: ByteArrayType<Offset = i32>>(
+    ends: OffsetBuffer<i32>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(GenericByteArray::<T>::try_new(ends, values, nulls)?))
+}
+
+fn text(
+    ends: OffsetBuffer<i32>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    if let Ok(array) = array::<Utf8Type>(ends.clone(), values.clone(), nulls.clone()) {
+        return Ok(array);
+    }
+    // Some value is no UTF-8; which one is found out value by value.
+    let raw = GenericByteArray::<BinaryType>::try_new(ends, values, nulls)?;
+    let readable: GenericByteArray<Utf8Type> =
+        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
+    Ok(Arc::new(readable))
+}
+
+fn view_array<T: ByteViewType + ?Sized>(
+    views: ScalarBuffer<u128>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(GenericByteViewArray::<T>::try_new(views, vec![values], nulls)?))
+}
+
+fn text_views(
+    views: ScalarBuffer<u128>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    if let Ok(array) = view_array::<StringViewType>(views.clone(), values.clone(), nulls.clone()) {
+        return Ok(array);
+    }
+    let raw = GenericByteViewArray::<BinaryViewType>::try_new(views, vec![values], nulls)?;
+    let readable: GenericByteViewArray<StringViewType> =
+        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
+    Ok(Arc::new(readable))
+}
+
+/// Memory of finished batches, to be filled again: pages that were touched once are several times as
+/// fast as new ones.
+#[derive(Debug, Default)]
+struct Pool {
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Pool {
+    fn take(&self) -> Vec<u8> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn give(&self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes.capacity() <= MOST_KEPT && spare.len() < SPARE {
+            spare.push(bytes);
+        }
+    }
+
+    /// `bytes` as a buffer whose memory comes back here.
+    fn lend(self: &Arc<Self>, bytes: Vec<u8>) -> Buffer {
+        Buffer::from(Bytes::from_owner(Lent { bytes, pool: Arc::downgrade(self) }))
+    }
+}
+
+/// Memory that is out in an array.
+struct Lent {
+    bytes: Vec<u8>,
+    pool: Weak<Pool>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.give(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+
+    const TYPES: [DataType; 4] =
+        [DataType::Utf8, DataType::Utf8View, DataType::Binary, DataType::BinaryView];
+
+    /// The values of an array of any of the types.
+    fn values(array: &ArrayRef) -> Vec<Option<Vec<u8>>> {
+        let own = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+        match array.data_type() {
+            DataType::Utf8 => {
+                array.as_string::<i32>().iter().map(|v| own(v.map(str::as_bytes))).collect()
+            }
+            DataType::Utf8View => {
+                array.as_string_view().iter().map(|v| own(v.map(str::as_bytes))).collect()
+            }
+            DataType::Binary => array.as_binary::<i32>().iter().map(own).collect(),
+            DataType::BinaryView => array.as_binary_view().iter().map(own).collect(),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn what_is_pushed_is_in_the_array_batch_after_batch() {
+        let long = "a text that no view holds itself".as_bytes();
+        let pushed =
+            [Some(&b"short"[..]), None, Some(b""), Some(long), Some(b"twelve bytes"), None];
+        for data_type in TYPES {
+            let mut column = VariableColumn::new(&data_type).unwrap();
+            for count in [6, 0, 3, 6] {
+                for value in &pushed[..count] {
+                    column.push_option(*value);
+                }
+                assert_eq!(column.len(), count);
+                let array = column.finish().unwrap();
+                assert_eq!(array.data_type(), &data_type);
+                let wanted: Vec<_> =
+                    pushed[..count].iter().map(|v| v.map(<[u8]>::to_vec)).collect();
+                assert_eq!(values(&array), wanted, "{data_type}");
+                array.to_data().validate_full().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_utf8_are_shown_as_far_as_they_can_be() {
+        let umlaut = "ü".as_bytes();
+        // The halves of a character in two values are no character in either.
+        let pushed = [&b"fine"[..], &umlaut[..1], &umlaut[1..], b"a\xFFb, and some more of it"];
+        for data_type in &TYPES[..2] {
+            let mut column = VariableColumn::new(data_type).unwrap();
+            pushed.iter().for_each(|value| column.push(value));
+            column.push_null();
+            let array = column.finish().unwrap();
+            let mut wanted: Vec<_> = pushed
+                .iter()
+                .map(|value| Some(String::from_utf8_lossy(value).into_owned().into_bytes()))
+                .collect();
+            wanted.push(None);
+            assert_eq!(values(&array), wanted);
+            assert_eq!(array.data_type(), data_type);
+        }
+        for data_type in &TYPES[2..] {
+            let mut column = VariableColumn::new(data_type).unwrap();
+            pushed.iter().for_each(|value| column.push(value));
+            let array = column.finish().unwrap();
+            assert_eq!(values(&array)[3].as_deref(), Some(pushed[3]));
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_once_nobody_holds_the_array() {
+        let mut column = VariableColumn::new(&DataType::Binary).unwrap();
+        column.push(&[7; 5000]);
+        let first = column.finish().unwrap();
+        let memory = first.as_binary::<i32>().values().as_ptr();
+        column.push(&[8; 5000]);
+        let second = column.finish().unwrap();
+        // Still held, so the second has memory of its own.
+        assert_ne!(second.as_binary::<i32>().values().as_ptr(), memory);
+        assert_eq!(first.as_binary::<i32>().value(0), [7; 5000]);
+        drop((first, second));
+        column.push(&[9; 10]);
+        drop(column.finish().unwrap());
+        let spare = column.pool.spare.lock().unwrap().len();
+        assert!((1..=SPARE).contains(&spare));
+        assert!(column.pool.spare.lock().unwrap().iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn arrays_outlive_their_column() {
+        let mut column = VariableColumn::new(&DataType::Utf8).unwrap();
+        column.push(b"kept");
+        let array = column.finish().unwrap();
+        drop(column);
+        assert_eq!(array.as_string::<i32>().value(0), "kept");
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        assert!(VariableColumn::new(&DataType::Int32).is_err());
+    }
+}

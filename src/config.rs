@@ -1,0 +1,397 @@
+//! The store's settings: RocketMQ's names in snake case, its defaults, checked once at open
+//! (`org.apache.rocketmq.store.config.MessageStoreConfig`).
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::format::consume_queue::DelayLevels;
+use crate::format::host::Host;
+
+/// When an append counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushDiskType {
+    /// Once it is in the log; it is made durable within seconds.
+    Async,
+    /// Once it is durable.
+    Sync,
+}
+
+/// What a store is opened with. `None` stands for "as the files there are".
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreConfig {
+    /// Folders of the commit log, where it is not below the root (`storePathCommitLog`).
+    pub store_path_commit_log: Vec<PathBuf>,
+    /// Folders of the commit log that take no new files (`readOnlyCommitLogStorePaths`).
+    pub read_only_commit_log_store_paths: Vec<PathBuf>,
+    /// Bytes of a commit log file; 1 GiB for a new store.
+    pub mapped_file_size_commit_log: Option<u64>,
+    /// Bytes of a consume queue file, rounded up to whole entries; 6,000,000 for a new store.
+    pub mapped_file_size_consume_queue: Option<u64>,
+    /// Bytes of a file of a batch queue, rounded down to whole entries; 13,800,000 for a new store.
+    pub mapper_file_size_batch_consume_queue: Option<u64>,
+    /// Whether new queue entries hold an address into the queue's extension in place of a code.
+    pub enable_consume_queue_ext: bool,
+    /// Bytes of a file of that extension; 50,331,648 for a new store.
+    pub mapped_file_size_consume_queue_ext: Option<u64>,
+    /// Slots of an index file; 5,000,000 for a new store.
+    pub max_hash_slot_num: Option<u32>,
+    /// Entries of an index file; 20,000,000 for a new store.
+    pub max_index_num: Option<u32>,
+    /// Whether keys are indexed.
+    pub message_index_enable: bool,
+    /// When an append is done.
+    pub flush_disk_type: FlushDiskType,
+    /// Milliseconds between flushes of the log.
+    pub flush_interval_commit_log: u64,
+    /// 4 KiB pages that must wait before the log is flushed.
+    pub flush_commit_log_least_pages: u64,
+    /// Milliseconds after which the log is flushed whatever waits.
+    pub flush_commit_log_thorough_interval: u64,
+    /// Milliseconds between writes of the queues.
+    pub flush_interval_consume_queue: u64,
+    /// Milliseconds after which the queues are made durable.
+    pub flush_consume_queue_thorough_interval: u64,
+    /// Milliseconds that an append waits for its flush.
+    pub sync_flush_timeout: u64,
+    /// Bytes of a body.
+    pub max_message_size: u64,
+    /// Whether each record gets a checksum of its head and properties.
+    pub enabled_append_prop_crc: bool,
+    /// Whether recovery demands that checksum.
+    pub force_verify_prop_crc: bool,
+    /// Whether recovery checks bodies.
+    pub check_crc_on_recover: bool,
+    /// Whether topics over 127 characters get records of version 2.
+    pub auto_message_version_on_topic_len: bool,
+    /// Whether recovery goes back as far as the index is safe.
+    pub message_index_safe: bool,
+    /// Whether `%LMQ%` queues are numbered at append.
+    pub enable_lmq: bool,
+    /// Whether messages are dispatched to several queues.
+    pub enable_multi_dispatch: bool,
+    /// The delay of each level.
+    pub message_delay_level: DelayLevels,
+    /// The address that records name as the store's.
+    pub store_host: Host,
+    /// Most messages of one key query by RocketMQ's rules.
+    pub max_msgs_num_batch: usize,
+    /// Whether reading by queue obeys RocketMQ's transfer limits.
+    pub emulate_transfer_limits: bool,
+    /// The limits that are obeyed then.
+    pub transfer_limits: TransferLimits,
+    /// Whether a topic's name must be one that a broker takes.
+    pub validate_topic_names: bool,
+    /// Hours that a file is kept.
+    pub file_reserved_time: u64,
+    /// The hours of the day when files are deleted, as `04` or `04;16`.
+    pub delete_when: String,
+    /// Percent of the disk used from which expired files are deleted at any hour.
+    pub disk_max_used_space_ratio: u64,
+    /// Percent of the disk used from which files are deleted before their time, and a folder of
+    /// several takes no new ones.
+    pub disk_space_clean_forcibly_ratio: u64,
+    /// Milliseconds between two thoughts of deleting files.
+    pub clean_resource_interval: u64,
+}
+
+/// How much one read of a queue may transfer (`DefaultMessageStore.isTheBatchFull`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferLimits {
+    /// Bytes, of messages that are likely in memory.
+    pub max_transfer_bytes_on_message_in_memory: u64,
+    /// Messages likewise.
+    pub max_transfer_count_on_message_in_memory: u64,
+    /// Bytes, of older messages.
+    pub max_transfer_bytes_on_message_in_disk: u64,
+    /// Messages likewise.
+    pub max_transfer_count_on_message_in_disk: u64,
+    /// Percent of the machine's memory that counts as recent.
+    pub access_message_in_memory_max_ratio: u64,
+    /// Bytes of queue entries looked at.
+    pub max_filter_message_size: u64,
+}
+
+impl Default for TransferLimits {
+    fn default() -> Self {
+        Self {
+            max_transfer_bytes_on_message_in_memory: 262_144,
+            max_transfer_count_on_message_in_memory: 32,
+            max_transfer_bytes_on_message_in_disk: 65_536,
+            max_transfer_count_on_message_in_disk: 8,
+            access_message_in_memory_max_ratio: 40,
+            max_filter_message_size: 16_000,
+        }
+    }
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            store_path_commit_log: Vec::new(),
+            read_only_commit_log_store_paths: Vec::new(),
+            mapped_file_size_commit_log: None,
+            mapped_file_size_consume_queue: None,
+            mapper_file_size_batch_consume_queue: None,
+            enable_consume_queue_ext: false,
+            mapped_file_size_consume_queue_ext: None,
+            max_hash_slot_num: None,
+            max_index_num: None,
+            message_index_enable: true,
+            flush_disk_type: FlushDiskType::Async,
+            flush_interval_commit_log: 500,
+            flush_commit_log_least_pages: 4,
+            flush_commit_log_thorough_interval: 10_000,
+            flush_interval_consume_queue: 1_000,
+            flush_consume_queue_thorough_interval: 60_000,
+            sync_flush_timeout: 5_000,
+            max_message_size: 4_194_304,
+            enabled_append_prop_crc: false,
+            force_verify_prop_crc: false,
+            check_crc_on_recover: true,
+            auto_message_version_on_topic_len: true,
+            message_index_safe: false,
+            enable_lmq: false,
+            enable_multi_dispatch: false,
+            message_delay_level: DelayLevels::default(),
+            store_host: Host::V4([127, 0, 0, 1], 10911),
+            max_msgs_num_batch: 64,
+            emulate_transfer_limits: false,
+            transfer_limits: TransferLimits::default(),
+            validate_topic_names: true,
+            file_reserved_time: 72,
+            delete_when: "04".to_owned(),
+            disk_max_used_space_ratio: 75,
+            disk_space_clean_forcibly_ratio: 85,
+            clean_resource_interval: 10_000,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Bytes of a commit log file in a new store.
+    pub const COMMIT_LOG_FILE: u64 = 1 << 30;
+    /// Bytes of a consume queue file in a new store.
+    pub const CONSUME_QUEUE_FILE: u64 = 6_000_000;
+    /// Bytes of a batch queue's file in a new store.
+    pub const BATCH_QUEUE_FILE: u64 = 13_800_000;
+    /// Bytes of a file of a queue's extension in a new store.
+    pub const QUEUE_EXT_FILE: u64 = 50_331_648;
+    /// Slots of an index file in a new store.
+    pub const INDEX_SLOTS: u32 = 5_000_000;
+    /// Entries of an index file in a new store.
+    pub const INDEX_ENTRIES: u32 = 20_000_000;
+
+    /// Sets one setting from text; `false` for a name that this store has no use for.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] for a value that the setting cannot have.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
+        let limits = &mut self.transfer_limits;
+        match name {
+            "store_path_commit_log" => {
+                self.store_path_commit_log = folders(value);
+            }
+            "read_only_commit_log_store_paths" => {
+                self.read_only_commit_log_store_paths = folders(value);
+            }
+            "mapped_file_size_commit_log" => {
+                self.mapped_file_size_commit_log = Some(in_range(name, value, 48, 1 << 31)?);
+            }
+            "mapped_file_size_consume_queue" => {
+                let bytes: u64 = in_range(name, value, 20, 1 << 31)?;
+                self.mapped_file_size_consume_queue = Some(bytes.div_ceil(20) * 20);
+            }
+            "mapper_file_size_batch_consume_queue" => {
+                let bytes: u64 = in_range(name, value, 46, 1 << 31)?;
+                self.mapper_file_size_batch_consume_queue = Some(bytes / 46 * 46);
+            }
+            "enable_consume_queue_ext" => self.enable_consume_queue_ext = flag(name, value)?,
+            "mapped_file_size_consume_queue_ext" => {
+                // The shortest unit and the mark behind it.
+                self.mapped_file_size_consume_queue_ext = Some(in_range(name, value, 24, 1 << 31)?);
+            }
+            "message_delay_level" => {
+                self.message_delay_level = DelayLevels::parse(value)
+                    .ok_or_else(|| invalid(name, "delays such as 1s 5m 2h", value))?;
+            }
+            "max_hash_slot_num" => {
+                self.max_hash_slot_num = Some(in_range(name, value, 1, 1 << 29)?);
+            }
+            "max_index_num" => self.max_index_num = Some(in_range(name, value, 2, 1 << 27)?),
+            "message_index_enable" => self.message_index_enable = flag(name, value)?,
+            "flush_disk_type" => {
+                self.flush_disk_type = match value {
+                    "ASYNC_FLUSH" => FlushDiskType::Async,
+                    "SYNC_FLUSH" => FlushDiskType::Sync,
+                    _ => return Err(invalid(name, "ASYNC_FLUSH or SYNC_FLUSH", value)),
+                };
+            }
+            "flush_interval_commit_log" => {
+                self.flush_interval_commit_log = in_range(name, value, 1, DAY_MS)?;
+            }
+            "flush_commit_log_least_pages" => {
+                self.flush_commit_log_least_pages = in_range(name, value, 0, 1 << 20)?;
+            }
+            "flush_commit_log_thorough_interval" => {
+                self.flush_commit_log_thorough_interval = in_range(name, value, 1, DAY_MS)?;
+            }
+            "flush_interval_consume_queue" => {
+                self.flush_interval_consume_queue = in_range(name, value, 1, DAY_MS)?;
+            }
+            "flush_consume_queue_thorough_interval" => {
+                self.flush_consume_queue_thorough_interval = in_range(name, value, 1, DAY_MS)?;
+            }
+            "sync_flush_timeout" => self.sync_flush_timeout = in_range(name, value, 1, DAY_MS)?,
+            "max_message_size" => self.max_message_size = in_range(name, value, 1, 1 << 30)?,
+            "enabled_append_prop_crc" => self.enabled_append_prop_crc = flag(name, value)?,
+            "force_verify_prop_crc" => self.force_verify_prop_crc = flag(name, value)?,
+            "check_crc_on_recover" => self.check_crc_on_recover = flag(name, value)?,
+            "auto_message_version_on_topic_len" => {
+                self.auto_message_version_on_topic_len = flag(name, value)?;
+            }
+            "message_index_safe" => self.message_index_safe = flag(name, value)?,
+            "enable_lmq" => self.enable_lmq = flag(name, value)?,
+            "enable_multi_dispatch" => self.enable_multi_dispatch = flag(name, value)?,
+            "broker_ip1" => {
+                let port = self.store_host.port();
+                let text = if value.contains(':') && !value.starts_with('[') {
+                    format!("[{value}]:{port}")
+                } else {
+                    format!("{value}:{port}")
+                };
+                self.store_host =
+                    text.parse().map_err(|_| invalid(name, "an IP address", value))?;
+            }
+            "listen_port" => {
+                let port = in_range(name, value, 0, 65_535)?;
+                self.store_host = self.store_host.with_port(port);
+            }
+            "max_msgs_num_batch" => self.max_msgs_num_batch = in_range(name, value, 1, 65_536)?,
+            "emulate_transfer_limits" => self.emulate_transfer_limits = flag(name, value)?,
+            "max_transfer_bytes_on_message_in_memory" => {
+                limits.max_transfer_bytes_on_message_in_memory = in_range(name, value, 1, 1 << 31)?;
+            }
+            "max_transfer_count_on_message_in_memory" => {
+                limits.max_transfer_count_on_message_in_memory = in_range(name, value, 1, 1 << 31)?;
+            }
+            "max_transfer_bytes_on_message_in_disk" => {
+                limits.max_transfer_bytes_on_message_in_disk = in_range(name, value, 1, 1 << 31)?;
+            }
+            "max_transfer_count_on_message_in_disk" => {
+                limits.max_transfer_count_on_message_in_disk = in_range(name, value, 1, 1 << 31)?;
+            }
+            "access_message_in_memory_max_ratio" => {
+                limits.access_message_in_memory_max_ratio = in_range(name, value, 0, 100)?;
+            }
+            "max_filter_message_size" => {
+                limits.max_filter_message_size = in_range(name, value, 20, 1 << 31)?;
+            }
+            "validate_topic_names" => self.validate_topic_names = flag(name, value)?,
+            "file_reserved_time" => self.file_reserved_time = in_range(name, value, 0, 1 << 24)?,
+            "delete_when" => {
+                let good = value
+                    .split(';')
+                    .all(|hour| hour.trim().parse::<u8>().is_ok_and(|hour| hour < 24));
+                if !good {
+                    return Err(invalid(name, "hours of the day, as 04 or 04;16", value));
+                }
+                value.clone_into(&mut self.delete_when);
+            }
+            "disk_max_used_space_ratio" => {
+                self.disk_max_used_space_ratio = in_range(name, value, 10, 95)?;
+            }
+            "disk_space_clean_forcibly_ratio" => {
+                self.disk_space_clean_forcibly_ratio = in_range(name, value, 0, 100)?;
+            }
+            "clean_resource_interval" => {
+                self.clean_resource_interval = in_range(name, value, 1, DAY_MS)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+fn invalid(name: &str, wanted: &str, value: &str) -> Error {
+    Error::InvalidConfig {
+        field: name.to_owned(),
+        reason: format!("expected {wanted}, found {value:?}"),
+    }
+}
+
+fn folders(value: &str) -> Vec<PathBuf> {
+    value.split(',').map(str::trim).filter(|part| !part.is_empty()).map(PathBuf::from).collect()
+}
+
+fn flag(name: &str, value: &str) -> Result<bool> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(invalid(name, "true or false", value)),
+    }
+}
+
+fn in_range<T>(name: &str, value: &str, least: u64, most: u64) -> Result<T>
+where
+    T: FromStr + TryFrom<u64>,
+{
+    value
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .filter(|number| (least..=most).contains(number))
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| invalid(name, &format!("a whole number from {least} to {most}"), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cq05_queue_files_hold_whole_entries() {
+        let mut config = StoreConfig::default();
+        config.set("mapped_file_size_consume_queue", "128").unwrap();
+        assert_eq!(config.mapped_file_size_consume_queue, Some(140));
+    }
+
+    #[test]
+    fn addresses_come_from_two_settings_in_any_order() {
+        for settings in [
+            [("broker_ip1", "10.1.2.3"), ("listen_port", "99")],
+            [("listen_port", "99"), ("broker_ip1", "10.1.2.3")],
+        ] {
+            let mut config = StoreConfig::default();
+            for (name, value) in settings {
+                assert!(config.set(name, value).unwrap());
+            }
+            assert_eq!(config.store_host.to_string(), "10.1.2.3:99");
+        }
+        let mut config = StoreConfig::default();
+        config.set("broker_ip1", "2001:db8::1").unwrap();
+        assert_eq!(config.store_host.to_string(), "[2001:db8::1]:10911");
+    }
+
+    #[test]
+    fn bad_values_name_setting_and_range() {
+        let mut config = StoreConfig::default();
+        for (name, value) in [
+            ("max_hash_slot_num", "0"),
+            ("max_index_num", "-1"),
+            ("message_index_enable", "yes"),
+            ("flush_disk_type", "sync"),
+            ("delete_when", "24"),
+            ("broker_ip1", "localhost"),
+            ("message_delay_level", "1s 5x"),
+            ("mapper_file_size_batch_consume_queue", "45"),
+        ] {
+            let message = config.set(name, value).unwrap_err().to_string();
+            assert!(message.starts_with(name) && message.contains(value), "{message}");
+        }
+        assert!(!config.set("broker_name", "a").unwrap());
+        assert_eq!(config, StoreConfig::default());
+    }
+}

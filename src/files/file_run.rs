@@ -1,0 +1,597 @@
+//! An ordered run of files of one size that together make one address space, each named after the
+//! offset of its first byte (`org.apache.rocketmq.store.MappedFileQueue`).
+//!
+//! Reading goes by position, through a bounded cache of open files, so that a store of any number of
+//! files needs only so many descriptors.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use lru::LruCache;
+
+use super::roots::Roots;
+use super::storage::{Access, FileKind, Storage, StorageFile};
+use crate::error::{CorruptionKind, Error, Result};
+use crate::format::file_name;
+
+/// One file of a run.
+#[derive(Debug)]
+pub struct RunFile {
+    /// Offset of the file's first byte, which is its name.
+    pub base_offset: u64,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length when the run was listed, or the run's file size when it was made since.
+    pub len: u64,
+    id: u64,
+}
+
+/// Open files, the least recently used closed when there are too many.
+#[derive(Debug)]
+pub struct OpenFiles {
+    cache: Mutex<LruCache<u64, Arc<dyn StorageFile>>>,
+    next_id: AtomicU64,
+}
+
+impl OpenFiles {
+    /// A cache of at most `limit` open files.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
+        Self { cache: Mutex::new(LruCache::new(limit)), next_id: AtomicU64::new(1) }
+    }
+
+    fn get(
+        &self,
+        storage: &dyn Storage,
+        file: &RunFile,
+        access: Access,
+    ) -> Result<Arc<dyn StorageFile>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = cache.get(&file.id) {
+            return Ok(Arc::clone(open));
+        }
+        let open = storage.open(&file.path, access).map_err(Error::io("open", &file.path))?;
+        cache.put(file.id, Arc::clone(&open));
+        Ok(open)
+    }
+
+    fn put(&self, id: u64, open: &Arc<dyn StorageFile>) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(id, Arc::clone(open));
+    }
+
+    fn forget(&self, id: u64) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
+    }
+}
+
+impl Default for OpenFiles {
+    fn default() -> Self {
+        Self::new(256)
+    }
+}
+
+/// A name in a run's folder that is no file of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: FileKind,
+}
+
+/// The files of one commit log or one queue.
+#[derive(Debug)]
+pub struct FileRun {
+    storage: Arc<dyn Storage>,
+    open_files: Arc<OpenFiles>,
+    access: Access,
+    roots: Roots,
+    file_size: u64,
+    files: RwLock<Arc<Vec<Arc<RunFile>>>>,
+    creating: Mutex<()>,
+}
+
+impl FileRun {
+    /// Lists the files below `dirs` (a missing folder counts as empty). Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
+    pub fn load(
+        storage: Arc<dyn Storage>,
+        open_files: Arc<OpenFiles>,
+        roots: impl Into<Roots>,
+        file_size: u64,
+        access: Access,
+    ) -> Result<(Self, Vec<Stray>)> {
+        let run = Self {
+            storage,
+            open_files,
+            access,
+            roots: roots.into(),
+            file_size,
+            files: RwLock::new(Arc::new(Vec::new())),
+            creating: Mutex::default(),
+        };
+        let strays = run.refresh()?;
+        Ok((run, strays))
+    }
+
+    /// Lists the folders again: files that are gone are forgotten, new ones known.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
+    pub fn refresh(&self) -> Result<Vec<Stray>> {
+        let known = self.files();
+        let mut files: Vec<Arc<RunFile>> = Vec::new();
+        let mut strays = Vec::new();
+        for dir in self.roots.dirs() {
+            let entries = match self.storage.list(dir) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::io("list", dir)(error)),
+            };
+            for entry in entries {
+                let path = dir.join(&entry.name);
+                let base = entry.name.to_str().and_then(file_name::parse_offset_name);
+                match (base, entry.kind) {
+                    (Some(base_offset), FileKind::File) => {
+                        let same = known
+                            .binary_search_by_key(&base_offset, |file| file.base_offset)
+                            .ok()
+                            .and_then(|at| known.get(at))
+                            .filter(|file| file.len == entry.len && file.path == path);
+                        files.push(same.map_or_else(
+                            || self.run_file(base_offset, path, entry.len),
+                            Arc::clone,
+                        ));
+                    }
+                    (_, kind) => strays.push(Stray { path, kind }),
+                }
+            }
+        }
+        files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
+        self.replace(files);
+        Ok(strays)
+    }
+
+    fn run_file(&self, base_offset: u64, path: PathBuf, len: u64) -> Arc<RunFile> {
+        let id = self.open_files.next_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(RunFile { base_offset, path, len, id })
+    }
+
+    fn replace(&self, files: Vec<Arc<RunFile>>) {
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(files);
+    }
+
+    /// The files as they are known now, in order.
+    #[must_use]
+    pub fn files(&self) -> Arc<Vec<Arc<RunFile>>> {
+        Arc::clone(&self.files.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The size that each file has.
+    #[must_use]
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// The folders the files lie in.
+    #[must_use]
+    pub fn dirs(&self) -> &[PathBuf] {
+        self.roots.dirs()
+    }
+
+    /// The storage that the files lie on.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The offset of the first byte, `None` without files.
+    #[must_use]
+    pub fn min_offset(&self) -> Option<u64> {
+        self.files().first().map(|file| file.base_offset)
+    }
+
+    /// One past the last byte that the files have room for, `None` without files.
+    #[must_use]
+    pub fn end_offset(&self) -> Option<u64> {
+        self.files().last().map(|file| file.base_offset.saturating_add(self.file_size))
+    }
+
+    /// The file that holds `offset` (`MappedFileQueue.findMappedFileByOffset`).
+    #[must_use]
+    pub fn find(&self, offset: u64) -> Option<Arc<RunFile>> {
+        let files = self.files();
+        let behind = files.partition_point(|file| file.base_offset <= offset);
+        let file = files.get(behind.checked_sub(1)?)?;
+        (offset - file.base_offset < self.file_size).then(|| Arc::clone(file))
+    }
+
+    /// The file that holds `offset`, or else the first one.
+    #[must_use]
+    pub fn find_or_first(&self, offset: u64) -> Option<Arc<RunFile>> {
+        self.find(offset).or_else(|| self.files().first().map(Arc::clone))
+    }
+
+    /// The open file behind an entry of the run.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
+    pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
+        let open = self.open_files.get(&*self.storage, file, self.access);
+        let may_not = |error: &Error| {
+            use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+            matches!(error, Error::Io { source, .. }
+                if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+        };
+        match open {
+            // Such a folder takes no new files; what lies there may be protected, or not.
+            Err(error) if may_not(&error) && self.roots.is_read_only(&file.path) => {
+                self.open_files.get(&*self.storage, file, Access::Read)
+            }
+            open => open,
+        }
+    }
+
+    /// Makes one file durable, and makes sure that it still is the file it was: one that another
+    /// process removed, replaced or resized keeps nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] for a file that changed under us.
+    pub fn sync(&self, file: &RunFile) -> Result<()> {
+        let open = self.open(file)?;
+        open.sync().map_err(Error::io("flush", &file.path))?;
+        check_unchanged(&*open, &file.path, self.file_size)
+    }
+
+    /// Reads from `offset` until `buffer` is full or the file that holds `offset` ends; how much was
+    /// read, 0 where no file holds it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let Some(file) = self.find(offset) else { return Ok(0) };
+        self.read_file_at(&file, buffer, offset)
+    }
+
+    /// The same, from the file that is known to hold `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
+        let room = usize::try_from(self.file_size.saturating_sub(position)).unwrap_or(usize::MAX);
+        let len = buffer.len().min(room);
+        let Some(wanted) = buffer.get_mut(..len) else { return Ok(0) };
+        self.open(file)?.read_at(wanted, position).map_err(Error::io("read", &file.path))
+    }
+
+    /// The file at `base_offset`, made where there is none. Threads that want the same one wait for
+    /// each other.
+    ///
+    /// # Errors
+    /// As [`FileRun::create`].
+    pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
+        let _creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.find(base_offset) {
+            Some(file) => Ok(file),
+            None => self.create(base_offset),
+        }
+    }
+
+    /// Makes the next file, sparse and full of zeros, and its name durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be made; nothing is left behind then.
+    pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
+        let which = base_offset.checked_div(self.file_size).unwrap_or(0);
+        // A disk that does not tell how full it is counts as empty.
+        let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
+        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
+            field: "store_path_commit_log".to_owned(),
+            reason: "names no folder that takes files".to_owned(),
+        })?;
+        let path = dir.join(file_name::offset_name(base_offset));
+        self.make_dir(dir)?;
+        let open =
+            self.storage.create(&path, self.file_size).map_err(|error| in_the_way(error, &path))?;
+        let durable = open
+            .sync()
+            .map_err(Error::io("flush", &path))
+            .and_then(|()| self.storage.sync_dir(dir).map_err(Error::io("flush", dir)));
+        if let Err(error) = durable {
+            // The error is what the caller must know; a name left behind is an empty last file.
+            let _ = self.storage.remove_file(&path);
+            return Err(error);
+        }
+        let file = self.run_file(base_offset, path, self.file_size);
+        self.open_files.put(file.id, &open);
+        let mut files = self.files().as_ref().clone();
+        let at = files.partition_point(|other| other.base_offset < base_offset);
+        files.insert(at, Arc::clone(&file));
+        self.replace(files);
+        Ok(file)
+    }
+
+    /// Makes a folder where there is none, and the names above it durable.
+    fn make_dir(&self, dir: &Path) -> Result<()> {
+        if self.storage.kind(dir).map_err(Error::io("stat", dir))?.is_some() {
+            return Ok(());
+        }
+        self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
+        // A queue's folder and its topic's may both be new.
+        for above in dir.ancestors().skip(1).take(2) {
+            self.storage.sync_dir(above).map_err(Error::io("flush", above))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files that begin at or behind `offset`, the last one first.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when one cannot be removed; those before it are still known.
+    pub fn remove_from(&self, offset: u64) -> Result<usize> {
+        let mut removed = 0;
+        loop {
+            let mut files = self.files().as_ref().clone();
+            match files.pop() {
+                Some(last) if last.base_offset >= offset => {
+                    self.remove(&last)?;
+                    self.replace(files);
+                    removed += 1;
+                }
+                _ => break,
+            }
+        }
+        self.sync_names(removed)?;
+        Ok(removed)
+    }
+
+    /// Removes the first file, which must not be the last as well.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be removed.
+    pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
+        let mut files = self.files().as_ref().clone();
+        if files.len() < 2 {
+            return Ok(None);
+        }
+        let first = files.remove(0);
+        self.remove(&first)?;
+        self.replace(files);
+        self.sync_names(1)?;
+        Ok(Some(first))
+    }
+
+    fn remove(&self, file: &RunFile) -> Result<()> {
+        self.storage.remove_file(&file.path).map_err(Error::io("remove", &file.path))?;
+        self.open_files.forget(file.id);
+        Ok(())
+    }
+
+    fn sync_names(&self, removed: usize) -> Result<()> {
+        if removed > 0 {
+            for dir in self.roots.dirs() {
+                match self.storage.sync_dir(dir) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(Error::io("flush", dir)(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds each file's length and place against the run's file size; what is wrong, in order.
+    #[must_use]
+    pub fn check(&self) -> Vec<Error> {
+        let files = self.files();
+        let mut findings = Vec::new();
+        let mut expected_base = None;
+        for file in files.iter() {
+            if file.len != self.file_size {
+                findings.push(Error::corrupt(
+                    &file.path,
+                    file.len,
+                    CorruptionKind::FileLength,
+                    format!("a file of {} bytes", self.file_size),
+                    format!("{} bytes", file.len),
+                ));
+            }
+            let aligned = file.base_offset.checked_rem(self.file_size) == Some(0);
+            if !aligned || expected_base.is_some_and(|expected| expected != file.base_offset) {
+                findings.push(Error::corrupt(
+                    &file.path,
+                    0,
+                    CorruptionKind::Gap,
+                    expected_base.map_or_else(
+                        || format!("a name that is a multiple of {}", self.file_size),
+                        |base: u64| format!("the file {}", file_name::offset_name(base)),
+                    ),
+                    file_name::offset_name(file.base_offset),
+                ));
+            }
+            expected_base = Some(file.base_offset.saturating_add(self.file_size));
+        }
+        findings
+    }
+}
+
+/// Only another process can have made a file that this one has not seen.
+fn in_the_way(error: std::io::Error, path: &Path) -> Error {
+    if error.kind() == std::io::ErrorKind::AlreadyExists {
+        let found = "a file there, which another process made";
+        return Error::corrupt(path, 0, CorruptionKind::FileName, "no file", found);
+    }
+    Error::io("create", path)(error)
+}
+
+/// Holds an open file against what its writer made it.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
+pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
+    let stat = open.stat().map_err(Error::io("stat", path))?;
+    if stat.links > 0 && stat.len == len {
+        return Ok(());
+    }
+    let found = if stat.links == 0 {
+        "a file that another process removed".to_owned()
+    } else {
+        format!("{} bytes: another process changed it", stat.len)
+    };
+    let expected = format!("the file of {len} bytes that is being written");
+    Err(Error::corrupt(path, 0, CorruptionKind::FileLength, expected, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+
+    fn run(dir: &Path, file_size: u64) -> FileRun {
+        FileRun::load(
+            Arc::new(Os),
+            Arc::new(OpenFiles::new(2)),
+            vec![dir.to_owned()],
+            file_size,
+            Access::ReadWrite,
+        )
+        .unwrap()
+        .0
+    }
+
+    fn four_files(dir: &Path) -> FileRun {
+        let run = run(dir, 1024);
+        for record in 0..1024_u64 {
+            let offset = record * 4;
+            let file = match run.find(offset) {
+                Some(file) => file,
+                None => run.create(offset / 1024 * 1024).unwrap(),
+            };
+            let bytes = u32::try_from(record).unwrap().to_be_bytes();
+            run.open(&file).unwrap().write_at(&bytes, offset - file.base_offset).unwrap();
+        }
+        run
+    }
+
+    #[test]
+    fn mf01_four_bytes_a_record_make_four_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = four_files(dir.path());
+        let names: Vec<_> = run.files().iter().map(|file| file.path.clone()).collect();
+        let expected: Vec<_> = [0, 1024, 2048, 3072]
+            .iter()
+            .map(|base| dir.path().join(format!("{base:020}")))
+            .collect();
+        assert_eq!(names, expected);
+        assert_eq!(run.end_offset().unwrap() - run.min_offset().unwrap(), 4096);
+        let mut last = [0; 4];
+        assert_eq!(run.read_at(&mut last, 4092).unwrap(), 4);
+        assert_eq!(u32::from_be_bytes(last), 1023);
+    }
+
+    #[test]
+    fn mf02_offsets_find_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = four_files(dir.path());
+        for (offset, base) in [(0, 0), (100, 0), (1024, 1024), (1124, 1024), (2148, 2048)] {
+            assert_eq!(run.find(offset).unwrap().base_offset, base);
+        }
+    }
+
+    #[test]
+    fn mf03_offsets_past_the_end_find_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = four_files(dir.path());
+        assert!(run.find(4096).is_none() && run.find(4196).is_none());
+        assert_eq!(run.read_at(&mut [0; 4], 4096).unwrap(), 0);
+    }
+
+    #[test]
+    fn mf04_offsets_before_the_start_find_none_or_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = run(dir.path(), 1024);
+        run.create(1024).unwrap();
+        for offset in [0, 123] {
+            assert!(run.find(offset).is_none());
+            assert_eq!(run.find_or_first(offset).unwrap().base_offset, 1024);
+        }
+    }
+
+    #[test]
+    fn mf05_removing_back_to_zero_leaves_room_to_write_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = run(dir.path(), 64);
+        run.create(0).unwrap();
+        run.create(64).unwrap();
+        assert_eq!(run.remove_from(1).unwrap(), 1);
+        assert_eq!(run.files().len(), 1);
+        run.create(64).unwrap();
+        assert_eq!(run.files().len(), 2);
+    }
+
+    #[test]
+    fn mf06_bytes_of_a_removed_file_stay_readable_through_its_open_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = four_files(dir.path());
+        let first = run.files().first().unwrap().clone();
+        let open = run.open(&first).unwrap();
+        run.remove_first().unwrap().unwrap();
+        assert!(!first.path.exists());
+        let mut bytes = [0; 4];
+        assert_eq!(open.read_at(&mut bytes, 4).unwrap(), 4);
+        assert_eq!(u32::from_be_bytes(bytes), 1);
+    }
+
+    #[test]
+    fn mf09_files_of_several_roots_make_one_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots: Vec<_> = ["a", "b", "c"].iter().map(|root| dir.path().join(root)).collect();
+        let open = |access| {
+            FileRun::load(Arc::new(Os), Arc::default(), roots.clone(), 64, access).unwrap().0
+        };
+        let run = open(Access::ReadWrite);
+        for file in 0..1024 {
+            run.create(file * 64).unwrap();
+        }
+        let again = open(Access::Read).files();
+        assert_eq!(again.len(), 1024);
+        for (number, file) in again.iter().enumerate() {
+            assert_eq!(file.base_offset, number as u64 * 64);
+            assert!(file.path.starts_with(&roots[number % 3]));
+        }
+        let read_only = vec![roots[0].clone(), roots[2].clone()];
+        let mixed = Roots::new(roots.clone(), read_only, 101);
+        let (run, _) =
+            FileRun::load(Arc::new(Os), Arc::default(), mixed, 64, Access::ReadWrite).unwrap();
+        assert_eq!(run.files().len(), 1024);
+        assert!(run.create(1024 * 64).unwrap().path.starts_with(&roots[1]));
+    }
+
+    #[test]
+    fn wrong_lengths_gaps_and_strays_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(file_name::offset_name(0)), [0; 64]).unwrap();
+        std::fs::write(dir.path().join(file_name::offset_name(128)), [0; 60]).unwrap();
+        std::fs::write(dir.path().join("notes.txt"), b"x").unwrap();
+        let (run, strays) = FileRun::load(
+            Arc::new(Os),
+            Arc::default(),
+            vec![dir.path().to_owned()],
+            64,
+            Access::Read,
+        )
+        .unwrap();
+        assert_eq!(strays.len(), 1);
+        let findings: Vec<_> = run.check().iter().map(ToString::to_string).collect();
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].contains("64 bytes") && findings[0].contains("60 bytes"));
+        assert!(findings[1].contains("00000000000000000064"));
+    }
+}

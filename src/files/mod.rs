@@ -1,0 +1,14 @@
+//! Files as the store sees them: the operating system behind one trait, mapped files, and ordered
+//! runs of files that make one address space.
+
+pub mod file_run;
+pub mod mapped_file;
+pub mod memory;
+pub mod roots;
+pub mod storage;
+
+pub use file_run::{FileRun, RunFile};
+pub use mapped_file::MappedFile;
+pub use memory::memory_bytes;
+pub use roots::Roots;
+pub use storage::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};

@@ -1,0 +1,137 @@
+//! The checkpoint: up to which store times everything is known to be on disk
+//! (`org.apache.rocketmq.store.StoreCheckpoint`).
+//!
+//! | at | type | field | set to |
+//! |---|---|---|---|
+//! | 0 | i64 | physicMsgTimestamp | store time of the newest record that was flushed |
+//! | 8 | i64 | logicsMsgTimestamp | store time of the last queue entry that was written |
+//! | 16 | i64 | indexMsgTimestamp | end of the last full index file that was flushed |
+//! | 24 | i64 | masterFlushedOffset | of replication |
+//! | 32 | i64 | confirmPhyOffset | start of the last valid record that recovery found |
+//!
+//! The file has 4096 bytes; the rest is zero. The times are those of messages, not of flushes.
+
+use super::bytes::{i64_at, put_i64_in};
+
+/// Length of the file (`DefaultMappedFile.OS_PAGE_SIZE`).
+pub const CHECKPOINT_LEN: usize = 4096;
+
+const PHYSIC_AT: usize = 0;
+const LOGICS_AT: usize = PHYSIC_AT + 8;
+const INDEX_AT: usize = LOGICS_AT + 8;
+const MASTER_FLUSHED_AT: usize = INDEX_AT + 8;
+const CONFIRM_AT: usize = MASTER_FLUSHED_AT + 8;
+/// Length of the fields.
+pub const FIELDS_LEN: usize = CONFIRM_AT + 8;
+const _: () = assert!(FIELDS_LEN == 40);
+
+/// By how much the log and the queues are trusted less than the checkpoint says.
+const SLACK_MS: i64 = 3000;
+
+/// What a checkpoint holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointFields {
+    /// Store time of the newest record that was flushed, Unix milliseconds.
+    pub physic_msg_timestamp_ms: i64,
+    /// Store time of the last queue entry that was written.
+    pub logics_msg_timestamp_ms: i64,
+    /// End time of the last full index file that was flushed.
+    pub index_msg_timestamp_ms: i64,
+    /// How far a replica's master had flushed, as a physical offset.
+    pub master_flushed_offset: i64,
+    /// Physical offset of the last valid record that recovery found.
+    pub confirm_physical_offset: i64,
+}
+
+impl CheckpointFields {
+    /// The fields in `bytes`; what is missing of them counts as zero.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Self {
+        let field = |at| i64_at(bytes, at).unwrap_or(0);
+        Self {
+            physic_msg_timestamp_ms: field(PHYSIC_AT),
+            logics_msg_timestamp_ms: field(LOGICS_AT),
+            index_msg_timestamp_ms: field(INDEX_AT),
+            master_flushed_offset: field(MASTER_FLUSHED_AT),
+            confirm_physical_offset: field(CONFIRM_AT),
+        }
+    }
+
+    /// Writes the fields to the beginning of the file.
+    pub const fn encode_into(&self, out: &mut [u8; FIELDS_LEN]) {
+        put_i64_in::<PHYSIC_AT, FIELDS_LEN>(out, self.physic_msg_timestamp_ms);
+        put_i64_in::<LOGICS_AT, FIELDS_LEN>(out, self.logics_msg_timestamp_ms);
+        put_i64_in::<INDEX_AT, FIELDS_LEN>(out, self.index_msg_timestamp_ms);
+        put_i64_in::<MASTER_FLUSHED_AT, FIELDS_LEN>(out, self.master_flushed_offset);
+        put_i64_in::<CONFIRM_AT, FIELDS_LEN>(out, self.confirm_physical_offset);
+    }
+
+    /// The time up to which log and queues are trusted (`StoreCheckpoint#getMinTimestamp`).
+    #[must_use]
+    pub fn min_timestamp_ms(&self) -> i64 {
+        let older = self.physic_msg_timestamp_ms.min(self.logics_msg_timestamp_ms);
+        older.saturating_sub(SLACK_MS).max(0)
+    }
+
+    /// The time up to which the index is trusted too (`StoreCheckpoint#getMinTimestampIndex`).
+    #[must_use]
+    pub fn min_timestamp_index_ms(&self) -> i64 {
+        self.min_timestamp_ms().min(self.index_msg_timestamp_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: CheckpointFields = CheckpointFields {
+        physic_msg_timestamp_ms: 1,
+        logics_msg_timestamp_ms: 2,
+        index_msg_timestamp_ms: -3,
+        master_flushed_offset: 4,
+        confirm_physical_offset: i64::MAX,
+    };
+
+    #[test]
+    fn fields_lie_eight_bytes_apart() {
+        let mut out = [0xAA; FIELDS_LEN];
+        FIELDS.encode_into(&mut out);
+        assert_eq!([out[7], out[15], out[23], out[31], out[39]], [1, 2, 0xFD, 4, 0xFF]);
+        assert_eq!(CheckpointFields::decode(&out), FIELDS);
+    }
+
+    #[test]
+    fn missing_fields_count_as_zero() {
+        let mut out = [0; FIELDS_LEN];
+        FIELDS.encode_into(&mut out);
+        assert_eq!(CheckpointFields::decode(&[]), CheckpointFields::default());
+        for length in 0..FIELDS_LEN {
+            let got = CheckpointFields::decode(&out[..length]);
+            let whole = |at: usize, value| if length >= at + 8 { value } else { 0 };
+            let wanted = CheckpointFields {
+                physic_msg_timestamp_ms: whole(0, 1),
+                logics_msg_timestamp_ms: whole(8, 2),
+                index_msg_timestamp_ms: whole(16, -3),
+                master_flushed_offset: whole(24, 4),
+                confirm_physical_offset: whole(32, i64::MAX),
+            };
+            assert_eq!(got, wanted, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn trusted_times_are_never_negative_without_an_index() {
+        let at = |physic, logics, index| CheckpointFields {
+            physic_msg_timestamp_ms: physic,
+            logics_msg_timestamp_ms: logics,
+            index_msg_timestamp_ms: index,
+            ..CheckpointFields::default()
+        };
+        assert_eq!(at(10_000, 9_000, 5_000).min_timestamp_ms(), 6_000);
+        assert_eq!(at(10_000, 9_000, 5_000).min_timestamp_index_ms(), 5_000);
+        assert_eq!(at(10_000, 9_000, 7_000).min_timestamp_index_ms(), 6_000);
+        assert_eq!(at(2_999, i64::MAX, 0).min_timestamp_ms(), 0);
+        assert_eq!(at(i64::MIN, 0, 0).min_timestamp_ms(), 0);
+        assert_eq!(at(0, 0, -1).min_timestamp_index_ms(), -1);
+    }
+}

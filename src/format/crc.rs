@@ -1,0 +1,85 @@
+//! The two checksums of a record. Both are CRC-32 (IEEE 802.3, that of zlib) without the top bit.
+
+/// What keeps a checksum from being a negative Java `int`.
+const MASK: u32 = 0x7FFF_FFFF;
+
+/// Length of the property that holds a record's own checksum: name, 0x01, ten digits, 0x02
+/// (`CommitLog.CRC32_RESERVED_LEN`).
+pub const PROPERTY_CRC_LEN: usize = 20;
+
+/// The name of that property (`MessageConst.PROPERTY_CRC32`).
+pub const PROPERTY_CRC_NAME: &[u8; 8] = b"__CRC32#";
+
+/// The checksum of `bytes` as a record stores it (`UtilAll#crc32`).
+#[inline]
+#[must_use]
+pub fn body_crc(body: &[u8]) -> i32 {
+    // Without the top bit the number is the same in both types.
+    (crc32fast::hash(body) & MASK).cast_signed()
+}
+
+/// The last property of a record, from the CRC-32 of the bytes before it: ten decimal digits, the
+/// least significant first (`MessageDecoder#createCrc32`).
+#[must_use]
+pub fn property_crc_text(crc: u32) -> [u8; PROPERTY_CRC_LEN] {
+    let mut text = *b"__CRC32#\x010000000000\x02";
+    let mut left = crc & MASK;
+    for digit in &mut text[9..19] {
+        *digit += (left % 10) as u8; // below ten
+        left /= 10;
+    }
+    text
+}
+
+/// The checksum that [`property_crc_text`] wrote, or `None` where `text` is not of that form.
+#[must_use]
+pub fn parse_property_crc(text: &[u8; PROPERTY_CRC_LEN]) -> Option<u32> {
+    let digits = text.strip_prefix(b"__CRC32#\x01")?.strip_suffix(b"\x02")?;
+    let mut value = 0_u64;
+    for digit in digits.iter().rev() {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value * 10 + u64::from(digit - b'0');
+    }
+    u32::try_from(value).ok().filter(|value| *value <= MASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn body_crc_is_zlib_without_the_top_bit() {
+        assert_eq!(body_crc(b""), 0);
+        assert_eq!(body_crc(b"123456789"), 0x4BF4_3926);
+        assert_eq!(crc32fast::hash(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn property_crc_has_its_digits_backwards() {
+        assert_eq!(&property_crc_text(1_656_944_950), b"__CRC32#\x010594496561\x02");
+        assert_eq!(&property_crc_text(7), b"__CRC32#\x017000000000\x02");
+        assert_eq!(property_crc_text(0x8000_0007), property_crc_text(7));
+    }
+
+    #[test]
+    fn property_crc_reads_back() {
+        for crc in [0, 1, 10, 1_656_944_950, MASK] {
+            assert_eq!(parse_property_crc(&property_crc_text(crc)), Some(crc));
+        }
+    }
+
+    #[test]
+    fn property_crc_of_another_form_is_refused() {
+        let good = property_crc_text(1);
+        for position in 0..PROPERTY_CRC_LEN {
+            let mut bad = good;
+            bad[position] = b'x';
+            assert_eq!(parse_property_crc(&bad), None, "byte {position}");
+        }
+        // 9,999,999,999 and 2^31 are more than a checksum can be.
+        assert_eq!(parse_property_crc(b"__CRC32#\x019999999999\x02"), None);
+        assert_eq!(parse_property_crc(b"__CRC32#\x018463847412\x02"), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! The index file: header, hash slots, entries (`org.apache.rocketmq.store.index.IndexFile`).
+//!
+//! | header at | type | field | meaning (`IndexHeader`) |
+//! |---|---|---|---|
+//! | 0 | i64 | beginTimestamp | store time of the first indexed message |
+//! | 8 | i64 | endTimestamp | store time of the last |
+//! | 16 | i64 | beginPhyOffset | physical offset of the first |
+//! | 24 | i64 | endPhyOffset | physical offset of the last, its start |
+//! | 32 | i32 | hashSlotCount | slots in use |
+//! | 36 | i32 | indexCount | number of the next entry; the first is 1 |
+//!
+//! Then one i32 for each slot: the number of its newest entry, 0 for none. Then the entries; number 0
+//! is never used.
+//!
+//! | entry at | type | field | meaning (`IndexFile#putKey`) |
+//! |---|---|---|---|
+//! | 0 | i32 | key hash | never negative |
+//! | 4 | i64 | physical offset | of the record |
+//! | 12 | i32 | seconds | since beginTimestamp |
+//! | 16 | i32 | previous entry | number of the next older one of the slot, 0 for none |
+
+use super::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
+
+const BEGIN_TIMESTAMP_AT: usize = 0;
+const END_TIMESTAMP_AT: usize = BEGIN_TIMESTAMP_AT + 8;
+const BEGIN_OFFSET_AT: usize = END_TIMESTAMP_AT + 8;
+const END_OFFSET_AT: usize = BEGIN_OFFSET_AT + 8;
+const SLOT_COUNT_AT: usize = END_OFFSET_AT + 8;
+const INDEX_COUNT_AT: usize = SLOT_COUNT_AT + 4;
+/// Length of the header (`IndexHeader.INDEX_HEADER_SIZE`).
+pub const HEADER_LEN: usize = INDEX_COUNT_AT + 4;
+const _: () = assert!(HEADER_LEN == 40);
+
+/// Length of a slot.
+pub const SLOT_LEN: usize = 4;
+
+const KEY_HASH_AT: usize = 0;
+const PHYSICAL_OFFSET_AT: usize = KEY_HASH_AT + 4;
+const SECONDS_AT: usize = PHYSICAL_OFFSET_AT + 8;
+const PREV_ENTRY_AT: usize = SECONDS_AT + 4;
+/// Length of an entry (`IndexFile.indexSize`).
+pub const ENTRY_LEN: usize = PREV_ENTRY_AT + 4;
+const _: () = assert!(ENTRY_LEN == 20);
+
+/// The head of an index file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexHeader {
+    /// Store time of the first indexed message, Unix milliseconds.
+    pub begin_timestamp_ms: i64,
+    /// Store time of the last.
+    pub end_timestamp_ms: i64,
+    /// Physical offset of the first.
+    pub begin_physical_offset: i64,
+    /// Physical offset of the last: where its record begins.
+    pub end_physical_offset: i64,
+    /// How many slots are in use.
+    pub hash_slot_count: i32,
+    /// The number that the next entry gets: one more than there are.
+    pub index_count: i32,
+}
+
+impl Default for IndexHeader {
+    /// The head of a file with no entry.
+    fn default() -> Self {
+        Self {
+            begin_timestamp_ms: 0,
+            end_timestamp_ms: 0,
+            begin_physical_offset: 0,
+            end_physical_offset: 0,
+            hash_slot_count: 0,
+            index_count: 1,
+        }
+    }
+}
+
+impl IndexHeader {
+    /// As it is written.
+    #[must_use]
+    pub const fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        put_i64_in::<BEGIN_TIMESTAMP_AT, HEADER_LEN>(&mut out, self.begin_timestamp_ms);
+        put_i64_in::<END_TIMESTAMP_AT, HEADER_LEN>(&mut out, self.end_timestamp_ms);
+        put_i64_in::<BEGIN_OFFSET_AT, HEADER_LEN>(&mut out, self.begin_physical_offset);
+        put_i64_in::<END_OFFSET_AT, HEADER_LEN>(&mut out, self.end_physical_offset);
+        put_i32_in::<SLOT_COUNT_AT, HEADER_LEN>(&mut out, self.hash_slot_count);
+        put_i32_in::<INDEX_COUNT_AT, HEADER_LEN>(&mut out, self.index_count);
+        out
+    }
+
+    /// As it was written; a count of 0 or less, as in a file that is still all zero, means 1
+    /// (`IndexHeader#load`).
+    #[must_use]
+    pub const fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
+        let index_count = i32_in::<INDEX_COUNT_AT, HEADER_LEN>(bytes);
+        Self {
+            begin_timestamp_ms: i64_in::<BEGIN_TIMESTAMP_AT, HEADER_LEN>(bytes),
+            end_timestamp_ms: i64_in::<END_TIMESTAMP_AT, HEADER_LEN>(bytes),
+            begin_physical_offset: i64_in::<BEGIN_OFFSET_AT, HEADER_LEN>(bytes),
+            end_physical_offset: i64_in::<END_OFFSET_AT, HEADER_LEN>(bytes),
+            hash_slot_count: i32_in::<SLOT_COUNT_AT, HEADER_LEN>(bytes),
+            index_count: if index_count <= 0 { 1 } else { index_count },
+        }
+    }
+}
+
+/// One key of one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// [`key_hash`](super::java::key_hash) of topic and key.
+    pub key_hash: i32,
+    /// Physical offset of the message.
+    pub physical_offset: i64,
+    /// Its store time: seconds since the header's begin.
+    pub seconds: i32,
+    /// Number of the next older entry of the slot, 0 for none.
+    pub prev_entry: i32,
+}
+
+impl IndexEntry {
+    /// As it is written.
+    #[inline]
+    #[must_use]
+    pub const fn encode(&self) -> [u8; ENTRY_LEN] {
+        let mut out = [0; ENTRY_LEN];
+        put_i32_in::<KEY_HASH_AT, ENTRY_LEN>(&mut out, self.key_hash);
+        put_i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(&mut out, self.physical_offset);
+        put_i32_in::<SECONDS_AT, ENTRY_LEN>(&mut out, self.seconds);
+        put_i32_in::<PREV_ENTRY_AT, ENTRY_LEN>(&mut out, self.prev_entry);
+        out
+    }
+
+    /// As it was written.
+    #[inline]
+    #[must_use]
+    pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
+        Self {
+            key_hash: i32_in::<KEY_HASH_AT, ENTRY_LEN>(bytes),
+            physical_offset: i64_in::<PHYSICAL_OFFSET_AT, ENTRY_LEN>(bytes),
+            seconds: i32_in::<SECONDS_AT, ENTRY_LEN>(bytes),
+            prev_entry: i32_in::<PREV_ENTRY_AT, ENTRY_LEN>(bytes),
+        }
+    }
+}
+
+/// Where things lie in an index file; neither number is written in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IndexLayout {
+    slots: u32,
+    entries: u32,
+}
+
+impl IndexLayout {
+    /// A file with this many slots (`maxHashSlotNum`) and places for entries (`maxIndexNum`, the unused
+    /// one included); `None` where one is 0, or where RocketMQ, which counts its bytes in an `int`,
+    /// could not address the file.
+    #[must_use]
+    pub fn new(slots: u32, entries: u32) -> Option<Self> {
+        let layout = Self { slots, entries };
+        let fits = i32::try_from(layout.file_len()).is_ok();
+        (slots > 0 && entries > 0 && fits).then_some(layout)
+    }
+
+    /// How many slots there are.
+    #[inline]
+    #[must_use]
+    pub const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// How many places for entries there are. Place 0 stays unused, so a file is full with one less.
+    #[inline]
+    #[must_use]
+    pub const fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The count at which a file is full: when the header's `index_count` has come to it.
+    #[inline]
+    #[must_use]
+    pub const fn max_entry_count(&self) -> u32 {
+        self.entries
+    }
+
+    /// Length of the file in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn file_len(&self) -> u64 {
+        self.entry_position(self.entries)
+    }
+
+    /// The slot of a key with this hash.
+    #[inline]
+    #[must_use]
+    pub const fn slot_of(&self, key_hash: i32) -> u32 {
+        // No slot number is negative, whatever hash is asked for.
+        key_hash.unsigned_abs() % self.slots
+    }
+
+    /// The byte at which a slot begins.
+    #[inline]
+    #[must_use]
+    pub const fn slot_position(&self, slot: u32) -> u64 {
+        HEADER_LEN as u64 + SLOT_LEN as u64 * slot as u64
+    }
+
+    /// The byte at which an entry begins.
+    #[inline]
+    #[must_use]
+    pub const fn entry_position(&self, entry: u32) -> u64 {
+        self.slot_position(self.slots) + ENTRY_LEN as u64 * entry as u64
+    }
+}
+
+/// The seconds that an entry for a message of `time_ms` holds, in a file that begins at `begin_ms`
+/// (`IndexFile#putKey`).
+#[inline]
+#[must_use]
+pub fn seconds_since(begin_ms: i64, time_ms: i64) -> i32 {
+    if begin_ms <= 0 {
+        return 0;
+    }
+    // As Java subtracts: what leaves the range comes in at its other end.
+    let seconds = time_ms.wrapping_sub(begin_ms) / 1000;
+    i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_fields_in_order() {
+        let header = IndexHeader {
+            begin_timestamp_ms: 1,
+            end_timestamp_ms: 2,
+            begin_physical_offset: 3,
+            end_physical_offset: -4,
+            hash_slot_count: 5,
+            index_count: 6,
+        };
+        let bytes = header.encode();
+        assert_eq!(
+            [bytes[7], bytes[15], bytes[23], bytes[31], bytes[35], bytes[39]],
+            [1, 2, 3, 252, 5, 6]
+        );
+        assert_eq!(IndexHeader::decode(&bytes), header);
+    }
+
+    #[test]
+    fn count_below_one_means_one() {
+        assert_eq!(IndexHeader::decode(&[0; 40]), IndexHeader::default());
+        for index_count in [0, -1, i32::MIN] {
+            let bytes = IndexHeader { index_count, ..IndexHeader::default() }.encode();
+            assert_eq!(IndexHeader::decode(&bytes).index_count, 1);
+        }
+    }
+
+    #[test]
+    fn entry_fields_in_order() {
+        let entry = IndexEntry { key_hash: 1, physical_offset: -2, seconds: 3, prev_entry: 4 };
+        let bytes = entry.encode();
+        assert_eq!(
+            bytes,
+            [0, 0, 0, 1, 255, 255, 255, 255, 255, 255, 255, 254, 0, 0, 0, 3, 0, 0, 0, 4]
+        );
+        assert_eq!(IndexEntry::decode(&bytes), entry);
+    }
+
+    #[test]
+    fn default_file_has_420_000_040_bytes() {
+        let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
+        assert_eq!(layout.file_len(), 420_000_040);
+        assert_eq!(layout.slot_position(0), 40);
+        assert_eq!(layout.slot_position(7), 68);
+        assert_eq!(layout.entry_position(0), 20_000_040);
+        assert_eq!(layout.entry_position(1), 20_000_060);
+        assert_eq!(layout.slot_of(19_583_063), 4_583_063);
+        assert_eq!(
+            (layout.slots(), layout.entries(), layout.max_entry_count()),
+            (5_000_000, 20_000_000, 20_000_000)
+        );
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        assert_eq!(IndexLayout::new(0, 1), None);
+        assert_eq!(IndexLayout::new(1, 0), None);
+        assert_eq!(IndexLayout::new(u32::MAX, u32::MAX), None);
+        // 40 + 4 * 1 + 20 * 107,374,180 is the last below 2^31.
+        assert_eq!(IndexLayout::new(1, 107_374_180).unwrap().file_len(), 2_147_483_644);
+        assert_eq!(IndexLayout::new(2, 107_374_180), None);
+    }
+
+    #[test]
+    fn every_hash_has_a_slot() {
+        let layout = IndexLayout::new(7, 8).unwrap();
+        for hash in [0, 1, 7, i32::MAX, -1, i32::MIN] {
+            assert!(layout.slot_of(hash) < 7);
+        }
+        assert_eq!(layout.slot_of(15), 1);
+    }
+
+    #[test]
+    fn seconds_are_clamped() {
+        assert_eq!(seconds_since(1_000, 8_740), 7);
+        assert_eq!(seconds_since(8_740, 1_000), 0);
+        assert_eq!(seconds_since(1_000, 1_999), 0);
+        assert_eq!(seconds_since(0, 8_740), 0);
+        assert_eq!(seconds_since(-5, 8_740), 0);
+        assert_eq!(seconds_since(1, i64::MAX), i32::MAX);
+        assert_eq!(seconds_since(1, i64::MIN), i32::MAX);
+    }
+}

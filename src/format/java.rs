@@ -1,0 +1,304 @@
+//! What the format takes over from Java: `String.hashCode`, `Math.abs`, the order of a `HashMap`,
+//! and `String`'s reading of UTF-8.
+
+use super::bytes::{u32_of, u64_of};
+
+pub use super::host::{Host, MessageId, message_id, parse_message_id};
+
+/// Capacity of a `HashMap` made without one.
+pub const FRESH_MAP_CAPACITY: usize = 16;
+/// Capacity of the map that `MessageDecoder#string2messageProperties` makes.
+pub const PARSED_MAP_CAPACITY: usize = 128;
+
+/// 31 to the power of the index.
+const POWERS: [u32; 9] = {
+    let mut powers = [1_u32; 9];
+    let mut i = 1;
+    while i < powers.len() {
+        powers[i] = powers[i - 1].wrapping_mul(31);
+        i += 1;
+    }
+    powers
+};
+
+/// The top bit of each of eight bytes: all clear where the bytes are ASCII.
+const NOT_ASCII: u64 = 0x8080_8080_8080_8080;
+
+/// `String.hashCode` of the text that `utf8` decodes to.
+#[inline]
+#[must_use]
+pub fn hash_code(utf8: &[u8]) -> i32 {
+    extend(0, utf8).cast_signed()
+}
+
+/// The hash that an index entry holds for `key` of `topic`: `Math.abs` of the hash of
+/// `topic + "#" + key`, and 0 where that has no positive counterpart
+/// (`IndexFile#indexKeyHashMethod`, `IndexService#buildKey`).
+#[inline]
+#[must_use]
+pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
+    let topic_and_sharp = extend(0, topic).wrapping_mul(31).wrapping_add(u32::from(b'#'));
+    non_negative(extend(topic_and_sharp, key).cast_signed())
+}
+
+/// [`key_hash`] of a key that is given whole, as `topic#key`.
+#[inline]
+#[must_use]
+pub fn key_hash_of(index_key: &[u8]) -> i32 {
+    non_negative(hash_code(index_key))
+}
+
+/// How many `char`s the text that `utf8` decodes to has (`String.length`).
+#[must_use]
+pub fn char_count(utf8: &[u8]) -> usize {
+    if utf8.is_ascii() {
+        return utf8.len();
+    }
+    let mut count = 0_usize;
+    decode(utf8, |_| count += 1);
+    count
+}
+
+/// Brings `items` into the order in which a `HashMap` of this capacity gives them, when they were
+/// put into it as they stand; `name` tells the key of one, and no two are equal.
+///
+/// RocketMQ writes properties in that order wherever it makes a map of them and back
+/// (`MessageDecoder#messageProperties2String`). Not followed is the tree that a map of 64 buckets or
+/// more makes of nine names in one of them: only names chosen to collide come to that.
+pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> &[u8]) {
+    let spread = |item: &T| {
+        let hash = hash_code(name(item)).cast_unsigned();
+        hash ^ (hash >> 16)
+    };
+    let spreads: Vec<u32> = items.iter().map(spread).collect();
+    let mask = capacity_after(&spreads, capacity) - 1;
+    // A bucket keeps the order of insertion, also when the map grows: so this must be stable.
+    items.sort_by_key(|item| spread(item) & mask);
+}
+
+/// The capacity of a map that began with `capacity` when all of `spreads` are in it.
+fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
+    // The next one beyond 2^30 would not be an `int`; `HashMap` stops there too.
+    const MAXIMUM: u32 = 1 << 30;
+    let mut capacity = u32::try_from(capacity.max(1).next_power_of_two()).unwrap_or(MAXIMUM);
+    for (i, spread) in spreads.iter().enumerate() {
+        let size = i as u64 + 1;
+        let in_bucket =
+            |mask: u32| spreads[..=i].iter().filter(|other| (*other ^ spread) & mask == 0).count();
+        // A small map grows instead of making a tree of a bucket with more than eight nodes.
+        if capacity < 64 && in_bucket(capacity - 1) > 8 {
+            capacity *= 2;
+        }
+        if size > u64::from(capacity) * 3 / 4 && capacity < MAXIMUM {
+            capacity *= 2;
+        }
+    }
+    capacity
+}
+
+/// `Math.abs`, and 0 for the one number without a positive counterpart.
+#[inline]
+const fn non_negative(hash: i32) -> i32 {
+    match hash.checked_abs() {
+        Some(hash) => hash,
+        None => 0,
+    }
+}
+
+/// The hash of a text whose hash so far is `hash`, followed by `utf8`.
+///
+/// Eight ASCII bytes are one step: `hash * 31^8` plus a number that does not depend on the hash, so
+/// the bytes' own arithmetic runs beside the one multiplication that waits for the step before.
+#[inline]
+fn extend(hash: u32, utf8: &[u8]) -> u32 {
+    let (words, tail) = utf8.as_chunks::<8>();
+    let mut extended = hash;
+    let mut seen = 0;
+    for word in words {
+        let word = u64_of(*word);
+        seen |= word;
+        extended = extended.wrapping_mul(POWERS[8]).wrapping_add(of_eight(word));
+    }
+    let last = right_aligned(tail);
+    if (seen | last) & NOT_ASCII != 0 {
+        return extend_decoded(hash, utf8);
+    }
+    extended.wrapping_mul(POWERS[tail.len()]).wrapping_add(of_eight(last))
+}
+
+/// The hash of eight ASCII characters: neighbours are joined to pairs, pairs to fours, in place.
+#[inline]
+const fn of_eight(word: u64) -> u32 {
+    // 127 * 31 + 127 fits in 16 bits, that times 31^2 in 32: no lane spills into the next.
+    let pairs = ((word >> 8) & 0x00FF_00FF_00FF_00FF) * 31 + (word & 0x00FF_00FF_00FF_00FF);
+    let fours =
+        ((pairs >> 16) & 0x0000_FFFF_0000_FFFF) * (31 * 31) + (pairs & 0x0000_FFFF_0000_FFFF);
+    // The hash is what is left below 2^32.
+    ((fours >> 32) as u32).wrapping_mul(POWERS[4]).wrapping_add(fours as u32)
+}
+
+/// Fewer than eight bytes as the low ones of a number: the zeros before them do not count in a hash.
+#[inline]
+fn right_aligned(tail: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (tail.first_chunk::<4>(), tail.last_chunk::<4>()) {
+        // The two overlap in the same bytes unless there are eight.
+        let shift = 8 * (tail.len() - 4);
+        return u64::from(u32_of(*first)) << shift | u64::from(u32_of(*last));
+    }
+    tail.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// [`extend`] for any bytes, one `char` at a time.
+#[cold]
+fn extend_decoded(hash: u32, utf8: &[u8]) -> u32 {
+    let mut extended = hash;
+    decode(utf8, |unit| extended = extended.wrapping_mul(31).wrapping_add(u32::from(unit)));
+    extended
+}
+
+/// Gives `unit` each `char` of the text that Java's `new String(utf8, UTF_8)` makes.
+///
+/// Bytes that are not UTF-8 become U+FFFD, one for each longest beginning of a character, as in
+/// Rust, with one difference: Java takes three bytes that spell a surrogate for one such beginning.
+fn decode(utf8: &[u8], mut unit: impl FnMut(u16)) {
+    let mut left = utf8;
+    while !left.is_empty() {
+        let Some(chunk) = left.utf8_chunks().next() else { return };
+        let mut units = [0; 2];
+        for character in chunk.valid().chars() {
+            for one in character.encode_utf16(&mut units).iter() {
+                unit(*one);
+            }
+        }
+        let invalid = &left[chunk.valid().len()..];
+        if invalid.is_empty() {
+            return;
+        }
+        unit(0xFFFD);
+        let length = match invalid {
+            [0xED, 0xA0..=0xBF, 0x80..=0xBF, ..] => 3,
+            [0xED, 0xA0..=0xBF, ..] => 2,
+            _ => chunk.invalid().len(),
+        };
+        left = &invalid[length..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `String.hashCode` as its definition reads.
+    fn slow_hash(text: &str) -> i32 {
+        text.encode_utf16()
+            .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+    }
+
+    #[test]
+    fn hash_code_of_known_texts() {
+        assert_eq!(hash_code(b""), 0);
+        assert_eq!(hash_code(b"a"), 97);
+        assert_eq!(hash_code(b"TagA"), 2_598_919);
+        assert_eq!(hash_code(b"polygenelubricants"), i32::MIN);
+        assert_eq!(hash_code("grüße".as_bytes()), slow_hash("grüße"));
+        assert_eq!(hash_code("😀".as_bytes()), 1_772_899);
+    }
+
+    #[test]
+    fn eight_wide_hash_is_the_hash_at_every_length() {
+        let text: String = ('\u{1}'..='\u{7f}').cycle().take(300).collect();
+        for length in 0..text.len() {
+            for begin in [0, length / 3, length] {
+                let part = &text[begin..length];
+                assert_eq!(hash_code(part.as_bytes()), slow_hash(part), "{begin}..{length}");
+            }
+        }
+        assert_eq!(hash_code(&[0x7F; 64]), slow_hash(&"\u{7f}".repeat(64)));
+    }
+
+    #[test]
+    fn one_wide_character_anywhere_is_seen() {
+        for position in 0..20 {
+            let mut text = "x".repeat(position);
+            text.push('é');
+            text.push_str(&"y".repeat(20 - position));
+            assert_eq!(hash_code(text.as_bytes()), slow_hash(&text), "{position}");
+            assert_eq!(char_count(text.as_bytes()), 21);
+        }
+        assert_eq!(char_count("a😀".as_bytes()), 3);
+    }
+
+    #[test]
+    fn malformed_text_is_hashed_as_java_decodes_it() {
+        // Left: bytes; right: what a JDK 17 makes of them.
+        let cases: [(&[u8], &str); 12] = [
+            (b"\xFFa", "\u{FFFD}a"),
+            (b"\xC0\x80", "\u{FFFD}\u{FFFD}"),
+            (b"\xE2\x82", "\u{FFFD}"),
+            (b"\xE2\x82a", "\u{FFFD}a"),
+            (b"\xED\xA0\x80a", "\u{FFFD}a"),
+            (b"\xED\xA0a", "\u{FFFD}a"),
+            (b"\xED\xA0", "\u{FFFD}"),
+            (b"\xED\xBF\xBF\xED\xA0\x80", "\u{FFFD}\u{FFFD}"),
+            (b"\xE0\x80\x80", "\u{FFFD}\u{FFFD}\u{FFFD}"),
+            (b"\xF0\x9F\x98", "\u{FFFD}"),
+            (b"\xF0\x9F\x98a", "\u{FFFD}a"),
+            (b"\xF4\x90\x80\x80", "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(hash_code(bytes), slow_hash(text), "{bytes:x?}");
+            assert_eq!(char_count(bytes), text.encode_utf16().count(), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn key_hash_joins_topic_and_key() {
+        assert_eq!(key_hash(b"Ea", b"20231001123456"), 19_583_063);
+        assert_eq!(key_hash(b"FB", b"20231001123456"), 19_583_063);
+        assert_eq!(key_hash(b"T", b"k0"), 2_539_444);
+        for (topic, key) in
+            [("", ""), ("a", ""), ("", "b"), ("OrderTopic", "order-000000042"), ("ü", "ß")]
+        {
+            let whole = format!("{topic}#{key}");
+            assert_eq!(
+                key_hash(topic.as_bytes(), key.as_bytes()),
+                slow_hash(&whole).wrapping_abs()
+            );
+            assert_eq!(key_hash_of(whole.as_bytes()), slow_hash(&whole).wrapping_abs());
+        }
+    }
+
+    #[test]
+    fn key_hash_without_a_positive_counterpart_is_zero() {
+        assert_eq!(hash_code(b"polygenelubricants"), i32::MIN);
+        assert_eq!(key_hash_of(b"polygenelubricants"), 0);
+        assert_eq!(non_negative(-7), 7);
+        assert_eq!(non_negative(i32::MIN + 1), i32::MAX);
+    }
+
+    #[test]
+    fn names_come_in_the_order_of_a_hash_map() {
+        let mut names = ["UNIQ_KEY", "TAGS", "KEYS", "WAIT", "CLUSTER"];
+        hash_map_order(&mut names, FRESH_MAP_CAPACITY, |name| name.as_bytes());
+        assert_eq!(names, ["KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]);
+        hash_map_order(&mut names, PARSED_MAP_CAPACITY, |name| name.as_bytes());
+        assert_eq!(names, ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT"]);
+        // "Aa" and "BB" have one hash: the order of insertion stays.
+        let mut same = ["BB", "Aa"];
+        hash_map_order(&mut same, PARSED_MAP_CAPACITY, |name| name.as_bytes());
+        assert_eq!(same, ["BB", "Aa"]);
+    }
+
+    #[test]
+    fn maps_grow_past_three_quarters_and_for_a_long_bucket() {
+        let distinct: Vec<u32> = (0..100).collect();
+        assert_eq!(capacity_after(&distinct[..12], 16), 16);
+        assert_eq!(capacity_after(&distinct[..13], 16), 32);
+        assert_eq!(capacity_after(&distinct[..96], 128), 128);
+        assert_eq!(capacity_after(&distinct[..97], 128), 256);
+        assert_eq!(capacity_after(&[3; 8], 16), 16);
+        assert_eq!(capacity_after(&[3; 9], 16), 32);
+        assert_eq!(capacity_after(&[3; 10], 16), 64);
+        assert_eq!(capacity_after(&[3; 11], 16), 64);
+    }
+}

@@ -1,0 +1,178 @@
+//! The bits of a record's SYSFLAG (`org.apache.rocketmq.common.sysflag.MessageSysFlag`).
+//!
+//! | bits | value | meaning |
+//! |---|---|---|
+//! | 0 | 0x1 | the body is compressed |
+//! | 1 | 0x2 | several tags; has no effect on the tags code |
+//! | 2-3 | 0x0 none, 0x4 prepared, 0x8 commit, 0xC rollback | kind of transaction |
+//! | 4 | 0x10 | BORNHOST is IPv6 |
+//! | 5 | 0x20 | STOREHOST is IPv6 |
+//! | 6 | 0x40 | the body must be unwrapped |
+//! | 7 | 0x80 | inner batch |
+//! | 8-10 | 0x100 LZ4, 0x200 ZSTD, 0x300 ZLIB, 0 ZLIB (old clients) | how the body is compressed |
+
+/// The body is compressed (`COMPRESSED_FLAG`).
+pub const COMPRESSED: i32 = 0x1;
+/// Several tags (`MULTI_TAGS_FLAG`).
+pub const MULTI_TAGS: i32 = 0x2;
+/// Both bits of the kind of transaction.
+pub const TRANSACTION_MASK: i32 = 0xC;
+/// A half message (`TRANSACTION_PREPARED_TYPE`).
+pub const TRANSACTION_PREPARED: i32 = 0x4;
+/// A committed message (`TRANSACTION_COMMIT_TYPE`).
+pub const TRANSACTION_COMMIT: i32 = 0x8;
+/// A rolled back message (`TRANSACTION_ROLLBACK_TYPE`).
+pub const TRANSACTION_ROLLBACK: i32 = 0xC;
+/// BORNHOST has 20 bytes (`BORNHOST_V6_FLAG`).
+pub const BORN_HOST_V6: i32 = 0x10;
+/// STOREHOST has 20 bytes (`STOREHOSTADDRESS_V6_FLAG`).
+pub const STORE_HOST_V6: i32 = 0x20;
+/// The body must be unwrapped (`NEED_UNWRAP_FLAG`).
+pub const NEED_UNWRAP: i32 = 0x40;
+/// The body is a batch that has one record (`INNER_BATCH_FLAG`).
+pub const INNER_BATCH: i32 = 0x80;
+/// All bits of the kind of compression (`COMPRESSION_TYPE_COMPARATOR`).
+pub const COMPRESSION_MASK: i32 = 0x700;
+/// Compressed with LZ4 (`COMPRESSION_LZ4_TYPE`).
+pub const COMPRESSION_LZ4: i32 = 0x100;
+/// Compressed with ZSTD (`COMPRESSION_ZSTD_TYPE`).
+pub const COMPRESSION_ZSTD: i32 = 0x200;
+/// Compressed with zlib (`COMPRESSION_ZLIB_TYPE`).
+pub const COMPRESSION_ZLIB: i32 = 0x300;
+
+/// The kind of transaction that a record belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transaction {
+    /// None.
+    None,
+    /// A half message: in no queue, but in the index.
+    Prepared,
+    /// A committed message: in its queue and in the index.
+    Commit,
+    /// A rolled back message: in neither.
+    Rollback,
+}
+
+impl Transaction {
+    /// As bits of a SYSFLAG.
+    #[must_use]
+    pub const fn bits(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Prepared => TRANSACTION_PREPARED,
+            Self::Commit => TRANSACTION_COMMIT,
+            Self::Rollback => TRANSACTION_ROLLBACK,
+        }
+    }
+}
+
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// It is not.
+    None,
+    /// A zlib stream.
+    Zlib,
+    /// An LZ4 frame.
+    Lz4,
+    /// A zstd frame.
+    Zstd,
+}
+
+impl Compression {
+    /// As bits of a SYSFLAG, the compressed bit included.
+    #[must_use]
+    pub const fn bits(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Zlib => COMPRESSED | COMPRESSION_ZLIB,
+            Self::Lz4 => COMPRESSED | COMPRESSION_LZ4,
+            Self::Zstd => COMPRESSED | COMPRESSION_ZSTD,
+        }
+    }
+}
+
+/// The kind of transaction (`MessageSysFlag#getTransactionValue`).
+#[inline]
+#[must_use]
+pub const fn transaction(sys_flag: i32) -> Transaction {
+    match sys_flag & TRANSACTION_MASK {
+        TRANSACTION_PREPARED => Transaction::Prepared,
+        TRANSACTION_COMMIT => Transaction::Commit,
+        TRANSACTION_ROLLBACK => Transaction::Rollback,
+        _ => Transaction::None,
+    }
+}
+
+/// How the body is compressed; `None` where the bits name no method that RocketMQ has
+/// (`CompressionType#findByValue`).
+#[must_use]
+pub const fn compression(sys_flag: i32) -> Option<Compression> {
+    if sys_flag & COMPRESSED == 0 {
+        return Some(Compression::None);
+    }
+    match sys_flag & COMPRESSION_MASK {
+        0 | COMPRESSION_ZLIB => Some(Compression::Zlib),
+        COMPRESSION_LZ4 => Some(Compression::Lz4),
+        COMPRESSION_ZSTD => Some(Compression::Zstd),
+        _ => None,
+    }
+}
+
+/// Whether BORNHOST has 20 bytes.
+#[inline]
+#[must_use]
+pub const fn born_host_is_v6(sys_flag: i32) -> bool {
+    sys_flag & BORN_HOST_V6 != 0
+}
+
+/// Whether STOREHOST has 20 bytes.
+#[inline]
+#[must_use]
+pub const fn store_host_is_v6(sys_flag: i32) -> bool {
+    sys_flag & STORE_HOST_V6 != 0
+}
+
+/// Whether one record holds a batch (`MessageSysFlag#check` with `INNER_BATCH_FLAG`).
+#[inline]
+#[must_use]
+pub const fn is_inner_batch(sys_flag: i32) -> bool {
+    sys_flag & INNER_BATCH != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transaction_is_bits_two_and_three() {
+        for kind in
+            [Transaction::None, Transaction::Prepared, Transaction::Commit, Transaction::Rollback]
+        {
+            assert_eq!(transaction(kind.bits()), kind);
+            assert_eq!(transaction(kind.bits() | !TRANSACTION_MASK), kind);
+        }
+    }
+
+    #[test]
+    fn compression_counts_only_with_its_bit() {
+        assert_eq!(compression(0x700), Some(Compression::None));
+        assert_eq!(compression(0x001), Some(Compression::Zlib));
+        assert_eq!(compression(0x101), Some(Compression::Lz4));
+        assert_eq!(compression(0x201), Some(Compression::Zstd));
+        assert_eq!(compression(0x301), Some(Compression::Zlib));
+        for unknown in [0x401, 0x501, 0x601, 0x701] {
+            assert_eq!(compression(unknown), None);
+        }
+        for kind in [Compression::None, Compression::Zlib, Compression::Lz4, Compression::Zstd] {
+            assert_eq!(compression(kind.bits()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn single_bits() {
+        assert!(born_host_is_v6(0x10) && !born_host_is_v6(!0x10));
+        assert!(store_host_is_v6(0x20) && !store_host_is_v6(!0x20));
+        assert!(is_inner_batch(0x80) && !is_inner_batch(!0x80));
+    }
+}

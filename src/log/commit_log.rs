@@ -1,0 +1,374 @@
+//! The commit log: every message of every topic, one record behind the other
+//! (`org.apache.rocketmq.store.CommitLog`).
+//!
+//! [`CommitLog`] is what everybody reads, by position, up to what is published; [`LogWriter`] is the
+//! one that appends, through a map of the last file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{CorruptionKind, Error, FormatError, Result};
+use crate::files::{Access, FileRun, MappedFile, RunFile};
+use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MessageView};
+use crate::format::peek;
+
+/// How much of a file gets disk space at a time, ahead of the writer.
+const RESERVE_STEP: usize = 64 << 20;
+/// What a read of one record takes at first when its size is not known.
+const FIRST_READ: usize = 4 << 10;
+
+/// The log as its readers see it.
+#[derive(Debug)]
+pub struct CommitLog {
+    run: FileRun,
+    wrote: AtomicU64,
+    flushed: AtomicU64,
+}
+
+/// What lies at a physical offset.
+#[derive(Debug)]
+pub enum Found<'a> {
+    /// A record begins there.
+    Message(MessageView<'a>),
+    /// The rest of the file is filler of this many bytes.
+    Blank(u32),
+    /// Nothing was written there.
+    Empty,
+    /// Bytes that are no record.
+    Bad(FormatError),
+    /// Outside of the log.
+    OutOfRange,
+}
+
+impl CommitLog {
+    /// A log over `run`, readable up to `end`.
+    #[must_use]
+    pub fn new(run: FileRun, end: u64) -> Self {
+        Self { run, wrote: AtomicU64::new(end), flushed: AtomicU64::new(end) }
+    }
+
+    /// The files below.
+    #[must_use]
+    pub fn run(&self) -> &FileRun {
+        &self.run
+    }
+
+    /// The first offset of the log; its end where it has no file.
+    #[must_use]
+    pub fn min_offset(&self) -> u64 {
+        self.run.min_offset().unwrap_or_else(|| self.end_offset())
+    }
+
+    /// One past the last byte that may be read.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.wrote.load(Ordering::Acquire)
+    }
+
+    /// One past the last byte that is known to be durable.
+    #[must_use]
+    pub fn flushed_offset(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Moves the readable end, for a reader whose log another process writes, or after a cut.
+    pub fn set_end(&self, end: u64) {
+        self.wrote.store(end, Ordering::Release);
+        self.flushed.store(end, Ordering::Release);
+    }
+
+    /// Makes everything published so far durable, file by file, and tells how far that is.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; nothing may be appended any more then.
+    pub fn flush(&self) -> Result<u64> {
+        let target = self.end_offset();
+        let from = self.flushed_offset();
+        if target > from {
+            for file in self.run.files().iter() {
+                let end = file.base_offset.saturating_add(self.run.file_size());
+                if file.base_offset < target && end > from {
+                    self.run.sync(file)?;
+                }
+            }
+            self.flushed.fetch_max(target, Ordering::AcqRel);
+        }
+        Ok(target)
+    }
+
+    /// How many bytes of the log's file may be read from `offset` on.
+    fn room_at(&self, offset: u64) -> usize {
+        let size = self.run.file_size();
+        let in_file = size - offset.checked_rem(size).unwrap_or(0);
+        usize::try_from(in_file.min(self.end_offset().saturating_sub(offset))).unwrap_or(usize::MAX)
+    }
+
+    /// Reads what lies at `offset` into `buffer`; `size_hint` is the record's length where a queue
+    /// or the caller knows it, 0 otherwise.
+    ///
+    /// A record is taken only if its lengths add up and it names `offset` as its own place.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read<'b>(
+        &self,
+        offset: u64,
+        size_hint: usize,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<Found<'b>> {
+        if offset < self.min_offset() || offset >= self.end_offset() {
+            return Ok(Found::OutOfRange);
+        }
+        let room = self.room_at(offset);
+        let mut wanted = if size_hint == 0 { FIRST_READ } else { size_hint }.min(room);
+        // At most twice: the first bytes tell the record's size.
+        loop {
+            buffer.resize(wanted, 0);
+            let read = self.run.read_at(buffer, offset)?;
+            buffer.truncate(read);
+            match message::read_frame(buffer) {
+                Err(FrameError::Incomplete { needed }) if read == wanted && needed <= room => {
+                    if needed <= wanted {
+                        break;
+                    }
+                    wanted = needed;
+                }
+                _ => break,
+            }
+        }
+        Ok(Self::judge(message::read_frame(buffer), offset, room))
+    }
+
+    /// A copy of the record that begins at `physical_offset`, of a log that is read up to `end`.
+    ///
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins there,
+    /// [`Error::Corrupt`] when one does but its body's checksum is wrong, [`Error::Io`].
+    pub fn get(&self, physical_offset: i64, end: u64) -> Result<Box<[u8]>> {
+        let min = self.min_offset();
+        let at = u64::try_from(physical_offset).ok().filter(|&at| at >= min && at < end);
+        let Some(at) = at else {
+            return Err(Error::OffsetOutOfRange {
+                physical_offset,
+                min: i64::try_from(min).unwrap_or(i64::MAX),
+                max: i64::try_from(end).unwrap_or(i64::MAX),
+            });
+        };
+        let nothing = |what: String| Error::MessageNotFound {
+            what: format!("no message begins at physical offset {physical_offset}: {what}"),
+        };
+        let mut buffer = Vec::new();
+        match self.read(at, 0, &mut buffer)? {
+            Found::Message(view) => match view.check_body_crc() {
+                Ok(()) => Ok(view.as_bytes().into()),
+                Err(error) => Err(match self.run.find(at) {
+                    Some(file) => error.in_file(&file.path, at - file.base_offset),
+                    None => error.into(),
+                }),
+            },
+            Found::Blank(size) => Err(nothing(format!("{size} bytes of filler lie there"))),
+            Found::Empty => Err(nothing("zeros lie there".to_owned())),
+            Found::Bad(error) => Err(nothing(format!(
+                "{}: expected {}, found {}",
+                error.kind, error.expected, error.found
+            ))),
+            Found::OutOfRange => Err(nothing("the log ends before it".to_owned())),
+        }
+    }
+
+    /// What a frame read at `offset`, with `room` bytes to its file's end, amounts to.
+    pub(super) fn judge<'b>(
+        frame: Result<Frame<'b>, FrameError>,
+        offset: u64,
+        room: usize,
+    ) -> Found<'b> {
+        match frame {
+            Ok(Frame::Message(view)) => {
+                if u64::try_from(view.physical_offset()) == Ok(offset) {
+                    Found::Message(view)
+                } else {
+                    Found::Bad(FormatError::new(
+                        CorruptionKind::PhysicalOffset,
+                        28,
+                        format!("physical offset {offset}"),
+                        view.physical_offset().to_string(),
+                    ))
+                }
+            }
+            Ok(Frame::Blank { size }) => Found::Blank(size),
+            Ok(Frame::Empty) => Found::Empty,
+            Err(FrameError::Bad(error)) => Found::Bad(error),
+            Err(FrameError::Incomplete { needed }) => Found::Bad(FormatError::new(
+                CorruptionKind::Truncated,
+                0,
+                format!("{needed} bytes"),
+                format!("{room} bytes to the end"),
+            )),
+        }
+    }
+
+    /// The store time of the record at `offset`, `None` where none is readable.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn store_timestamp_ms(&self, offset: u64, size: usize) -> Result<Option<i64>> {
+        // The time lies within the first 76 bytes, wherever the hosts end.
+        let mut head = [0_u8; peek::HEAD];
+        if offset < self.min_offset()
+            || offset.saturating_add(size as u64) > self.end_offset()
+            || self.run.read_at(&mut head, offset)? < head.len()
+        {
+            return Ok(None);
+        }
+        Ok(peek::store_timestamp_ms(&head, offset))
+    }
+}
+
+/// The appending end of the log. There is one, and it owns the map of the last file.
+#[derive(Debug)]
+pub struct LogWriter {
+    log: Arc<CommitLog>,
+    active: Option<Active>,
+    end: u64,
+}
+
+#[derive(Debug)]
+struct Active {
+    base_offset: u64,
+    map: MappedFile,
+}
+
+impl LogWriter {
+    /// A writer that goes on at the log's end.
+    #[must_use]
+    pub fn new(log: Arc<CommitLog>) -> Self {
+        let end = log.end_offset();
+        Self { log, active: None, end }
+    }
+
+    /// Where the next record goes if it fits into the last file.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of a file.
+    #[must_use]
+    pub fn file_size(&self) -> u64 {
+        self.log.run.file_size()
+    }
+
+    /// Finds room for `len` bytes, opening the next file behind a blank where the last has none
+    /// (`CommitLog.DefaultAppendMessageCallback.doAppend`), and hands out the bytes to fill with
+    /// their physical offset. They are published by [`LogWriter::publish`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the next file cannot be made or the disk is full; nothing has changed
+    /// then but, perhaps, an empty file behind the last.
+    #[inline]
+    pub fn window(&mut self, len: usize) -> Result<(u64, &mut [u8])> {
+        let size = self.log.run.file_size();
+        let fits = self
+            .active
+            .as_ref()
+            .is_some_and(|active| self.end - active.base_offset + (len + BLANK_LEN) as u64 <= size);
+        if !fits {
+            self.roll(len)?;
+        }
+        let end = self.end;
+        let Some(active) = &mut self.active else { return Err(Error::Closed) };
+        // The file's size fits into memory, so a position in it does.
+        let position = (end - active.base_offset) as usize;
+        Ok((end, active.map.window(position, len)?))
+    }
+
+    /// Makes `len` bytes at the end readable.
+    #[inline]
+    pub fn publish(&mut self, len: usize) {
+        self.end += len as u64;
+        self.log.wrote.store(self.end, Ordering::Release);
+    }
+
+    /// Opens the file that takes `len` bytes at the end of the log.
+    #[cold]
+    fn roll(&mut self, len: usize) -> Result<()> {
+        let size = self.log.run.file_size();
+        let base = self.end / size * size;
+        let position = self.end - base;
+        if position + (len + BLANK_LEN) as u64 <= size {
+            let file = self.file_at(base)?;
+            self.active = Some(self.map(&file, position)?);
+            return Ok(());
+        }
+        // The next file comes first: without it the last must not be closed.
+        let next = self.file_at(base + size)?;
+        let next = self.map(&next, 0)?;
+        let mut last = match self.active.take() {
+            Some(active) if active.base_offset == base => active,
+            _ => {
+                let file = self.file_at(base)?;
+                self.map(&file, position)?
+            }
+        };
+        // Positions in a file fit into memory, and a file's size into an i32 record size.
+        let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
+        let window = last.map.window(position as usize, BLANK_LEN)?;
+        message::write_blank(window, blank);
+        self.end = base + size;
+        self.log.wrote.store(self.end, Ordering::Release);
+        self.active = Some(next);
+        Ok(())
+    }
+
+    fn file_at(&self, base_offset: u64) -> Result<Arc<RunFile>> {
+        self.log.run.create_if_missing(base_offset)
+    }
+
+    fn map(&self, file: &RunFile, position: u64) -> Result<Active> {
+        let open = self.log.run.open(file)?;
+        let mut map = MappedFile::map(&file.path, open, Access::ReadWrite, RESERVE_STEP)?;
+        if (map.len() as u64) < self.log.run.file_size() {
+            return Err(Error::corrupt(
+                &file.path,
+                map.len() as u64,
+                CorruptionKind::FileLength,
+                format!("a file of {} bytes", self.log.run.file_size()),
+                format!("{} bytes", map.len()),
+            ));
+        }
+        // Whole pages before the position hold data; the one it lies in may be half a hole.
+        map.assume_reserved((position as usize) & !4095);
+        Ok(Active { base_offset: file.base_offset, map })
+    }
+
+    /// The file that will be needed soon and is not there yet: half of the last is full.
+    #[must_use]
+    pub fn next_file_is_missing(&self) -> Option<u64> {
+        let size = self.log.run.file_size();
+        let next = (self.end / size + 1) * size;
+        let soon = self.active.is_some() && self.end % size > size / 2;
+        (soon && self.log.run.find(next).is_none()).then_some(next)
+    }
+
+    /// The map of the last file and the position in it that is written next, for a thread that
+    /// prepares pages ahead.
+    #[must_use]
+    pub fn active_region(&self) -> Option<(Arc<dyn crate::files::storage::Region>, usize, usize)> {
+        let active = self.active.as_ref()?;
+        let position = usize::try_from(self.end.checked_sub(active.base_offset)?).ok()?;
+        Some((Arc::clone(active.map.region()), position, active.map.reserved()))
+    }
+
+    /// The file that is being written, for the check that nobody changed it.
+    #[must_use]
+    pub fn active_file(&self) -> Option<(PathBuf, Arc<dyn crate::files::StorageFile>)> {
+        let active = self.active.as_ref()?;
+        Some((active.map.path().to_owned(), Arc::clone(active.map.file())))
+    }
+
+    /// Lets go of the map; the next append makes it anew.
+    pub fn release(&mut self) {
+        self.active = None;
+    }
+}

@@ -1,0 +1,117 @@
+//! The files of one log or queue, found in a folder that is looked at on its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::file_run::OpenFiles;
+use crate::files::{Access, FileKind, FileRun, Storage};
+
+/// How many files of one folder are kept open.
+const OPEN_FILES: usize = 16;
+
+/// The run of files in a folder, for reading. Each must have `file_size` bytes, which is taken from
+/// the first of them where it is left out, and from `otherwise` where there is none; and one must
+/// follow the other.
+///
+/// # Errors
+/// [`Error::NotAStore`] when there is no such folder, [`Error::Corrupt`] for a name or length that
+/// cannot be and for a gap, [`Error::Io`].
+pub fn open(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    file_size: Option<u64>,
+    otherwise: u64,
+) -> Result<FileRun> {
+    match storage.kind(path).map_err(Error::io("stat", path))? {
+        Some(FileKind::Directory) => {}
+        found => {
+            let what = if found.is_some() { "it is no folder" } else { "there is no such folder" };
+            return Err(Error::NotAStore { path: path.to_owned(), reason: what.to_owned() });
+        }
+    }
+    let load = |size| {
+        let open_files = Arc::new(OpenFiles::new(OPEN_FILES));
+        let dirs = vec![path.to_owned()];
+        FileRun::load(Arc::clone(&storage), open_files, dirs, size, Access::Read)
+    };
+    let (run, mut strays) = load(file_size.unwrap_or(otherwise))?;
+    strays.sort_by(|a, b| a.path.cmp(&b.path));
+    if let Some(stray) = strays.first() {
+        let found = match stray.kind {
+            FileKind::File => "a file of another name",
+            FileKind::Directory => "a folder",
+            FileKind::Other => "no regular file",
+        };
+        let wanted = "a file named by 20 digits";
+        return Err(Error::corrupt(&stray.path, 0, CorruptionKind::FileName, wanted, found));
+    }
+    let first = run.files().first().map(|file| file.len);
+    let run = match (file_size, first) {
+        (None, Some(size)) if size != otherwise => load(size)?.0,
+        _ => run,
+    };
+    match run.check().into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(run),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+
+    fn opened(path: &Path, file_size: Option<u64>) -> Result<FileRun> {
+        open(Arc::new(Os), path, file_size, 1000)
+    }
+
+    fn kind_of(result: Result<FileRun>) -> CorruptionKind {
+        match result {
+            Err(Error::Corrupt(corruption)) => corruption.kind,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(dir: &Path, name: &str, len: usize) {
+        std::fs::write(dir.join(name), vec![0; len]).unwrap();
+    }
+
+    #[test]
+    fn the_size_comes_from_the_files_unless_it_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(opened(dir.path(), None).unwrap().file_size(), 1000);
+        assert_eq!(opened(dir.path(), Some(7)).unwrap().file_size(), 7);
+        write(dir.path(), "00000000000000000200", 100);
+        write(dir.path(), "00000000000000000300", 100);
+        let run = opened(dir.path(), None).unwrap();
+        assert_eq!(
+            (run.file_size(), run.min_offset(), run.end_offset()),
+            (100, Some(200), Some(400))
+        );
+        assert_eq!(kind_of(opened(dir.path(), Some(50))), CorruptionKind::FileLength);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = opened(&dir.path().join("none"), None);
+        assert!(matches!(missing, Err(Error::NotAStore { .. })));
+        write(dir.path(), "00000000000000000000", 100);
+        let file = opened(&dir.path().join("00000000000000000000"), None);
+        assert!(matches!(file, Err(Error::NotAStore { .. })));
+        write(dir.path(), "00000000000000000200", 100);
+        assert_eq!(kind_of(opened(dir.path(), None)), CorruptionKind::Gap);
+        write(dir.path(), "00000000000000000100", 99);
+        assert_eq!(kind_of(opened(dir.path(), None)), CorruptionKind::FileLength);
+        write(dir.path(), "notes", 1);
+        assert_eq!(kind_of(opened(dir.path(), None)), CorruptionKind::FileName);
+    }
+
+    #[test]
+    fn an_empty_file_is_no_size() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "00000000000000000000", 0);
+        assert_eq!(kind_of(opened(dir.path(), None)), CorruptionKind::Gap);
+    }
+}

@@ -1,0 +1,493 @@
+//! Index files as a whole: which layout one has, its entries and slots in order, and whether they
+//! agree with each other.
+
+use std::path::Path;
+
+use super::index_file::IndexFile;
+use super::index_walk::{Head, IndexBytes, ReadBytes};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::StorageFile;
+use crate::format::bytes::i32_in;
+use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
+
+/// `maxHashSlotNum` and `maxIndexNum` where they are not configured (`MessageStoreConfig`).
+const DEFAULT_SLOTS: u32 = 5_000_000;
+const DEFAULT_ENTRIES: u32 = 20_000_000;
+
+/// How many newer entries of a slot may lie before the one that was the newest a moment ago.
+const OVERTAKING: usize = 64;
+
+/// How often a file that grows meanwhile is looked at.
+const ATTEMPTS: usize = 16;
+
+/// How much of a file is read at once.
+const BLOCK_LEN: usize = 1 << 16;
+
+/// The answer of [`detect_layout`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detection {
+    /// The file bears the layout out.
+    Proven(IndexLayout),
+    /// The length is right, and there is no entry that could say more.
+    Likely(IndexLayout),
+    /// The file is not to be used, with what speaks against each layout that came into question.
+    Unknown {
+        /// For a person to read.
+        reason: String,
+    },
+}
+
+impl Detection {
+    /// The layout, if one was found.
+    #[must_use]
+    pub fn layout(&self) -> Option<IndexLayout> {
+        match self {
+            Self::Proven(layout) | Self::Likely(layout) => Some(*layout),
+            Self::Unknown { .. } => None,
+        }
+    }
+}
+
+/// Finds out how many slots and entries an index file has, which is written nowhere. What is
+/// configured is the only candidate; without it RocketMQ's defaults are one, and four entries for
+/// each slot, as in the defaults, the other. A candidate must give the file's length, and under it the
+/// newest entry must be found through its slot.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read.
+pub fn detect_layout(
+    file: &dyn StorageFile,
+    path: &Path,
+    configured: Option<IndexLayout>,
+) -> Result<Detection> {
+    let len = file.stat().map_err(Error::io("stat", path))?.len;
+    let candidates = match configured {
+        Some(layout) => vec![layout],
+        None => {
+            let mut candidates: Vec<_> =
+                IndexLayout::new(DEFAULT_SLOTS, DEFAULT_ENTRIES).into_iter().collect();
+            candidates.extend(one_to_four(len).filter(|layout| !candidates.contains(layout)));
+            candidates
+        }
+    };
+    let mut reasons = Vec::new();
+    for layout in candidates {
+        let against = if layout.file_len() == len {
+            match newest_entry_is_found(file, path, &layout) {
+                Ok(Some(true)) => return Ok(Detection::Proven(layout)),
+                Ok(None) => return Ok(Detection::Likely(layout)),
+                Ok(Some(false)) => "its newest entry is not in its slot".to_owned(),
+                Err(Error::Corrupt(corruption)) => {
+                    format!("expected {}, found {}", corruption.expected, corruption.found)
+                }
+                Err(error) => return Err(error),
+            }
+        } else {
+            format!("a file of {} bytes", layout.file_len())
+        };
+        reasons.push(format!(
+            "{} slots and {} entries: {against}",
+            layout.slots(),
+            layout.entries()
+        ));
+    }
+    reasons.insert(0, format!("{len} bytes"));
+    Ok(Detection::Unknown { reason: reasons.join("; ") })
+}
+
+/// The layout of a file of `len` bytes with four entries for each slot.
+fn one_to_four(len: u64) -> Option<IndexLayout> {
+    const UNIT: u64 = (SLOT_LEN + 4 * ENTRY_LEN) as u64;
+    let units = len.checked_sub(HEADER_LEN as u64)?;
+    let slots = u32::try_from(units / UNIT).ok().filter(|_| units % UNIT == 0)?;
+    IndexLayout::new(slots, slots.checked_mul(4)?)
+}
+
+/// Whether the newest entry's slot leads to it; `None` without entries.
+fn newest_entry_is_found(
+    file: &dyn StorageFile,
+    path: &Path,
+    layout: &IndexLayout,
+) -> Result<Option<bool>> {
+    let mut bytes = ReadBytes::new(file, path);
+    let mut head = Head::read(&mut bytes, layout)?;
+    for _ in 0..ATTEMPTS {
+        let newest = head.count.saturating_sub(1);
+        if newest == 0 {
+            return Ok(None);
+        }
+        let found = slot_leads_to(&mut bytes, layout, newest)?;
+        let again = Head::read(&mut bytes, layout)?;
+        // Beside a running writer the slot may have gone on to newer entries meanwhile.
+        if found || again.count == head.count {
+            return Ok(Some(found));
+        }
+        head = again;
+    }
+    Ok(Some(false))
+}
+
+/// Whether an entry is found from its slot, behind a few newer ones at most.
+fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32) -> Result<bool> {
+    let raw = bytes.fresh(layout.entry_position(wanted))?;
+    let slot = layout.slot_of(IndexEntry::decode(&raw).key_hash);
+    let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(layout.slot_position(slot))?);
+    let head = Head::read(bytes, layout)?;
+    // A slot is written just before the count that covers it.
+    let newest = head.count.min(layout.entries().saturating_sub(1));
+    let mut number = u32::try_from(value).ok().filter(|number| *number <= newest).unwrap_or(0);
+    for _ in 0..OVERTAKING {
+        if number <= wanted {
+            break;
+        }
+        let raw = bytes.fresh(layout.entry_position(number))?;
+        let prev = u32::try_from(IndexEntry::decode(&raw).prev_entry).unwrap_or(0);
+        number = prev.min(number.saturating_sub(1));
+    }
+    Ok(number == wanted)
+}
+
+/// Structures of one length, read in order.
+struct Records<'a, const N: usize> {
+    file: &'a dyn StorageFile,
+    path: &'a Path,
+    position: u64,
+    left: u32,
+    block: Vec<u8>,
+    at: usize,
+}
+
+impl<'a, const N: usize> Records<'a, N> {
+    fn new(file: &'a IndexFile, position: u64, count: u32) -> Self {
+        let (path, file) = (file.path(), &**file.file());
+        Self { file, path, position, left: count, block: Vec::new(), at: 0 }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(BLOCK_LEN / N);
+        self.block.resize(wanted * N, 0);
+        self.at = 0;
+        let read = self
+            .file
+            .read_at(&mut self.block, self.position)
+            .map_err(Error::io("read", self.path))?;
+        self.position = self.position.saturating_add(read as u64);
+        if read < self.block.len() {
+            self.block.truncate(read / N * N);
+        }
+        if self.block.is_empty() {
+            return Err(Error::corrupt(
+                self.path,
+                self.position,
+                CorruptionKind::FileLength,
+                format!("{} more of {N} bytes", self.left),
+                "the end of the file",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> Iterator for Records<'_, N> {
+    type Item = Result<[u8; N]>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.at >= self.block.len()
+            && let Err(error) = self.fill()
+        {
+            self.left = 0;
+            return Some(Err(error));
+        }
+        let record = self.block.get(self.at..)?.first_chunk().copied()?;
+        self.at += N;
+        self.left -= 1;
+        Some(Ok(record))
+    }
+}
+
+impl IndexFile {
+    /// All entries with their numbers, oldest first, as many as the header counts now.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`]; an item is [`Error::Io`] when the file cannot be read on, and the
+    /// last one then.
+    pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
+        let count = self.head()?.count;
+        Ok(self.entries_before(count))
+    }
+
+    fn entries_before(&self, count: u32) -> impl Iterator<Item = Result<(u32, IndexEntry)>> {
+        let first = self.layout().entry_position(1);
+        Records::<ENTRY_LEN>::new(self, first, count.saturating_sub(1))
+            .zip(1_u32..)
+            .map(|(raw, number)| Ok((number, IndexEntry::decode(&raw?))))
+    }
+
+    /// The slots in use with the entry that each names, in order.
+    ///
+    /// # Errors
+    /// None itself; an item is [`Error::Io`] when the file cannot be read on, and the last one then.
+    pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
+        self.all_slots().filter(|slot| !matches!(slot, Ok((_, 0))))
+    }
+
+    fn all_slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
+        let first = self.layout().slot_position(0);
+        Records::<SLOT_LEN>::new(self, first, self.layout().slots())
+            .zip(0_u32..)
+            .map(|(raw, slot)| Ok((slot, i32_in::<0, SLOT_LEN>(&raw?))))
+    }
+
+    /// One entry.
+    fn entry_now(&self, number: u32) -> Result<IndexEntry> {
+        let mut bytes = ReadBytes::new(&**self.file(), self.path());
+        Ok(IndexEntry::decode(&bytes.fresh(self.layout().entry_position(number))?))
+    }
+
+    /// The number of the first entry for a record at or behind `physical_offset`, the count if there
+    /// is none. Entries are in the order of their records.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn first_entry_from(&self, physical_offset: i64) -> Result<u32> {
+        let (mut low, mut high) = (1, self.head()?.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry_now(middle)?.physical_offset < physical_offset {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The physical offset of an entry that the header counts.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub(super) fn physical_offset_of(&self, number: u32) -> Result<i64> {
+        Ok(self.entry_now(number)?.physical_offset)
+    }
+
+    /// Holds header, slots and entries against each other, in one pass over the file and with the
+    /// memory of its slots. A sound file is what puts in order give, so each entry links to the one
+    /// that its slot named before; `report` is told of everything else. Says how many entries there
+    /// are. Beside a running writer only what was counted at the start is judged.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
+    pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
+        let Head { header, count } = self.head()?;
+        let layout = self.layout();
+        let mut tell = |offset: u64, kind, expected: String, found: String| {
+            report(Corruption {
+                path: Some(self.path().to_owned()),
+                offset,
+                kind,
+                expected,
+                found,
+            });
+        };
+        // A clock that was set back gives times out of order, and the file is sound all the same.
+        if let Some((at, expected, found)) = header_fault(&header, false) {
+            tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
+        }
+        let mut newest = vec![0_u32; usize::try_from(layout.slots()).unwrap_or(0)];
+        let (mut first, mut last) = (None, None);
+        for entry in self.entries_before(count) {
+            let (number, entry) = entry?;
+            let at = layout.entry_position(number);
+            if entry.key_hash < 0 || entry.seconds < 0 {
+                let found = format!("hash {}, seconds {}", entry.key_hash, entry.seconds);
+                tell(at, CorruptionKind::IndexEntry, "hash and seconds of 0 or more".into(), found);
+            }
+            if let Some(before) = last.filter(|before| *before > entry.physical_offset) {
+                let expected = format!("an offset of {before} or more");
+                let found = entry.physical_offset.to_string();
+                tell(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
+            }
+            let slot = usize::try_from(layout.slot_of(entry.key_hash)).unwrap_or(usize::MAX);
+            if let Some(slot) = newest.get_mut(slot) {
+                if u32::try_from(entry.prev_entry).unwrap_or(0) != *slot {
+                    let (expected, found) =
+                        (format!("entry {slot}"), format!("entry {}", entry.prev_entry));
+                    tell(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
+                }
+                *slot = number;
+            }
+            first = first.or(Some(entry.physical_offset));
+            last = Some(entry.physical_offset);
+        }
+        if let (Some(first), Some(last)) = (first, last) {
+            let written = (header.begin_physical_offset, header.end_physical_offset);
+            if written != (first, last) {
+                let (expected, found) =
+                    (format!("{first} to {last}"), format!("{} to {}", written.0, written.1));
+                tell(16, CorruptionKind::IndexHeader, expected, found);
+            }
+        }
+        for (slot, newest) in self.all_slots().zip(&newest) {
+            let (slot, value) = slot?;
+            let value = u32::try_from(value).unwrap_or(0);
+            if value == *newest || (value >= count && value < self.head()?.count) {
+                continue;
+            }
+            let (expected, found) = (format!("entry {newest}"), format!("entry {value}"));
+            tell(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
+        }
+        Ok(count.saturating_sub(1))
+    }
+}
+
+/// What in a header cannot be: its byte, what is expected there, what was found.
+pub(super) fn header_fault(
+    header: &IndexHeader,
+    times_in_order: bool,
+) -> Option<(u64, &'static str, String)> {
+    let IndexHeader { begin_timestamp_ms: begin, end_timestamp_ms: end, .. } = *header;
+    if begin < 0 || end < 0 || (times_in_order && end < begin) {
+        return Some((0, "times of 0 or more, in order", format!("{begin} to {end}")));
+    }
+    let IndexHeader { begin_physical_offset: begin, end_physical_offset: end, .. } = *header;
+    (begin > end).then(|| (16, "physical offsets in order", format!("{begin} to {end}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::files::{Access, Os, Storage};
+    use crate::log::index_file::IndexOpen;
+
+    /// A file with `keys` entries, their hashes 0, 7, 14, ...
+    fn file(slots: u32, entries: u32, keys: i32) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("20261121073513325");
+        let layout = IndexLayout::new(slots, entries).unwrap();
+        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+        for key in 0..keys {
+            file.put_key(key * 7, i64::from(key) * 100, 1_000).unwrap();
+        }
+        file.flush().unwrap();
+        (dir, path)
+    }
+
+    fn detect(path: &Path, configured: Option<(u32, u32)>) -> Detection {
+        let configured =
+            configured.map(|(slots, entries)| IndexLayout::new(slots, entries).unwrap());
+        detect_layout(&*Os.open(path, Access::Read).unwrap(), path, configured).unwrap()
+    }
+
+    #[test]
+    fn four_entries_for_a_slot_are_found_out() {
+        let (_dir, path) = file(25, 100, 30);
+        assert_eq!(detect(&path, None), Detection::Proven(IndexLayout::new(25, 100).unwrap()));
+        assert_eq!(detect(&path, Some((25, 100))), detect(&path, None));
+    }
+
+    #[test]
+    fn default_sizes_are_found_out() {
+        let (_dir, path) = file(DEFAULT_SLOTS, DEFAULT_ENTRIES, 3);
+        let layout = IndexLayout::new(DEFAULT_SLOTS, DEFAULT_ENTRIES).unwrap();
+        assert_eq!(detect(&path, None), Detection::Proven(layout));
+    }
+
+    #[test]
+    fn other_sizes_must_be_configured() {
+        let (_dir, path) = file(20, 41, 30);
+        let Detection::Unknown { reason } = detect(&path, None) else { panic!("found") };
+        assert_eq!(
+            reason,
+            "940 bytes; 5000000 slots and 20000000 entries: a file of 420000040 bytes"
+        );
+        assert_eq!(detect(&path, Some((20, 41))).layout(), IndexLayout::new(20, 41));
+    }
+
+    #[test]
+    fn a_layout_of_the_right_length_that_the_newest_entry_denies_is_refused() {
+        // 40 + 4 * 30 + 20 * 39 is the length of 40 + 4 * 20 + 20 * 41 as well.
+        let (_dir, path) = file(20, 41, 30);
+        let Detection::Unknown { reason } = detect(&path, Some((30, 39))) else { panic!("found") };
+        assert!(reason.ends_with("its newest entry is not in its slot"), "{reason}");
+        let (_dir, path) = file(20, 41, 40);
+        let Detection::Unknown { reason } = detect(&path, Some((30, 39))) else { panic!("found") };
+        assert!(reason.ends_with("expected a count of 0 to 39, found 41"), "{reason}");
+    }
+
+    #[test]
+    fn a_file_without_entries_proves_nothing() {
+        let (_dir, path) = file(25, 100, 0);
+        assert_eq!(detect(&path, None), Detection::Likely(IndexLayout::new(25, 100).unwrap()));
+        fs::write(&path, b"").unwrap();
+        assert!(matches!(detect(&path, None), Detection::Unknown { .. }));
+    }
+
+    #[test]
+    fn a_slot_past_the_count_speaks_against_the_layout() {
+        let (_dir, path) = file(25, 100, 30);
+        let raw = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        // Entry 30 is in the slot of entry 5.
+        raw.write_all_at(&6_i32.to_be_bytes(), 36).unwrap();
+        assert_eq!(detect(&path, None).layout(), None);
+    }
+
+    #[test]
+    fn a_layout_is_found_out_while_the_newest_slot_is_written() {
+        let (_dir, path) = file(5_000, 20_000, 1);
+        let layout = IndexLayout::new(5_000, 20_000).unwrap();
+        let mut file = IndexFile::open(&Os, &path, layout, IndexOpen::Write).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| while file.put_key(7, 100, 1_000).unwrap() {});
+            while !writer.is_finished() {
+                assert_eq!(detect(&path, None).layout(), Some(layout));
+            }
+        });
+    }
+
+    #[test]
+    fn entries_and_slots_of_more_than_a_block_are_listed_in_order() {
+        let (_dir, path) = file(40_000, 10_000, 9_000);
+        let layout = IndexLayout::new(40_000, 10_000).unwrap();
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
+        let entries: Vec<_> = file.entries().unwrap().map(Result::unwrap).collect();
+        assert_eq!(entries.len(), 9_000);
+        assert!(entries.iter().zip(1_i64..).all(|((number, entry), expected)| {
+            i64::from(*number) == expected && entry.physical_offset == (expected - 1) * 100
+        }));
+        let slots: Vec<_> = file.slots().map(Result::unwrap).collect();
+        assert!(slots.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert_eq!(slots.len(), 9_000);
+        assert_eq!(file.check(&mut |corruption| panic!("{corruption}")).unwrap(), 9_000);
+    }
+
+    #[test]
+    fn listing_a_file_cut_short_ends_with_an_error() {
+        let (_dir, path) = file(25, 10_000, 9_000);
+        let layout = IndexLayout::new(25, 10_000).unwrap();
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
+        let cut = layout.entry_position(5_000) + 7;
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let entries: Vec<_> = file.entries().unwrap().collect();
+        assert_eq!(entries.iter().filter(|entry| entry.is_ok()).count(), 4_999);
+        assert!(matches!(entries.last(), Some(Err(Error::Corrupt(_)))));
+        assert_eq!(entries.len(), 5_000);
+        assert!(file.check(&mut |_| ()).is_err());
+    }
+
+    #[test]
+    fn the_first_entry_from_an_offset_is_found() {
+        let (_dir, path) = file(25, 100, 30);
+        let layout = IndexLayout::new(25, 100).unwrap();
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
+        for (offset, entry) in [(i64::MIN, 1), (0, 1), (1, 2), (2_900, 30), (2_901, 31)] {
+            assert_eq!(file.first_entry_from(offset).unwrap(), entry, "{offset}");
+        }
+    }
+}

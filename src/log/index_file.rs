@@ -1,0 +1,528 @@
+//! One index file: a hash table on disk from keys to physical offsets
+//! (`org.apache.rocketmq.store.index.IndexFile`).
+//!
+//! A key is `topic#key`; only its hash is stored. Each slot names the newest entry of the keys that
+//! fall into it, each entry the next older one. `format::index` has the layout, `index_walk` the
+//! look-up.
+//!
+//! A file that is written belongs to one owner; others read it at the same time through a handle of
+//! their own, by map or by positional reads, exactly as they read beside a running RocketMQ: an entry
+//! is written before its slot and never changes then, and the slot before the count that covers it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::index_walk::{Head, MapBytes, ReadBytes};
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Access, MappedFile, Storage, StorageFile};
+use crate::format::bytes::i32_in;
+use crate::format::index::{
+    ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
+};
+
+/// Disk space for entries is taken in steps of so many bytes.
+const RESERVE_STEP: usize = 4 << 20;
+
+/// How many puts of a batch have their slots fetched ahead together.
+const PUT_CHUNK: usize = 32;
+
+/// The unit in which the slot table is searched for space that was never written.
+const HOLE_BLOCK: usize = 4096;
+
+/// One key of one message, to be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexPut {
+    /// [`key_hash`](crate::format::java::key_hash) of topic and key.
+    pub key_hash: i32,
+    /// Where the message's record begins.
+    pub physical_offset: i64,
+    /// The message's store time, Unix milliseconds.
+    pub store_timestamp_ms: i64,
+}
+
+/// How an index file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexOpen {
+    /// For writing, through a map. There may be one such handle of a file.
+    Write,
+    /// For reading through a map: fast, for files that nobody shortens, which RocketMQ and this
+    /// library never do to an index file.
+    ReadMapped,
+    /// For reading by positional reads, where a file cut short must never be more than an error.
+    Read,
+}
+
+/// An open index file.
+#[derive(Debug)]
+pub struct IndexFile {
+    path: PathBuf,
+    layout: IndexLayout,
+    pub(super) bytes: Bytes,
+}
+
+#[derive(Debug)]
+pub(super) enum Bytes {
+    Written(Writer),
+    Mapped(MappedFile),
+    Read(Arc<dyn StorageFile>),
+}
+
+/// A map and the header, which is kept here and written through at each put.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) map: MappedFile,
+    header: IndexHeader,
+}
+
+impl IndexFile {
+    /// Makes a new file and opens it for writing. The disk space of its slots is taken at once, that
+    /// of its entries in steps.
+    ///
+    /// `previous` is the header of the full file before it, whose end this one begins with, as far
+    /// as it is above 0 (`IndexFile`'s constructor).
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be made, for instance because the name is taken or the disk
+    /// full; nothing is left behind then.
+    pub fn create(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        previous: Option<&IndexHeader>,
+    ) -> Result<Self> {
+        let file = storage.create(path, layout.file_len()).map_err(Error::io("create", path))?;
+        let made = Self::fill_new(storage, path, layout, previous, file);
+        if made.is_err() {
+            // The error that the caller must know is the first one.
+            let _ = storage.remove_file(path);
+        }
+        made
+    }
+
+    fn fill_new(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        previous: Option<&IndexHeader>,
+        file: Arc<dyn StorageFile>,
+    ) -> Result<Self> {
+        let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
+        map.reserve(position(layout.entry_position(0)))?;
+        let mut header = IndexHeader::default();
+        if let Some(previous) = previous {
+            if previous.end_physical_offset > 0 {
+                header.begin_physical_offset = previous.end_physical_offset;
+                header.end_physical_offset = previous.end_physical_offset;
+            }
+            if previous.end_timestamp_ms > 0 {
+                header.begin_timestamp_ms = previous.end_timestamp_ms;
+                header.end_timestamp_ms = previous.end_timestamp_ms;
+            }
+            // RocketMQ writes these four fields one by one, and the count not before the first put
+            // or flush.
+            map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
+        }
+        if let Some(dir) = path.parent() {
+            storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+        }
+        Ok(Self { path: path.to_owned(), layout, bytes: Bytes::Written(Writer { map, header }) })
+    }
+
+    /// Opens a file whose layout is known; it is recorded nowhere in it, see
+    /// [`detect_layout`](super::index_check::detect_layout).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when its length is not that of the layout or its count impossible,
+    /// [`Error::Io`] otherwise.
+    pub fn open(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        how: IndexOpen,
+    ) -> Result<Self> {
+        let access = if how == IndexOpen::Write { Access::ReadWrite } else { Access::Read };
+        let file = storage.open(path, access).map_err(Error::io("open", path))?;
+        let len = file.stat().map_err(Error::io("stat", path))?.len;
+        if len != layout.file_len() {
+            return Err(wrong_length(path, &layout, len));
+        }
+        let head = Head::read(&mut ReadBytes::new(&*file, path), &layout)?;
+        let bytes = match how {
+            IndexOpen::Read => Bytes::Read(file),
+            IndexOpen::ReadMapped => {
+                Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
+            }
+            IndexOpen::Write => {
+                let slots_end = position(layout.entry_position(0));
+                fill_holes(&*file, path, slots_end)?;
+                let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
+                map.assume_reserved(position(layout.entry_position(head.count)));
+                Bytes::Written(Writer { map, header: head.header })
+            }
+        };
+        Ok(Self { path: path.to_owned(), layout, bytes })
+    }
+
+    /// Where the file lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many slots and entries it has.
+    #[must_use]
+    pub fn layout(&self) -> &IndexLayout {
+        &self.layout
+    }
+
+    /// The open file below.
+    #[must_use]
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        match &self.bytes {
+            Bytes::Written(writer) => writer.map.file(),
+            Bytes::Mapped(map) => map.file(),
+            Bytes::Read(file) => file,
+        }
+    }
+
+    /// The header as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when its count is impossible or the file was cut short, [`Error::Io`] when
+    /// it cannot be read.
+    pub fn header(&self) -> Result<IndexHeader> {
+        Ok(self.head()?.header)
+    }
+
+    pub(super) fn head(&self) -> Result<Head> {
+        match &self.bytes {
+            Bytes::Written(writer) => Ok(writer.head()),
+            Bytes::Mapped(map) => {
+                self.check_length()?;
+                Head::read(&mut MapBytes(map), &self.layout)
+            }
+            Bytes::Read(file) => Head::read(&mut ReadBytes::new(&**file, &self.path), &self.layout),
+        }
+    }
+
+    /// The header of a file open for writing, without a look at the disk; an empty one otherwise.
+    #[inline]
+    pub(super) fn kept_header(&self) -> IndexHeader {
+        match &self.bytes {
+            Bytes::Written(writer) => writer.header,
+            Bytes::Mapped(_) | Bytes::Read(_) => IndexHeader::default(),
+        }
+    }
+
+    /// Another process that shortens a mapped file turns the next read into a signal; so look before
+    /// each batch of reads.
+    #[inline]
+    pub(super) fn check_length(&self) -> Result<()> {
+        let Bytes::Mapped(map) = &self.bytes else { return Ok(()) };
+        let len = map.file().stat().map_err(Error::io("stat", &self.path))?.len;
+        if len < self.layout.file_len() {
+            return Err(wrong_length(&self.path, &self.layout, len));
+        }
+        Ok(())
+    }
+
+    /// Whether a put would be refused, of a file open for writing; one open for reading takes none.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// How many more entries fit.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        match &self.bytes {
+            Bytes::Written(writer) => self.layout.max_entry_count().saturating_sub(writer.count()),
+            Bytes::Mapped(_) | Bytes::Read(_) => 0,
+        }
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer> {
+        match &mut self.bytes {
+            Bytes::Written(writer) => Ok(writer),
+            Bytes::Mapped(_) | Bytes::Read(_) => Err(Error::ReadOnly { path: self.path.clone() }),
+        }
+    }
+
+    /// Puts one key; `false` when the file is full (`IndexFile#putKey`).
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] when the file is open for reading;
+    /// nothing has changed then.
+    #[inline]
+    pub fn put_key(
+        &mut self,
+        key_hash: i32,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+    ) -> Result<bool> {
+        let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
+        let slot = self.layout.slot_of(key_hash);
+        self.put_in_slot(&put, slot)
+    }
+
+    /// [`IndexFile::put_key`] for one whose slot is computed already.
+    #[inline]
+    pub(super) fn put_in_slot(&mut self, put: &IndexPut, slot: u32) -> Result<bool> {
+        let layout = self.layout;
+        self.writer()?.put(&layout, put, slot)
+    }
+
+    /// Puts keys in order and says how many fitted. The bytes are those of [`IndexFile::put_key`]
+    /// for each, in less time: the slots, which lie anywhere in the table, are fetched ahead.
+    ///
+    /// # Errors
+    /// As [`IndexFile::put_key`]; the keys before the one that failed are put then.
+    pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        let mut slots = [0; PUT_CHUNK];
+        let mut done = 0;
+        for chunk in puts.chunks(PUT_CHUNK) {
+            for (put, slot) in chunk.iter().zip(&mut slots) {
+                *slot = layout.slot_of(put.key_hash);
+                writer.map.prefetch(position(layout.slot_position(*slot)));
+            }
+            for (put, slot) in chunk.iter().zip(&slots) {
+                if !writer.put(&layout, put, *slot)? {
+                    return Ok(done);
+                }
+                done += 1;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Asks the processor to fetch a slot that will be wanted soon.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, slot: u32) {
+        match &self.bytes {
+            Bytes::Written(Writer { map, .. }) | Bytes::Mapped(map) => {
+                map.prefetch(position(self.layout.slot_position(slot)));
+            }
+            Bytes::Read(_) => {}
+        }
+    }
+
+    /// Takes the disk space for the next `count` entries, so that putting them cannot fail.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] when the file is open for reading.
+    #[inline]
+    pub(super) fn reserve(&mut self, count: u32) -> Result<()> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        let end = writer.count().saturating_add(count).min(layout.entries());
+        writer.map.reserve(position(layout.entry_position(end)))
+    }
+
+    /// Makes everything put so far durable. A file open for reading has nothing to flush.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; no later flush can tell what was lost then.
+    pub fn flush(&mut self) -> Result<()> {
+        match &mut self.bytes {
+            Bytes::Written(writer) => {
+                writer.write_header()?;
+                writer.map.flush()
+            }
+            Bytes::Mapped(_) | Bytes::Read(_) => Ok(()),
+        }
+    }
+
+    /// Takes out the entries from number `count` on, as if they had never been put. The store time
+    /// of the message that is then the last must be given: the file has it in whole seconds only.
+    ///
+    /// Not for a file that would keep no entry, since what its header began with is in the one
+    /// before it: `false`, and nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when a slot does not hold the entry that goes, [`Error::Io`] and
+    /// [`Error::ReadOnly`] as for puts.
+    pub fn truncate(&mut self, count: u32, end_timestamp_ms: i64) -> Result<bool> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        if count <= 1 {
+            return Ok(false);
+        }
+        if count >= writer.count() {
+            return Ok(true);
+        }
+        while writer.count() > count {
+            writer.take_last(&layout)?;
+        }
+        let last = writer.entry(&layout, writer.count().saturating_sub(1))?;
+        writer.header.end_physical_offset = last.physical_offset;
+        writer.header.end_timestamp_ms = end_timestamp_ms;
+        writer.write_header()?;
+        Ok(true)
+    }
+}
+
+impl Writer {
+    #[inline]
+    fn count(&self) -> u32 {
+        // At least 1: checked when opened, and never lowered below.
+        self.header.index_count.unsigned_abs()
+    }
+
+    fn head(&self) -> Head {
+        Head { header: self.header, count: self.count() }
+    }
+
+    fn write_header(&mut self) -> Result<()> {
+        self.map.put_at(0, &self.header.encode())
+    }
+
+    #[inline]
+    fn slot(&self, slot_position: usize) -> Result<i32> {
+        match self.map.get_at::<SLOT_LEN>(slot_position) {
+            Some(raw) => Ok(i32_in::<0, SLOT_LEN>(&raw)),
+            None => Err(self.outside(slot_position)),
+        }
+    }
+
+    fn entry(&self, layout: &IndexLayout, number: u32) -> Result<IndexEntry> {
+        let at = position(layout.entry_position(number));
+        match self.map.get_at::<ENTRY_LEN>(at) {
+            Some(raw) => Ok(IndexEntry::decode(&raw)),
+            None => Err(self.outside(at)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, at: usize) -> Error {
+        let len = self.map.len();
+        let (expected, found) = (format!("more than {at} bytes"), format!("{len} bytes"));
+        Error::corrupt(self.map.path(), at as u64, CorruptionKind::FileLength, expected, found)
+    }
+
+    #[inline]
+    fn put(&mut self, layout: &IndexLayout, put: &IndexPut, slot: u32) -> Result<bool> {
+        let count = self.header.index_count;
+        if self.count() >= layout.max_entry_count() {
+            return Ok(false);
+        }
+        let slot_position = position(layout.slot_position(slot));
+        let newest = self.slot(slot_position)?;
+        // A slot that names an entry which is not there yet was left behind by a crash.
+        let prev_entry = if newest <= 0 || newest >= count { 0 } else { newest };
+        let entry = IndexEntry {
+            key_hash: put.key_hash,
+            physical_offset: put.physical_offset,
+            seconds: seconds_since(self.header.begin_timestamp_ms, put.store_timestamp_ms),
+            prev_entry,
+        };
+        self.map.put_at(position(layout.entry_position(self.count())), &entry.encode())?;
+        // Who finds the entry through its slot must find it whole.
+        fence(Ordering::Release);
+        self.map.put_at(slot_position, &count.to_be_bytes())?;
+        let header = &mut self.header;
+        if count <= 1 {
+            header.begin_physical_offset = put.physical_offset;
+            header.begin_timestamp_ms = put.store_timestamp_ms;
+        }
+        if prev_entry == 0 {
+            header.hash_slot_count = header.hash_slot_count.saturating_add(1);
+        }
+        header.index_count = count + 1; // below the layout's number of entries
+        header.end_physical_offset = put.physical_offset;
+        header.end_timestamp_ms = put.store_timestamp_ms;
+        fence(Ordering::Release);
+        self.write_header()?;
+        Ok(true)
+    }
+
+    /// Undoes the last put, the header's end excepted.
+    fn take_last(&mut self, layout: &IndexLayout) -> Result<()> {
+        let number = self.count().saturating_sub(1);
+        let entry = self.entry(layout, number)?;
+        let slot_position = position(layout.slot_position(layout.slot_of(entry.key_hash)));
+        let newest = self.slot(slot_position)?;
+        if u32::try_from(newest) != Ok(number) || entry.prev_entry >= newest {
+            return Err(Error::corrupt(
+                self.map.path(),
+                slot_position as u64,
+                CorruptionKind::IndexSlot,
+                format!("entry {number}, the newest of the slot"),
+                format!("entry {newest}, linked to {}", entry.prev_entry),
+            ));
+        }
+        self.header.index_count = newest;
+        if entry.prev_entry <= 0 {
+            self.header.hash_slot_count = self.header.hash_slot_count.saturating_sub(1);
+        }
+        self.write_header()?;
+        self.map.put_at(slot_position, &entry.prev_entry.max(0).to_be_bytes())?;
+        self.map.put_at(position(layout.entry_position(number)), &[0; ENTRY_LEN])
+    }
+}
+
+/// A position as a map takes it: a layout has less than 2^31 bytes.
+#[inline]
+fn position(position: u64) -> usize {
+    usize::try_from(position).unwrap_or(usize::MAX)
+}
+
+fn wrong_length(path: &Path, layout: &IndexLayout, len: u64) -> Error {
+    Error::corrupt(
+        path,
+        len,
+        CorruptionKind::FileLength,
+        format!(
+            "{} bytes, for {} slots and {} entries",
+            layout.file_len(),
+            layout.slots(),
+            layout.entries()
+        ),
+        format!("{len} bytes"),
+    )
+}
+
+/// Takes disk space for those parts of the first `end` bytes that may have none: RocketMQ makes its
+/// files sparse, and only a block that holds nothing but zeros can be a hole.
+fn fill_holes(file: &dyn StorageFile, path: &Path, end: usize) -> Result<()> {
+    let mut buffer = vec![0; RESERVE_STEP.min(end)];
+    // A run of empty blocks is reserved in one call.
+    let mut hole: Option<(u64, u64)> = None;
+    let mut at = 0;
+    while at < end {
+        let len = buffer.len().min(end - at);
+        let chunk = buffer.get_mut(..len).unwrap_or_default();
+        let read = file.read_at(chunk, at as u64).map_err(Error::io("read", path))?;
+        chunk.get_mut(read..).unwrap_or_default().fill(0);
+        for block in chunk.chunks(HOLE_BLOCK) {
+            let (start, len) = (at as u64, block.len() as u64);
+            at += block.len();
+            if block.iter().any(|byte| *byte != 0) {
+                continue;
+            }
+            hole = match hole {
+                Some((begin, so_far)) if begin.saturating_add(so_far) == start => {
+                    Some((begin, so_far.saturating_add(len)))
+                }
+                other => {
+                    reserve_hole(file, path, other)?;
+                    Some((start, len))
+                }
+            };
+        }
+    }
+    reserve_hole(file, path, hole)
+}
+
+fn reserve_hole(file: &dyn StorageFile, path: &Path, hole: Option<(u64, u64)>) -> Result<()> {
+    hole.map_or(Ok(()), |(start, len)| {
+        file.reserve(start, len).map_err(Error::io("reserve space in", path))
+    })
+}
+
+#[cfg(test)]
+mod tests;

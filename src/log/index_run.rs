@@ -1,0 +1,325 @@
+//! The index files of a store, oldest first, as queries see them
+//! (`org.apache.rocketmq.store.index.IndexService`).
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use lru::LruCache;
+
+use super::index_file::{IndexFile, IndexOpen};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::{FileKind, Storage};
+use crate::format::file_name::{index_name, parse_index_name};
+use crate::format::index::IndexLayout;
+use crate::time::CalendarTime;
+
+/// How many index files are kept open.
+const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// One index file of a run.
+#[derive(Debug)]
+pub struct IndexRunFile {
+    /// Its name, whose 17 digits put the files in order.
+    pub name: u64,
+    /// Where it lies.
+    pub path: PathBuf,
+    id: u64,
+}
+
+/// The usable index files of one folder, oldest first. Handles are opened when they are needed, and
+/// a file that is removed stays readable for who has it open.
+#[derive(Debug)]
+pub struct IndexRun {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    layout: IndexLayout,
+    how: IndexOpen,
+    listed: RwLock<Arc<Listing>>,
+    open: Mutex<LruCache<u64, Arc<IndexFile>>>,
+    next_id: AtomicU64,
+}
+
+/// What a folder holds.
+#[derive(Clone, Debug, Default)]
+struct Listing {
+    files: Vec<Arc<IndexRunFile>>,
+    /// Files with the right name that cannot be used.
+    unusable: Vec<Arc<IndexRunFile>>,
+}
+
+impl IndexRun {
+    /// Lists the index files below `dir`; a missing folder counts as empty. Nothing is changed. `how`
+    /// is the way in which queries read. With it comes what cannot be used there, and why; such files
+    /// are left alone.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder or a file cannot be read.
+    pub fn load(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        how: IndexOpen,
+    ) -> Result<(Self, Vec<Corruption>)> {
+        let run = Self {
+            storage,
+            dir: dir.to_owned(),
+            layout,
+            // A second writer could only do harm.
+            how: if how == IndexOpen::Write { IndexOpen::ReadMapped } else { how },
+            listed: RwLock::default(),
+            open: Mutex::new(LruCache::new(OPEN_FILES)),
+            next_id: AtomicU64::new(0),
+        };
+        let findings = run.refresh()?;
+        Ok((run, findings))
+    }
+
+    /// Lists the folder again: files that are gone are forgotten, new ones known. Says what cannot be
+    /// used.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder or a file cannot be read.
+    pub fn refresh(&self) -> Result<Vec<Corruption>> {
+        let mut findings = Vec::new();
+        let mut listing = Listing::default();
+        let entries = match self.storage.list(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::io("list", &self.dir)(error)),
+        };
+        let known = self.listing();
+        for entry in entries {
+            let path = self.dir.join(&entry.name);
+            let name = entry.name.to_str().and_then(parse_index_name);
+            let (Some(name), FileKind::File) = (name, entry.kind) else {
+                findings.push(stray(path, entry.kind));
+                continue;
+            };
+            let same = known.files.iter().find(|file| file.name == name).map(Arc::clone);
+            let file = same.unwrap_or_else(|| self.new_file(name, path));
+            match self.open(&file).and_then(|open| open.header()) {
+                Ok(_) => listing.files.push(file),
+                Err(Error::Corrupt(corruption)) => {
+                    self.forget(&file);
+                    listing.unusable.push(file);
+                    findings.push(*corruption);
+                }
+                // Removed since the folder was listed.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        listing.files.sort_by_key(|file| file.name);
+        listing.unusable.sort_by_key(|file| file.name);
+        findings.sort_by(|a, b| a.path.cmp(&b.path));
+        self.replace(listing);
+        Ok(findings)
+    }
+
+    fn new_file(&self, name: u64, path: PathBuf) -> Arc<IndexRunFile> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(IndexRunFile { name, path, id })
+    }
+
+    fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.listed.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, listing: Listing) {
+        *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
+    }
+
+    /// The usable files as they are known now, oldest first.
+    #[must_use]
+    pub fn files(&self) -> Vec<Arc<IndexRunFile>> {
+        self.listing().files.clone()
+    }
+
+    /// The files that cannot be used, oldest first.
+    #[must_use]
+    pub fn unusable(&self) -> Vec<Arc<IndexRunFile>> {
+        self.listing().unusable.clone()
+    }
+
+    /// The folder of the files.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How many slots and entries each file has.
+    #[must_use]
+    pub fn layout(&self) -> IndexLayout {
+        self.layout
+    }
+
+    /// The storage that the files lie on.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// A file of the run, open for reading.
+    ///
+    /// # Errors
+    /// As [`IndexFile::open`].
+    pub fn open(&self, file: &IndexRunFile) -> Result<Arc<IndexFile>> {
+        if let Some(open) = self.cache().get(&file.id) {
+            return Ok(Arc::clone(open));
+        }
+        let open = Arc::new(IndexFile::open(&*self.storage, &file.path, self.layout, self.how)?);
+        self.cache().put(file.id, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// The same, `None` for a file that was removed since it was listed.
+    pub(super) fn open_if_there(&self, file: &IndexRunFile) -> Result<Option<Arc<IndexFile>>> {
+        match self.open(file) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, file: &IndexRunFile) {
+        self.cache().pop(&file.id);
+    }
+
+    /// How far the index reaches: the physical offset of the last message that has a key in it.
+    /// `None` without files.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn reach(&self) -> Result<Option<i64>> {
+        let listing = self.listing();
+        let Some(last) = listing.files.last() else { return Ok(None) };
+        Ok(Some(self.open(last)?.header()?.end_physical_offset))
+    }
+
+    /// Makes the next file with `create`, under a name that no file has or had: that of the local
+    /// time, or a later one where the clock has gone back behind the newest file.
+    pub(super) fn create<T>(
+        &self,
+        now_ms: i64,
+        create: impl Fn(&Path) -> Result<T>,
+    ) -> Result<(T, Arc<IndexRunFile>)> {
+        self.make_dir()?;
+        let listing = self.listing();
+        let newest = [&listing.files, &listing.unusable]
+            .iter()
+            .filter_map(|files| files.last())
+            .map(|file| file.name)
+            .max();
+        // Each millisecond is tried for a while; a clock set back by hours needs longer steps.
+        let steps = (0..1000).chain((10..48).map(|power| 1_i64 << power));
+        for step in steps {
+            let name = index_name(&CalendarTime::local(now_ms.saturating_add(step)));
+            let number = parse_index_name(&name);
+            if number <= newest {
+                continue;
+            }
+            let path = self.dir.join(&name);
+            match create(&path) {
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(made) => {
+                    let file = self.new_file(number.unwrap_or_default(), path);
+                    let mut listing = Listing::clone(&listing);
+                    listing.files.push(Arc::clone(&file));
+                    self.replace(listing);
+                    return Ok((made, file));
+                }
+            }
+        }
+        let newest = newest.unwrap_or_default();
+        Err(Error::corrupt(
+            &self.dir.join(format!("{newest:017}")),
+            0,
+            CorruptionKind::FileName,
+            "a name that leaves room for a later one",
+            format!("{newest:017}"),
+        ))
+    }
+
+    fn make_dir(&self) -> Result<()> {
+        let dir = &self.dir;
+        if self.storage.kind(dir).map_err(Error::io("stat", dir))?.is_some() {
+            return Ok(());
+        }
+        self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
+        match dir.parent() {
+            Some(above) => self.storage.sync_dir(above).map_err(Error::io("flush", above)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the files that `drop` names, usable or not, the newest first, so that a crash in
+    /// between leaves a whole beginning.
+    pub(super) fn remove_newest_first(
+        &self,
+        drop: impl Fn(&IndexRunFile) -> bool,
+    ) -> Result<Vec<PathBuf>> {
+        self.remove(drop, true)
+    }
+
+    /// The same, the oldest first, so that a crash in between leaves a whole end.
+    pub(super) fn remove_oldest_first(
+        &self,
+        drop: impl Fn(&IndexRunFile) -> bool,
+    ) -> Result<Vec<PathBuf>> {
+        self.remove(drop, false)
+    }
+
+    fn remove(
+        &self,
+        drop: impl Fn(&IndexRunFile) -> bool,
+        newest_first: bool,
+    ) -> Result<Vec<PathBuf>> {
+        let listing = self.listing();
+        let mut doomed: Vec<_> =
+            listing.files.iter().chain(&listing.unusable).filter(|file| drop(file)).collect();
+        doomed.sort_by_key(|file| file.name);
+        if newest_first {
+            doomed.reverse();
+        }
+        let mut removed = Vec::new();
+        for file in doomed {
+            match self.storage.remove_file(&file.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &file.path)(error));
+                }
+                _ => {}
+            }
+            self.forget(file);
+            let mut left = Listing::clone(&self.listing());
+            left.files.retain(|other| other.id != file.id);
+            left.unusable.retain(|other| other.id != file.id);
+            self.replace(left);
+            removed.push(file.path.clone());
+        }
+        if !removed.is_empty() {
+            self.storage.sync_dir(&self.dir).map_err(Error::io("flush", &self.dir))?;
+        }
+        Ok(removed)
+    }
+}
+
+fn stray(path: PathBuf, kind: FileKind) -> Corruption {
+    Corruption {
+        offset: 0,
+        kind: CorruptionKind::FileName,
+        expected: "a file whose name is 17 digits".to_owned(),
+        found: match kind {
+            FileKind::File => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            FileKind::Directory => "a folder".to_owned(),
+            FileKind::Other => "no regular file".to_owned(),
+        },
+        path: Some(path),
+    }
+}

@@ -1,0 +1,81 @@
+//! Strange names, unusable files and damage met on the way.
+
+use super::*;
+
+#[test]
+fn hi10_other_names_are_reported_and_left_alone() {
+    let mut index = Index::new(10, 4);
+    index.build(1, NOW, "k");
+    let dir = index.dir.path().join("index");
+    fs::write(dir.join("2026112107351332"), b"short name").unwrap();
+    fs::write(dir.join("2026112107351332x"), b"not a number").unwrap();
+    fs::create_dir(dir.join("20261121073513999")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.join("20261121073513998")).unwrap();
+    let findings = index.reload();
+    assert_eq!(findings.len(), 4);
+    assert!(findings.iter().all(|finding| finding.kind == CorruptionKind::FileName));
+    assert_eq!(index.raw("k", 0, EVER, 10), [1]);
+    index.service.remove_from(0).unwrap();
+    assert_eq!(index.names().len(), 4);
+}
+
+#[test]
+fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=4 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let newest = index.service.run().files().pop().unwrap();
+    let raw = fs::OpenOptions::new().write(true).open(&newest.path).unwrap();
+    raw.write_all_at(&(NOW - 5).to_be_bytes(), 8).unwrap();
+    let answer = index.service.run().query_offsets(b"T", b"k", NOW - 100, EVER, 10).unwrap();
+    assert_eq!(answer.offsets, [4, 3, 2, 1]);
+    let kinds: Vec<_> = answer.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [CorruptionKind::IndexHeader]);
+}
+
+#[test]
+fn an_unusable_file_is_reported_and_the_others_are_used() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=6 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let middle = index.service.run().files()[1].path.clone();
+    fs::OpenOptions::new().write(true).open(&middle).unwrap().set_len(99).unwrap();
+    let findings = index.reload();
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].kind, CorruptionKind::FileLength);
+    assert_eq!(findings[0].path.as_ref(), Some(&middle));
+    assert_eq!(index.candidates("k", 0, EVER), [6, 5, 2, 1]);
+    // A writer builds it again, and what came after it.
+    let removed = index.service.remove_from_unusable().unwrap();
+    assert_eq!(removed.len(), 2);
+    assert_eq!(removed[1], middle);
+    assert_eq!(index.service.reach().unwrap(), Some(2));
+    for offset in 1..=6 {
+        index.build(offset, NOW, "k");
+    }
+    // Offset 2 came again.
+    assert_eq!(index.candidates("k", 0, EVER), [6, 5, 4, 3, 2, 2, 1]);
+}
+
+#[test]
+fn damage_met_by_a_query_hides_only_its_file() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=6 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let middle = index.service.run().files()[1].path.clone();
+    fs::OpenOptions::new().write(true).open(&middle).unwrap().set_len(99).unwrap();
+    let answer = index.service.run().query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
+    assert_eq!(answer.offsets, [6, 5, 2, 1]);
+    assert_eq!(answer.findings.len(), 1);
+    let mut candidates = index.service.run().candidates(b"T", b"k", 0, EVER);
+    let (mut found, mut findings) = (Vec::new(), Vec::new());
+    candidates.next_chunk(10, &mut found, &mut findings).unwrap();
+    assert_eq!(found, [6, 5, 2, 1]);
+    assert_eq!(findings.len(), 1);
+}

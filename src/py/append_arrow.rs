@@ -1,0 +1,148 @@
+//! Writing the rows of an Arrow stream.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::ArrowError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use pyo3_arrow::PyRecordBatchReader;
+use pyo3_arrow::error::PyArrowError;
+
+use crate::columns::{MessageRows, RowsError};
+use crate::error::{self, Error};
+use crate::format::host::Host;
+use crate::store::MessageStore;
+
+use super::errors::raise;
+use super::store::Store;
+use super::values::{AppendResult, AppendSummary};
+
+/// How many messages are checked before any of them is written, and wait for one flush.
+const CHUNK: usize = 1024;
+
+/// What was written so far: where, and under which address.
+type Written = Vec<(error::AppendResult, Host)>;
+
+/// Why a batch was not written to its end.
+enum Failure {
+    /// Its columns are no message's.
+    Rows(RowsError),
+    /// Which of its rows could not be written, and why.
+    Message(usize, Error),
+}
+
+#[pymethods]
+impl Store {
+    #[pyo3(signature = (data, /))]
+    fn append_arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<AppendSummary> {
+        let store = self.writing()?;
+        let mut reader = reader_of(data)?;
+        let no_message = store.append_many(&[]).map(|_| ());
+        no_message.map_err(|stopped| stopped.error)?;
+        let host = store.config().store_host;
+        let first = store.log().end_offset();
+        let mut written = Written::new();
+        let mut blocks = Vec::new();
+        while let Some(batch) = next_batch(py, &mut reader)? {
+            let before = written.len();
+            match py.detach(|| append(store, host, &batch, &mut blocks, &mut written)) {
+                Ok(()) => {}
+                Err(Failure::Rows(error)) => {
+                    return Err(culprit(py, refusal(&error), &written, before));
+                }
+                Err(Failure::Message(row, error)) => {
+                    return Err(culprit(py, raise(error, host), &written, before + row));
+                }
+            }
+            py.check_signals()?;
+        }
+        let end = i64::try_from(first).unwrap_or(i64::MAX);
+        let last = written.last().map(|(last, _)| last);
+        Ok(AppendSummary {
+            count: written.len() as u64,
+            first_physical_offset: written.first().map_or(end, |(first, _)| first.physical_offset),
+            end_physical_offset: last
+                .map_or(end, |last| last.physical_offset.saturating_add(last.store_size.into())),
+        })
+    }
+}
+
+/// The stream that an object gives.
+fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
+    if !data.hasattr("__arrow_c_stream__")? {
+        let found = data.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("{found} has no __arrow_c_stream__")));
+    }
+    data.extract::<PyRecordBatchReader>()?.into_reader()
+}
+
+/// The next batch, read without the interpreter: a stream that needs it takes it.
+fn next_batch(
+    py: Python<'_>,
+    reader: &mut Box<dyn RecordBatchReader + Send>,
+) -> PyResult<Option<RecordBatch>> {
+    // A stream that fails and does not say why makes the reader panic.
+    let silent = || ArrowError::CDataInterface("the stream failed and did not say why".to_owned());
+    let next = py.detach(|| catch_unwind(AssertUnwindSafe(|| reader.next())));
+    match next.unwrap_or_else(|_| Some(Err(silent()))) {
+        Some(Ok(batch)) => Ok(Some(batch)),
+        Some(Err(error)) => Err(PyArrowError::from(error).into()),
+        None => Ok(None),
+    }
+}
+
+fn append(
+    store: &MessageStore,
+    host: Host,
+    batch: &RecordBatch,
+    blocks: &mut Vec<u8>,
+    written: &mut Written,
+) -> Result<(), Failure> {
+    let rows = MessageRows::new(batch).map_err(Failure::Rows)?;
+    let mut begin = 0;
+    while begin < rows.len() {
+        let end = rows.len().min(begin + CHUNK);
+        let messages = rows
+            .messages(begin..end, blocks)
+            .map_err(|(row, error)| Failure::Message(row, error))?;
+        let (results, failure) = match store.append_many(&messages) {
+            Ok(results) => (results, None),
+            Err(stopped) => {
+                (stopped.results, Some(Failure::Message(begin + stopped.index, stopped.error)))
+            }
+        };
+        let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
+        written.extend(results.into_iter().zip(hosts));
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        begin = end;
+    }
+    Ok(())
+}
+
+/// The exception for columns that are no message's.
+fn refusal(error: &RowsError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        RowsError::Type { .. } => PyTypeError::new_err(text),
+        RowsError::Range { .. } => PyOverflowError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+/// An exception that says what was written before, and at which message it stopped.
+fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
+    let value = error.value(py);
+    let results = written.iter().map(|(result, host)| AppendResult::new(result, *host));
+    let told = results
+        .map(|result| Bound::new(py, result))
+        .collect::<PyResult<Vec<_>>>()
+        .and_then(|results| value.setattr("results", PyList::new(py, results)?))
+        .and_then(|()| value.setattr("index", index));
+    // One that takes no attribute is raised as it is.
+    drop(told);
+    error
+}

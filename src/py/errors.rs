@@ -1,0 +1,101 @@
+//! What the crate's errors are in Python. The classes are written there, in `mqstore/errors.py`.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::config::StoreConfig;
+use crate::error::{Corruption, Error, FormatError, PutStatus};
+use crate::format::host::Host;
+
+use super::values::AppendResult;
+
+pyo3::import_exception!(mqstore.errors, StoreError);
+pyo3::import_exception!(mqstore.errors, NotAStoreError);
+pyo3::import_exception!(mqstore.errors, StoreIOError);
+pyo3::import_exception!(mqstore.errors, CorruptionError);
+pyo3::import_exception!(mqstore.errors, InvalidMessageError);
+pyo3::import_exception!(mqstore.errors, ConfigError);
+pyo3::import_exception!(mqstore.errors, StoreLockedError);
+pyo3::import_exception!(mqstore.errors, StoreClosedError);
+pyo3::import_exception!(mqstore.errors, StoreReadOnlyError);
+pyo3::import_exception!(mqstore.errors, StorePoisonedError);
+pyo3::import_exception!(mqstore.errors, FlushTimeoutError);
+pyo3::import_exception!(mqstore.errors, OffsetOutOfRangeError);
+pyo3::import_exception!(mqstore.errors, MessageNotFoundError);
+pyo3::import_exception!(mqstore.errors, NotDispatchedError);
+pyo3::import_exception!(mqstore.errors, UnsupportedError);
+
+/// The exception for an error. `store_host` is the address that the message ids of the store have.
+///
+/// Every variant is named: a new one does not build until it has a class.
+#[cold]
+pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Error::Io { op, path, source } => {
+            StoreIOError::new_err((message, source.raw_os_error(), text(path), op))
+        }
+        Error::Corrupt(corruption) => corrupt(*corruption, message),
+        Error::NotAStore { path, reason } => NotAStoreError::new_err((message, text(path), reason)),
+        Error::InvalidMessage { field, status, limit, .. } => {
+            InvalidMessageError::new_err((message, field, status.name(), limit))
+        }
+        Error::InvalidConfig { field, .. } => ConfigError::new_err((message, field)),
+        Error::Locked { path, pid } => StoreLockedError::new_err((message, text(path), pid)),
+        Error::Closed => StoreClosedError::new_err((message,)),
+        Error::ReadOnly { path } => StoreReadOnlyError::new_err((message, text(path))),
+        Error::Poisoned { path, reason } => {
+            StorePoisonedError::new_err((message, text(path), reason))
+        }
+        Error::FlushTimeout { result, timeout_ms } => {
+            let result = AppendResult::new(&result, store_host);
+            FlushTimeoutError::new_err((message, result, timeout_ms))
+        }
+        Error::OffsetOutOfRange { physical_offset, min, max } => {
+            OffsetOutOfRangeError::new_err((message, physical_offset, min, max))
+        }
+        Error::MessageNotFound { .. } => MessageNotFoundError::new_err((message,)),
+        Error::NotDispatched { path, physical_offset, bytes, limit } => {
+            NotDispatchedError::new_err((message, text(path), physical_offset, bytes, limit))
+        }
+        Error::Unsupported { what, path } => UnsupportedError::new_err((message, what, text(path))),
+    }
+}
+
+fn corrupt(corruption: Corruption, message: String) -> PyErr {
+    let Corruption { path, offset, kind, expected, found } = corruption;
+    CorruptionError::new_err((message, path.map(text), offset, kind.name(), expected, found))
+}
+
+/// A path as Python spells it: bytes that are no UTF-8 become lone surrogates.
+fn text(path: PathBuf) -> std::ffi::OsString {
+    path.into_os_string()
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        raise(error, StoreConfig::default().store_host)
+    }
+}
+
+impl From<FormatError> for PyErr {
+    fn from(error: FormatError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// A field of a message that cannot be.
+#[cold]
+pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
+    let reason = reason.into();
+    Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }.into()
+}
+
+/// An argument that is none of the few words it may be.
+#[cold]
+pub(crate) fn not_one_of(argument: &str, words: &str, found: &str) -> PyErr {
+    let found: String = found.chars().take(64).collect();
+    PyValueError::new_err(format!("{argument} is one of {words}, not {found:?}"))
+}

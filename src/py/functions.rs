@@ -1,0 +1,118 @@
+//! Functions over bytes and text, and two questions about a store's files.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::files::Os;
+use crate::format::consume_queue;
+use crate::format::host;
+use crate::format::java;
+use crate::format::json;
+use crate::store::config_file;
+use crate::store::lock::StoreLock;
+use crate::store::{NewMessage, append};
+
+use super::errors::invalid;
+use super::fields::host_of;
+use super::message::Message;
+use super::values::MessageId;
+
+/// `String.hashCode` of a text.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(super) fn java_hash(text: &str) -> i32 {
+    java::hash_code(text.as_bytes())
+}
+
+/// The index's hash of `topic#key`.
+#[pyfunction]
+#[pyo3(signature = (key, /))]
+pub(super) fn key_hash(key: &str) -> i32 {
+    java::key_hash_of(key.as_bytes())
+}
+
+/// The consume queue's code of a tag.
+#[pyfunction]
+#[pyo3(signature = (tags, /))]
+pub(super) fn tags_code(tags: Option<&str>) -> i64 {
+    consume_queue::tags_code(tags.map(str::as_bytes))
+}
+
+/// Takes a store's message id apart.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(super) fn parse_message_id(text: &str) -> PyResult<MessageId> {
+    host::parse_message_id(text).map(MessageId).ok_or_else(|| {
+        let shown: String = text.chars().take(64).collect();
+        PyValueError::new_err(format!("a message id has 32 or 56 hex digits, {shown:?} has not"))
+    })
+}
+
+/// Writes one record.
+#[pyfunction]
+#[pyo3(signature = (
+    message, /, *, physical_offset, queue_offset, store_timestamp_ms=None, store_host=None,
+    append_property_crc=false
+))]
+pub(super) fn encode<'py>(
+    message: &Bound<'py, Message>,
+    physical_offset: i64,
+    queue_offset: i64,
+    store_timestamp_ms: Option<i64>,
+    store_host: Option<&str>,
+    append_property_crc: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let given = message.get().view();
+    let store_host = given.store_host.or(host_of("store_host", store_host)?);
+    let store_timestamp_ms = given.store_timestamp_ms.or(store_timestamp_ms);
+    let missing = |field| move || invalid(field, "given neither by the message nor by argument");
+    let whole = NewMessage {
+        store_host: Some(store_host.ok_or_else(missing("store_host"))?),
+        store_timestamp_ms: Some(store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?),
+        ..given
+    };
+    let record = append::encode(&whole, physical_offset, queue_offset, append_property_crc)?;
+    Ok(PyBytes::new(message.py(), &record))
+}
+
+/// Whether a process writes to a store, and which.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(super) fn lock_state(py: Python<'_>, path: PathBuf) -> (bool, Option<i32>) {
+    py.detach(|| StoreLock::state(&Os, &path))
+}
+
+/// What lies below a store's root and is not read: a mapping for each structure.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(super) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyList>> {
+    let found = py.detach(|| crate::store::inventory::inventory(&Os, &path))?;
+    let rows = PyList::empty(py);
+    for found in found {
+        let (row, counts) = (PyDict::new(py), PyDict::new(py));
+        for (name, count) in found.counts {
+            counts.set_item(name, count)?;
+        }
+        row.set_item("structure", found.structure.name())?;
+        row.set_item("what", found.structure.what())?;
+        row.set_item("path", found.path)?;
+        row.set_item("files", found.files)?;
+        row.set_item("bytes", found.bytes)?;
+        row.set_item("counts", counts)?;
+        rows.append(row)?;
+    }
+    Ok(rows)
+}
+
+/// One of the broker's JSON files as strict JSON.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(super) fn read_config_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    Ok(py.detach(|| {
+        let bytes = config_file::read_existing(&Os, &path)?;
+        json::to_strict(&bytes).map_err(|error| error.in_file(&path, 0))
+    })?)
+}

@@ -1,0 +1,456 @@
+//! One index file: put, select, and what it holds.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::files::{Os, StorageFile};
+use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
+use crate::format::java::key_hash_of;
+use crate::log::index_check::{Detection, detect_layout};
+use crate::log::index_file::{IndexOpen, IndexPut};
+use crate::log::{self, index_file};
+
+use super::arrays::{key_hashes, numbers};
+use super::errors::{StoreClosedError, not_one_of};
+use super::fork;
+use super::index_arrow::{Entries, OffsetLists, read_entries};
+use super::scan::ArrowScan;
+use super::values::value_methods;
+
+/// How many keys are put with one look at the file.
+const PUT_CHUNK: usize = 1024;
+
+/// The first 40 bytes of an index file.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct IndexHeader {
+    begin_timestamp_ms: i64,
+    end_timestamp_ms: i64,
+    begin_physical_offset: i64,
+    end_physical_offset: i64,
+    hash_slot_count: i32,
+    index_count: i32,
+}
+
+#[pymethods]
+impl IndexHeader {
+    #[new]
+    fn __new__(
+        begin_timestamp_ms: i64,
+        end_timestamp_ms: i64,
+        begin_physical_offset: i64,
+        end_physical_offset: i64,
+        hash_slot_count: i32,
+        index_count: i32,
+    ) -> Self {
+        Self {
+            begin_timestamp_ms,
+            end_timestamp_ms,
+            begin_physical_offset,
+            end_physical_offset,
+            hash_slot_count,
+            index_count,
+        }
+    }
+}
+
+value_methods!(IndexHeader {
+    "begin_timestamp_ms",
+    "end_timestamp_ms",
+    "begin_physical_offset",
+    "end_physical_offset",
+    "hash_slot_count",
+    "index_count",
+});
+
+/// One entry of an index file, with its number.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct IndexEntry {
+    number: u32,
+    key_hash: i32,
+    physical_offset: i64,
+    seconds: i32,
+    prev_entry: i32,
+}
+
+#[pymethods]
+impl IndexEntry {
+    #[new]
+    fn __new__(
+        number: u32,
+        key_hash: i32,
+        physical_offset: i64,
+        seconds: i32,
+        prev_entry: i32,
+    ) -> Self {
+        Self { number, key_hash, physical_offset, seconds, prev_entry }
+    }
+}
+
+value_methods!(IndexEntry { "number", "key_hash", "physical_offset", "seconds", "prev_entry" });
+
+impl From<(u32, format::IndexEntry)> for IndexEntry {
+    fn from((number, entry): (u32, format::IndexEntry)) -> Self {
+        let format::IndexEntry { key_hash, physical_offset, seconds, prev_entry } = entry;
+        Self { number, key_hash, physical_offset, seconds, prev_entry }
+    }
+}
+
+/// One index file.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct IndexFile {
+    path: PathBuf,
+    mode: &'static str,
+    layout: IndexLayout,
+    generation: u64,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` once it was closed.
+    file: Option<index_file::IndexFile>,
+    /// A flush that failed: what was put may be lost, and no later flush can tell.
+    failed: Option<String>,
+}
+
+fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
+    let layout = u32::try_from(slots)
+        .ok()
+        .zip(u32::try_from(entries).ok())
+        .and_then(|(slots, entries)| IndexLayout::new(slots, entries));
+    layout.ok_or_else(|| Error::InvalidConfig {
+        field: "slots, entries".to_owned(),
+        reason: format!(
+            "{slots} and {entries}: each is 1 or more, and 40 + 4 * slots + 20 * entries less than \
+             2 GiB"
+        ),
+    })
+}
+
+/// Opens for writing, and makes the file where there is none and it may be made.
+fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<index_file::IndexFile> {
+    let file = match index_file::IndexFile::open(&Os, path, layout, IndexOpen::Write) {
+        Err(Error::Io { source, .. }) if create && source.kind() == io::ErrorKind::NotFound => {
+            match index_file::IndexFile::create(&Os, path, layout, None) {
+                // Somebody else was faster.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                    index_file::IndexFile::open(&Os, path, layout, IndexOpen::Write)?
+                }
+                other => other?,
+            }
+        }
+        other => other?,
+    };
+    take_lock(&**file.file(), path)?;
+    match detect_layout(&**file.file(), path, Some(layout))? {
+        Detection::Proven(_) | Detection::Likely(_) => Ok(file),
+        Detection::Unknown { reason } => {
+            Err(Error::InvalidConfig { field: "slots, entries".to_owned(), reason })
+        }
+    }
+}
+
+/// Two writers of one file would take each other's entries for their own.
+fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
+    if file.try_lock().map_err(Error::io("lock", path))? {
+        return Ok(());
+    }
+    Err(Error::Locked { path: path.to_owned(), pid: file.lock_holder() })
+}
+
+impl IndexFile {
+    fn read<T: Send>(
+        &self,
+        py: Python<'_>,
+        read: impl FnOnce(&index_file::IndexFile) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        Ok(py.detach(|| {
+            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            read(state.file.as_ref().ok_or(Error::Closed)?)
+        })?)
+    }
+
+    fn write<T: Send>(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&mut index_file::IndexFile) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        if fork::generation() != self.generation {
+            return Err(StoreClosedError::new_err((
+                "the file was opened before this process was forked off: open it again here",
+            )));
+        }
+        Ok(py.detach(|| {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(reason) = &state.failed {
+                return Err(Error::Poisoned { path: self.path.clone(), reason: reason.clone() });
+            }
+            write(state.file.as_mut().ok_or(Error::Closed)?)
+        })?)
+    }
+
+    /// Flushes, of a file open for writing; after a failure nothing may be put any more.
+    fn flush_state(&self, state: &mut State) -> Result<()> {
+        let State { file: Some(file), failed } = state else { return Ok(()) };
+        if self.mode == "r" {
+            return Ok(());
+        }
+        let outcome = file.flush();
+        if let Err(error) = &outcome {
+            *failed = Some(error.to_string());
+        }
+        outcome
+    }
+}
+
+#[pymethods]
+impl IndexFile {
+    #[new]
+    #[pyo3(signature = (path, mode="r", *, slots=5_000_000, entries=20_000_000))]
+    fn __new__(
+        py: Python<'_>,
+        path: PathBuf,
+        mode: &str,
+        slots: i64,
+        entries: i64,
+    ) -> PyResult<Self> {
+        let mode = match mode {
+            "r" => "r",
+            "r+" => "r+",
+            "a" => "a",
+            other => return Err(not_one_of("mode", "r, r+, a", other)),
+        };
+        let layout = layout_of(slots, entries)?;
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let file = py.detach(|| match mode {
+            "r" => index_file::IndexFile::open(&Os, &path, layout, IndexOpen::ReadMapped),
+            _ => open_to_write(&path, layout, mode == "a"),
+        })?;
+        let state = RwLock::new(State { file: Some(file), failed: None });
+        Ok(Self { path, mode, layout, generation: fork::generation(), state })
+    }
+
+    #[getter]
+    fn path(&self) -> OsString {
+        self.path.clone().into_os_string()
+    }
+
+    #[getter]
+    fn mode(&self) -> &'static str {
+        self.mode
+    }
+
+    #[getter]
+    fn slots(&self) -> u32 {
+        self.layout.slots()
+    }
+
+    #[getter]
+    fn capacity(&self) -> u32 {
+        self.layout.max_entry_count().saturating_sub(1)
+    }
+
+    #[getter]
+    fn header(&self, py: Python<'_>) -> PyResult<IndexHeader> {
+        let header = self.read(py, index_file::IndexFile::header)?;
+        Ok(IndexHeader {
+            begin_timestamp_ms: header.begin_timestamp_ms,
+            end_timestamp_ms: header.end_timestamp_ms,
+            begin_physical_offset: header.begin_physical_offset,
+            end_physical_offset: header.end_physical_offset,
+            hash_slot_count: header.hash_slot_count,
+            index_count: header.index_count,
+        })
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let header = self.read(py, index_file::IndexFile::header)?;
+        Ok(usize::try_from(header.index_count.saturating_sub(1)).unwrap_or(0))
+    }
+
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+    ) -> PyResult<bool> {
+        let key_hash = key_hash_of(key.as_bytes());
+        self.write(py, |file| file.put_key(key_hash, physical_offset, store_timestamp_ms))
+    }
+
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        physical_offsets: &Bound<'_, PyAny>,
+        store_timestamps_ms: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let hashes = key_hashes("keys", keys)?;
+        let offsets = numbers("physical_offsets", physical_offsets)?;
+        let times = numbers("store_timestamps_ms", store_timestamps_ms)?;
+        if offsets.len() != hashes.len() || times.len() != hashes.len() {
+            return Err(PyValueError::new_err(format!(
+                "{} keys, {} physical offsets and {} store times: they go together one by one",
+                hashes.len(),
+                offsets.len(),
+                times.len()
+            )));
+        }
+        self.write(py, |file| put_all(file, &hashes, &offsets, &times))
+    }
+
+    #[pyo3(signature = (key, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
+    fn select(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        begin_ms: i64,
+        end_ms: i64,
+        max_entries: i64,
+    ) -> PyResult<Vec<i64>> {
+        let key_hash = key_hash_of(key.as_bytes());
+        let max = usize::try_from(max_entries).unwrap_or(0);
+        self.read(py, |file| {
+            // What is unsound in a chain ends it; `verify` tells of it.
+            let (mut found, mut findings) = (Vec::new(), Vec::new());
+            file.select(key_hash, begin_ms, end_ms, max, &mut found, &mut findings)?;
+            Ok(found)
+        })
+    }
+
+    #[pyo3(signature = (keys, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
+    fn select_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        begin_ms: i64,
+        end_ms: i64,
+        max_entries: i64,
+    ) -> PyResult<OffsetLists> {
+        let hashes = key_hashes("keys", keys)?;
+        let max = usize::try_from(max_entries).unwrap_or(0);
+        let lists = self.read(py, |file| {
+            let (mut lists, mut findings) = (log::OffsetLists::new(), Vec::new());
+            file.select_many(&hashes, begin_ms, end_ms, max, &mut lists, &mut findings)?;
+            Ok(lists)
+        })?;
+        py.detach(|| OffsetLists::new(&lists)).ok_or_else(|| {
+            PyOverflowError::new_err(format!("{} offsets in one answer", lists.offsets().len()))
+        })
+    }
+
+    fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
+        self.read(py, |_| Ok(()))?;
+        Ok(ArrowScan::new(Entries { path: self.path.clone(), layout: self.layout }))
+    }
+
+    #[pyo3(signature = (number, /))]
+    fn entry(&self, py: Python<'_>, number: i64) -> PyResult<IndexEntry> {
+        let found = self.read(py, |file| {
+            let count = file.header()?.index_count;
+            match u32::try_from(number) {
+                Ok(known) if known > 0 && number < i64::from(count) => {
+                    let mut raw = [0; ENTRY_LEN];
+                    read_entries(file, known, &mut raw)?;
+                    Ok(Some((known, format::IndexEntry::decode(&raw))))
+                }
+                _ => Ok(None),
+            }
+        })?;
+        match found {
+            Some(entry) => Ok(entry.into()),
+            None => Err(PyIndexError::new_err(format!("the file holds no entry {number}"))),
+        }
+    }
+
+    fn chain(&self, py: Python<'_>, key: &str) -> PyResult<Vec<IndexEntry>> {
+        let key_hash = key_hash_of(key.as_bytes());
+        let chain = self.read(py, |file| file.chain(key_hash, usize::MAX, &mut Vec::new()))?;
+        Ok(chain.into_iter().map(IndexEntry::from).collect())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        if self.mode == "r" {
+            return self.read(py, |_| Ok(()));
+        }
+        self.write(py, |_| Ok(()))?;
+        Ok(py.detach(|| {
+            self.flush_state(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
+        })?)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            // In a child of the process that opened it the file is still the parent's.
+            let ours = fork::generation() == self.generation;
+            let outcome = match &state.failed {
+                None if ours => self.flush_state(&mut state),
+                _ => Ok(()),
+            };
+            state.file = None;
+            outcome
+        })?)
+    }
+
+    fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
+        slf.get().read(py, |_| Ok(()))?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.path().into_pyobject(py)?;
+        let (slots, entries) = (self.layout.slots(), self.layout.entries());
+        let path = path.repr()?;
+        Ok(format!("<IndexFile {path} mode={} slots={slots} entries={entries}>", self.mode))
+    }
+}
+
+/// Puts keys in order; how many fitted.
+fn put_all(
+    file: &mut index_file::IndexFile,
+    hashes: &[i32],
+    offsets: &[i64],
+    times: &[i64],
+) -> Result<usize> {
+    let mut puts = Vec::with_capacity(PUT_CHUNK.min(hashes.len()));
+    let mut done = 0;
+    let chunks = hashes.chunks(PUT_CHUNK).zip(offsets.chunks(PUT_CHUNK));
+    for ((hashes, offsets), times) in chunks.zip(times.chunks(PUT_CHUNK)) {
+        puts.clear();
+        puts.extend(hashes.iter().zip(offsets).zip(times).map(
+            |((&key_hash, &physical_offset), &store_timestamp_ms)| IndexPut {
+                key_hash,
+                physical_offset,
+                store_timestamp_ms,
+            },
+        ));
+        let fitted = file.put_many(&puts)?;
+        done += fitted;
+        if fitted < puts.len() {
+            break;
+        }
+    }
+    Ok(done)
+}

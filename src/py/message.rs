@@ -1,0 +1,344 @@
+//! A message to be written.
+
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::error::Result;
+use crate::format::host::Host;
+use crate::store::NewMessage;
+use crate::store::compose::check_inner_batch;
+
+use super::errors::invalid;
+use super::fields::{Composed, Named, bytes_of, each_pair, host_of};
+use super::stored::shown_body;
+
+/// The further properties as they were given.
+#[derive(PartialEq, Eq, Hash)]
+enum Properties {
+    Pairs(Vec<(PyBackedStr, PyBackedStr)>),
+    Block(PyBackedBytes),
+}
+
+/// A message to be written, with everything that a record can hold.
+#[pyclass(module = "mqstore", frozen, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Message {
+    topic: PyBackedStr,
+    body: PyBackedBytes,
+    queue_id: i32,
+    tags: Option<PyBackedStr>,
+    keys: Vec<PyBackedStr>,
+    unique_key: Option<PyBackedStr>,
+    properties: Properties,
+    flag: i32,
+    born_timestamp_ms: Option<i64>,
+    born_host: Option<Host>,
+    delay_level: i32,
+    sys_flag: i32,
+    store_timestamp_ms: Option<i64>,
+    store_host: Option<Host>,
+    reconsume_times: i32,
+    prepared_transaction_offset: i64,
+    /// All properties as they are stored, where they were not given so.
+    block: Box<[u8]>,
+    /// Whether the named ones count inner messages.
+    counts_inner_messages: bool,
+}
+
+impl Message {
+    /// Whether a store may take it, as far as the bytes do not tell.
+    pub(super) fn check_inner_batch(&self) -> Result<()> {
+        check_inner_batch(self.counts_inner_messages, self.sys_flag)
+    }
+
+    /// The same for the store.
+    #[inline]
+    pub(super) fn view(&self) -> NewMessage<'_> {
+        NewMessage {
+            topic: self.topic.as_bytes(),
+            queue_id: self.queue_id,
+            body: &self.body,
+            properties: match &self.properties {
+                Properties::Pairs(_) => &self.block,
+                Properties::Block(block) => block,
+            },
+            flag: self.flag,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
+            store_timestamp_ms: self.store_timestamp_ms,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+        }
+    }
+
+    /// All keyword arguments that are not as they are when left out.
+    fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let given = PyDict::new(py);
+        if self.queue_id != 0 {
+            given.set_item("queue_id", self.queue_id)?;
+        }
+        if let Some(tags) = &self.tags {
+            given.set_item("tags", tags)?;
+        }
+        if !self.keys.is_empty() {
+            given.set_item("keys", self.keys(py)?)?;
+        }
+        if let Some(unique_key) = &self.unique_key {
+            given.set_item("unique_key", unique_key)?;
+        }
+        match &self.properties {
+            Properties::Pairs(pairs) if pairs.is_empty() => {}
+            _ => given.set_item("properties", self.properties(py)?)?,
+        }
+        for (name, number) in [
+            ("flag", self.flag),
+            ("delay_level", self.delay_level),
+            ("sys_flag", self.sys_flag),
+            ("reconsume_times", self.reconsume_times),
+        ] {
+            if number != 0 {
+                given.set_item(name, number)?;
+            }
+        }
+        for (name, time) in [
+            ("born_timestamp_ms", self.born_timestamp_ms),
+            ("store_timestamp_ms", self.store_timestamp_ms),
+        ] {
+            if let Some(time) = time {
+                given.set_item(name, time)?;
+            }
+        }
+        for (name, host) in [("born_host", self.born_host), ("store_host", self.store_host)] {
+            if let Some(host) = host {
+                given.set_item(name, host.to_string())?;
+            }
+        }
+        if self.prepared_transaction_offset != 0 {
+            given.set_item("prepared_transaction_offset", self.prepared_transaction_offset)?;
+        }
+        Ok(given)
+    }
+}
+
+#[pymethods]
+impl Message {
+    #[new]
+    #[pyo3(
+        signature = (
+            topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
+            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, sys_flag=0,
+            store_timestamp_ms=None, store_host=None, reconsume_times=0,
+            prepared_transaction_offset=0
+        ),
+        text_signature = "(topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, \
+            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, \
+            sys_flag=0, store_timestamp_ms=None, store_host=None, reconsume_times=0, \
+            prepared_transaction_offset=0)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "a record has as many fields")]
+    fn __new__(
+        topic: PyBackedStr,
+        body: &Bound<'_, PyAny>,
+        queue_id: i32,
+        tags: Option<PyBackedStr>,
+        keys: Option<&Bound<'_, PyAny>>,
+        unique_key: Option<PyBackedStr>,
+        properties: Option<&Bound<'_, PyAny>>,
+        flag: i32,
+        born_timestamp_ms: Option<i64>,
+        born_host: Option<&str>,
+        delay_level: i32,
+        sys_flag: i32,
+        store_timestamp_ms: Option<i64>,
+        store_host: Option<&str>,
+        reconsume_times: i32,
+        prepared_transaction_offset: i64,
+    ) -> PyResult<Self> {
+        if topic.is_empty() {
+            return Err(invalid("topic", "is empty"));
+        }
+        if queue_id < 0 {
+            return Err(invalid("queue_id", format!("{queue_id} is below 0")));
+        }
+        // Taken once: an iterator gives its keys only once.
+        let keys = match keys {
+            Some(keys) => key_tuple(keys)?,
+            None => PyTuple::empty(body.py()),
+        };
+        let mut block = Vec::new();
+        let composed = Named {
+            tags: tags.as_deref(),
+            keys: Some(keys.as_any()),
+            unique_key: unique_key.as_deref(),
+            delay_level,
+            properties,
+        }
+        .compose(&mut block)?;
+        let (properties, counts_inner_messages) = match composed {
+            Composed::Whole(whole) => (Properties::Block(whole.clone().into()), false),
+            Composed::Written { counts_inner_messages } => {
+                (Properties::Pairs(pairs(properties)?), counts_inner_messages)
+            }
+        };
+        Ok(Self {
+            topic,
+            body: bytes_of(body)?.into(),
+            queue_id,
+            tags,
+            keys: keys.extract()?,
+            unique_key,
+            properties,
+            flag,
+            born_timestamp_ms,
+            born_host: host_of("born_host", born_host)?,
+            delay_level,
+            sys_flag,
+            store_timestamp_ms,
+            store_host: host_of("store_host", store_host)?,
+            reconsume_times,
+            prepared_transaction_offset,
+            block: block.into(),
+            counts_inner_messages,
+        })
+    }
+
+    #[getter]
+    fn topic<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        self.topic.as_py_str().bind(py).clone()
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok((&self.body).into_pyobject(py)?.into_any())
+    }
+
+    #[getter]
+    fn queue_id(&self) -> i32 {
+        self.queue_id
+    }
+
+    #[getter]
+    fn tags(&self) -> Option<&PyBackedStr> {
+        self.tags.as_ref()
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.keys)
+    }
+
+    #[getter]
+    fn unique_key(&self) -> Option<&PyBackedStr> {
+        self.unique_key.as_ref()
+    }
+
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.properties {
+            Properties::Pairs(pairs) => {
+                let given = PyDict::new(py);
+                for (name, value) in pairs {
+                    given.set_item(name, value)?;
+                }
+                Ok(given.into_any())
+            }
+            Properties::Block(block) => Ok(block.into_pyobject(py)?.into_any()),
+        }
+    }
+
+    #[getter]
+    fn flag(&self) -> i32 {
+        self.flag
+    }
+
+    #[getter]
+    fn born_timestamp_ms(&self) -> Option<i64> {
+        self.born_timestamp_ms
+    }
+
+    #[getter]
+    fn born_host(&self) -> Option<String> {
+        self.born_host.map(|host| host.to_string())
+    }
+
+    #[getter]
+    fn delay_level(&self) -> i32 {
+        self.delay_level
+    }
+
+    #[getter]
+    fn sys_flag(&self) -> i32 {
+        self.sys_flag
+    }
+
+    #[getter]
+    fn store_timestamp_ms(&self) -> Option<i64> {
+        self.store_timestamp_ms
+    }
+
+    #[getter]
+    fn store_host(&self) -> Option<String> {
+        self.store_host.map(|host| host.to_string())
+    }
+
+    #[getter]
+    fn reconsume_times(&self) -> i32 {
+        self.reconsume_times
+    }
+
+    #[getter]
+    fn prepared_transaction_offset(&self) -> i64 {
+        self.prepared_transaction_offset
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let topic = self.topic(py);
+        let mut shown = format!("Message({}, {}", topic.repr()?, shown_body(py, &self.body)?);
+        for (name, value) in &self.given(py)? {
+            shown.push_str(&format!(", {name}={}", value.repr()?));
+        }
+        shown.push(')');
+        Ok(shown)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let (py, message) = (slf.py(), slf.get());
+        // `functools.partial` carries keywords, at which plain pickling stops.
+        let partial = py.import("functools")?.getattr("partial")?;
+        let make = partial.call((slf.get_type(),), Some(&message.given(py)?))?;
+        PyTuple::new(
+            py,
+            [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
+        )
+    }
+}
+
+/// The keys as given, in a tuple.
+fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    if let Ok(keys) = keys.cast_exact::<PyTuple>() {
+        return Ok(keys.clone());
+    }
+    let mut found = Vec::new();
+    if keys.is_instance_of::<PyString>() {
+        found.push(keys.clone());
+    } else {
+        for key in keys.try_iter()? {
+            found.push(key?);
+        }
+    }
+    PyTuple::new(keys.py(), found)
+}
+
+fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {
+    let mut pairs = Vec::new();
+    if let Some(given) = given {
+        each_pair(given, |name, value| {
+            pairs.push((name.clone().try_into()?, value.clone().try_into()?));
+            Ok(())
+        })?;
+    }
+    Ok(pairs)
+}

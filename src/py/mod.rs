@@ -1,0 +1,68 @@
+//! The extension module `mqstore._native`: conversions only. Python values in, Python values out,
+//! errors mapped; what is done is done below.
+
+mod append_arrow;
+mod arrays;
+mod errors;
+mod fields;
+mod files;
+mod fork;
+mod functions;
+mod group;
+mod index;
+mod index_arrow;
+mod message;
+mod message_scan;
+mod purpose;
+mod reading;
+mod scan;
+mod store;
+mod stored;
+mod values;
+mod verify;
+
+use pyo3::prelude::*;
+
+/// Adds everything that `_native.pyi` names.
+#[pymodule(name = "_native", gil_used = false)]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fork::watch(module.py())?;
+    module.add_class::<message::Message>()?;
+    module.add_class::<stored::StoredMessage>()?;
+    module.add_class::<values::MessageId>()?;
+    module.add_class::<values::AppendResult>()?;
+    module.add_class::<values::AppendSummary>()?;
+    module.add_class::<values::QueueInfo>()?;
+    module.add_class::<values::GroupOffset>()?;
+    module.add_class::<reading::ReadResult>()?;
+    module.add_class::<message_scan::MessageScan>()?;
+    module.add_class::<store::Store>()?;
+    module.add_class::<group::ConsumerGroup>()?;
+    module.add_class::<scan::ArrowSchema>()?;
+    module.add_class::<scan::ArrowScan>()?;
+    module.add_class::<index::IndexHeader>()?;
+    module.add_class::<index::IndexEntry>()?;
+    module.add_class::<index::IndexFile>()?;
+    module.add_class::<index_arrow::OffsetLists>()?;
+    module.add_class::<files::QueueEntry>()?;
+    module.add_class::<files::ConsumeQueue>()?;
+    module.add_class::<files::CommitLog>()?;
+    module.add_class::<files::Checkpoint>()?;
+    module.add("ARROW_SCHEMA", scan::ArrowSchema::new(crate::columns::schema()))?;
+    module.add_function(wrap_pyfunction!(store::open_store, module)?)?;
+    module.add_function(wrap_pyfunction!(stored::decode, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::encode, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::java_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::key_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::tags_code, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::parse_message_id, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::lock_state, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::inventory, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::read_config_json, module)?)?;
+    module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
+    // Not for users, and so not in `__all__`.
+    let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
+    module.setattr("_stored_message", stored_message)?;
+    module.setattr("_checkpoint", wrap_pyfunction!(files::_checkpoint, module)?)?;
+    module.setattr("__version__", env!("CARGO_PKG_VERSION"))
+}

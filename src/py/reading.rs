@@ -1,0 +1,368 @@
+//! Reading a store: by place, queue, time, key, and all of it in order.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashSet;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+use crate::error::Result;
+use crate::format::consume_queue::TagFilter;
+use crate::log::QueueKind;
+use crate::store::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::{Boundary, KeyQuery, MessageStore};
+
+use super::errors::not_one_of;
+use super::message_scan::{MessageScan, Source};
+use super::store::Store;
+use super::stored::StoredMessage;
+use super::values::{QueueInfo, value_methods};
+
+/// How long a wait goes on before signals are looked at.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// What a read of one queue answered.
+#[pyclass(module = "mqstore", frozen, get_all)]
+pub(crate) struct ReadResult {
+    status: Py<PyAny>,
+    messages: Py<PyTuple>,
+    next_queue_offset: i64,
+    min_queue_offset: i64,
+    max_queue_offset: i64,
+}
+
+#[pymethods]
+impl ReadResult {
+    #[new]
+    fn __new__(
+        status: &Bound<'_, PyAny>,
+        messages: &Bound<'_, PyAny>,
+        next_queue_offset: i64,
+        min_queue_offset: i64,
+        max_queue_offset: i64,
+    ) -> PyResult<Self> {
+        let py = status.py();
+        let messages: Vec<Bound<'_, StoredMessage>> = messages
+            .try_iter()?
+            .map(|message| Ok(message?.cast_into()?))
+            .collect::<PyResult<_>>()?;
+        Ok(Self {
+            status: get_status(py)?.call1((status,))?.unbind(),
+            messages: PyTuple::new(py, messages)?.unbind(),
+            next_queue_offset,
+            min_queue_offset,
+            max_queue_offset,
+        })
+    }
+}
+
+value_methods!(ReadResult {
+    "status",
+    "messages",
+    "next_queue_offset",
+    "min_queue_offset",
+    "max_queue_offset",
+});
+
+fn get_status<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "mqstore.status", "GetStatus")
+}
+
+/// Records as messages.
+pub(super) fn messages<'py>(
+    py: Python<'py>,
+    records: Vec<Box<[u8]>>,
+) -> PyResult<Vec<Bound<'py, StoredMessage>>> {
+    records.into_iter().map(|record| Bound::new(py, StoredMessage::from(record))).collect()
+}
+
+/// A tag expression; none is all.
+pub(super) fn filter_of(tags: Option<&str>) -> TagFilter {
+    tags.map_or(TagFilter::ALL, TagFilter::parse)
+}
+
+/// The filter and the bounds of a scan, as they are given.
+pub(super) fn scan_filter(
+    topics: Option<&Bound<'_, PyAny>>,
+    tags: Option<&str>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+) -> PyResult<ScanFilter> {
+    let topics = match topics {
+        None => None,
+        Some(topics) => {
+            let mut names = HashSet::new();
+            super::fields::each_key(topics, |topic| {
+                names.insert(Box::from(topic.as_bytes()));
+                Ok(())
+            })?;
+            Some(names)
+        }
+    };
+    Ok(ScanFilter {
+        topics,
+        tags: filter_of(tags),
+        begin_ms: begin_ms.unwrap_or(i64::MIN),
+        end_ms: end_ms.unwrap_or(i64::MAX),
+    })
+}
+
+/// What is done at damage.
+pub(super) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
+    match on_error {
+        "raise" => Ok(OnDamage::Raise),
+        "skip" => Ok(OnDamage::Skip),
+        other => Err(not_one_of("on_error", "raise, skip", other)),
+    }
+}
+
+/// A bound of the log: what lies before it is its beginning.
+pub(super) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
+    offset.map_or(otherwise, |offset| u64::try_from(offset).unwrap_or(0))
+}
+
+#[pymethods]
+impl Store {
+    #[pyo3(signature = (physical_offset, /))]
+    fn get(&self, py: Python<'_>, physical_offset: i64) -> PyResult<StoredMessage> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.get(physical_offset))?.into())
+    }
+
+    #[pyo3(signature = (message_id, /))]
+    fn get_by_id(&self, py: Python<'_>, message_id: &str) -> PyResult<StoredMessage> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.get_by_id(message_id))?.into())
+    }
+
+    #[pyo3(signature = (topic, queue_id, queue_offset, *, max_messages=32, max_bytes=None, tags=None))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn read(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+        max_messages: usize,
+        max_bytes: Option<u64>,
+        tags: Option<&str>,
+    ) -> PyResult<ReadResult> {
+        let store = self.reading()?;
+        let filter = filter_of(tags);
+        let answer = py.detach(|| {
+            let topic = topic.as_bytes();
+            store.read(topic, queue_id, queue_offset, max_messages, max_bytes, &filter)
+        })?;
+        Ok(ReadResult {
+            status: get_status(py)?.getattr(answer.status.name())?.unbind(),
+            messages: PyTuple::new(py, messages(py, answer.records)?)?.unbind(),
+            next_queue_offset: answer.next_queue_offset,
+            min_queue_offset: answer.min_queue_offset,
+            max_queue_offset: answer.max_queue_offset,
+        })
+    }
+
+    #[pyo3(signature = (topic, queue_id, timestamp_ms, *, boundary="lower"))]
+    fn offset_at(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        timestamp_ms: i64,
+        boundary: &str,
+    ) -> PyResult<i64> {
+        let boundary = match boundary {
+            "lower" => Boundary::Lower,
+            "upper" => Boundary::Upper,
+            other => return Err(not_one_of("boundary", "lower, upper", other)),
+        };
+        let store = self.reading()?;
+        Ok(py.detach(|| store.offset_at(topic.as_bytes(), queue_id, timestamp_ms, boundary))?)
+    }
+
+    #[pyo3(signature = (topic, key, *, begin_ms=None, end_ms=None, max_messages=32, exact=true))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn query<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        key: &str,
+        begin_ms: Option<i64>,
+        end_ms: Option<i64>,
+        max_messages: usize,
+        exact: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let store = self.reading()?;
+        let query = KeyQuery {
+            topic: topic.as_bytes(),
+            key: key.as_bytes(),
+            // RocketMQ's own callers begin at 0.
+            begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
+            end_ms: end_ms.unwrap_or(i64::MAX),
+            max_messages,
+            exact,
+        };
+        let answer = py.detach(|| store.query(&query))?;
+        CLASS.import(py, "mqstore.results", "QueryResult")?.call1((
+            PyList::new(py, messages(py, answer.records)?)?,
+            answer.truncated,
+            answer.rejected_by_hash,
+            answer.rejected_by_time,
+        ))
+    }
+
+    #[pyo3(signature = (
+        *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
+        begin_ms=None, end_ms=None, on_error="raise"
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn scan(
+        &self,
+        start_physical_offset: Option<i64>,
+        stop_physical_offset: Option<i64>,
+        topics: Option<&Bound<'_, PyAny>>,
+        tags: Option<&str>,
+        begin_ms: Option<i64>,
+        end_ms: Option<i64>,
+        on_error: &str,
+    ) -> PyResult<MessageScan> {
+        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let on_damage = on_damage(on_error)?;
+        let store = self.reading()?;
+        store.check_open()?;
+        let end = store.end_offset();
+        let start = bound(start_physical_offset, 0).max(store.log().min_offset());
+        let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);
+        Ok(MessageScan::new(Source::Store(store), scan))
+    }
+
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let store = self.reading()?;
+        let names = py.detach(|| store.queue_names())?;
+        let mut topics: Vec<_> =
+            names.iter().map(|(topic, _)| String::from_utf8_lossy(topic).into_owned()).collect();
+        topics.dedup();
+        Ok(topics)
+    }
+
+    #[pyo3(signature = (topic=None))]
+    fn queues(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<Vec<QueueInfo>> {
+        let store = self.reading()?;
+        Ok(py.detach(|| {
+            let names = store.queue_names()?;
+            let wanted = |name: &[u8]| topic.is_none_or(|topic| topic.as_bytes() == name);
+            names
+                .iter()
+                .filter(|(name, _)| wanted(name))
+                .map(|(name, queue_id)| queue_info(&store, name, *queue_id))
+                .collect::<Result<Vec<_>>>()
+        })?)
+    }
+
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.refresh())?)
+    }
+
+    #[pyo3(signature = (physical_offset, /, *, timeout_s))]
+    fn wait(&self, py: Python<'_>, physical_offset: i64, timeout_s: f64) -> PyResult<bool> {
+        let store = self.reading()?;
+        let deadline = Deadline::after(timeout_s);
+        loop {
+            let slice = deadline.slice();
+            // Every log holds bytes behind a place before its first.
+            let at = u64::try_from(physical_offset);
+            let reached = py.detach(|| match at {
+                Ok(at) => store.wait(at, slice),
+                Err(_) => store.refresh().map(|()| true),
+            })?;
+            if reached || deadline.is_over() {
+                return Ok(reached);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    #[getter]
+    fn min_physical_offset(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.log().min_offset())
+    }
+
+    #[getter]
+    fn max_physical_offset(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.log().end_offset())
+    }
+
+    #[getter]
+    fn flushed_offset(&self, py: Python<'_>) -> PyResult<u64> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.flushed_offset())?)
+    }
+
+    #[getter]
+    fn dispatched_offset(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.dispatched_offset())
+    }
+
+    #[getter]
+    fn index_usable(&self) -> PyResult<bool> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.index_is_usable())
+    }
+}
+
+fn queue_info(store: &MessageStore, topic: &[u8], queue_id: i32) -> Result<QueueInfo> {
+    let view = store.queue(topic, queue_id)?;
+    let (min_offset, max_offset) =
+        view.as_ref().map_or((0, 0), |view| (view.min_offset, view.max_offset));
+    let (mut first, mut last) = (None, None);
+    if min_offset < max_offset {
+        first = store.stored_at(topic, queue_id, min_offset)?;
+        last = store.stored_at(topic, queue_id, max_offset - 1)?;
+    }
+    Ok(QueueInfo {
+        topic: String::from_utf8_lossy(topic).into_owned(),
+        queue_id,
+        min_offset,
+        max_offset,
+        kind: view.map_or(QueueKind::Plain, |view| view.kind).name().to_owned(),
+        first_store_timestamp_ms: first,
+        last_store_timestamp_ms: last,
+    })
+}
+
+/// When a wait is over; never, where that lies too far ahead.
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(super) fn after(timeout_s: f64) -> Self {
+        let timeout = if timeout_s > 0.0 {
+            Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX)
+        } else {
+            Duration::ZERO
+        };
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// How long to wait before signals are looked at again.
+    pub(super) fn slice(&self) -> Duration {
+        match self.0 {
+            Some(at) => at.saturating_duration_since(Instant::now()).min(WAIT_SLICE),
+            None => WAIT_SLICE,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_some_and(|at| at <= Instant::now())
+    }
+}

@@ -1,0 +1,319 @@
+//! Rows as Arrow streams, over the PyCapsule protocol.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{ArrayRef, RecordBatch, StructArray};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyString};
+use pyo3_arrow::PySchema;
+use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+
+use crate::columns::{
+    BatchBuilder, BatchError, BatchLimits, Column, MessageBatches, schema_like, schema_of,
+};
+use crate::error::Error;
+use crate::store::MessageStore;
+use crate::store::scan::Scan;
+
+use super::reading::{bound, on_damage, scan_filter};
+use super::store::Store;
+
+/// An Arrow schema.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct ArrowSchema(SchemaRef);
+
+impl ArrowSchema {
+    pub(super) fn new(schema: SchemaRef) -> Self {
+        Self(schema)
+    }
+}
+
+#[pymethods]
+impl ArrowSchema {
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        self.0.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.0.as_ref())?)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.fields().len()
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    fn __repr__(&self) -> String {
+        let fields: Vec<_> = self
+            .0
+            .fields()
+            .iter()
+            .map(|field| format!("{}: {}", field.name(), field.data_type()))
+            .collect();
+        format!("ArrowSchema({})", fields.join(", "))
+    }
+}
+
+/// Where the batches of a scan come from.
+pub(super) trait BatchSource: Send + Sync {
+    /// The columns.
+    fn schema(&self) -> SchemaRef;
+
+    /// The columns with the layouts that `wanted` asks for, as far as there are such.
+    fn schema_like(&self, wanted: &Schema) -> SchemaRef;
+
+    /// Begins at the first row.
+    fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError>;
+}
+
+/// One run over the rows.
+pub(super) trait Batches: Send {
+    /// The next batch, `None` behind the last.
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
+}
+
+/// What ended a stream, beside the text that Arrow passes on.
+type Failure = Arc<Mutex<Option<Error>>>;
+
+/// Rows as an Arrow stream, read anew by each consumer.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct ArrowScan {
+    source: Arc<dyn BatchSource>,
+    failure: Option<Failure>,
+}
+
+impl ArrowScan {
+    pub(super) fn new(source: impl BatchSource + 'static) -> Self {
+        Self { source: Arc::new(source), failure: None }
+    }
+}
+
+#[pymethods]
+impl ArrowScan {
+    #[getter]
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema(self.source.schema())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.source.schema().as_ref())?)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = match requested_schema {
+            Some(capsule) => {
+                let wanted = PySchema::from_arrow_pycapsule(capsule)?.into_inner();
+                self.source.schema_like(&wanted)
+            }
+            None => self.source.schema(),
+        };
+        let field = Field::new_struct("", schema.fields().clone(), false);
+        let batches = py.detach(|| self.source.open(schema)).map_err(exception)?;
+        let stream = Stream { batches: Some(batches), failure: self.failure.clone() };
+        Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(stream, Arc::new(field))), None)?)
+    }
+
+    fn read_all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
+        let failure = Failure::default();
+        let scan = Self { source: Arc::clone(&self.source), failure: Some(Arc::clone(&failure)) };
+        // It lets go of the interpreter while it reads.
+        let outcome = reader
+            .call_method1("from_stream", (Bound::new(py, scan)?,))
+            .and_then(|reader| reader.call_method0("read_all"));
+        outcome.map_err(|error| match take(&failure) {
+            Some(failure) => failure.into(),
+            None => error,
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowScan of {} columns>", self.source.schema().fields().len())
+    }
+}
+
+fn take(failure: &Failure) -> Option<Error> {
+    failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// An error before the stream begins, as an exception.
+fn exception(error: BatchError) -> PyErr {
+    match error {
+        BatchError::Store(error) => error.into(),
+        BatchError::Arrow(error) => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Batches as Arrow's stream takes them; nothing follows an error.
+struct Stream {
+    batches: Option<Box<dyn Batches>>,
+    failure: Option<Failure>,
+}
+
+impl Iterator for Stream {
+    type Item = Result<ArrayRef, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.batches.as_mut()?.next() {
+            Ok(Some(batch)) => Some(Ok(Arc::new(StructArray::from(batch)))),
+            Ok(None) => {
+                self.batches = None;
+                None
+            }
+            Err(error) => {
+                self.batches = None;
+                Some(Err(self.failed(error)))
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn failed(&self, error: BatchError) -> ArrowError {
+        let error = match error {
+            BatchError::Arrow(error) => return error,
+            BatchError::Store(error) => error,
+        };
+        // The text crosses a border where a zero byte ends it.
+        let text = error.to_string().replace('\0', "\\0");
+        let arrow = match &error {
+            Error::Io { source, .. } => {
+                ArrowError::IoError(text, std::io::Error::from(source.kind()))
+            }
+            _ => ArrowError::ExternalError(Box::new(Text(text))),
+        };
+        if let Some(failure) = &self.failure {
+            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+        arrow
+    }
+}
+
+/// An error of which only the text is left.
+#[derive(Debug)]
+struct Text(String);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Text {}
+
+// --- messages ------------------------------------------------------------------------------------
+
+/// The messages of a store.
+struct Messages {
+    store: Arc<MessageStore>,
+    scan: Scan,
+    columns: Vec<Column>,
+    limits: BatchLimits,
+}
+
+impl BatchSource for Messages {
+    fn schema(&self) -> SchemaRef {
+        schema_of(&self.columns)
+    }
+
+    fn schema_like(&self, wanted: &Schema) -> SchemaRef {
+        schema_like(&self.columns, wanted)
+    }
+
+    fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+        self.store.check_open()?;
+        let builder = BatchBuilder::new(&self.columns, schema, self.limits)?;
+        let batches = MessageBatches::new(self.scan.clone(), builder);
+        Ok(Box::new(StoreBatches { store: Arc::clone(&self.store), batches }))
+    }
+}
+
+struct StoreBatches {
+    store: Arc<MessageStore>,
+    batches: MessageBatches,
+}
+
+impl Batches for StoreBatches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.store.check_open()?;
+        self.batches.next(self.store.log())
+    }
+}
+
+/// The columns of those names, each once.
+fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
+    let Some(names) = names else { return Ok(Column::usual().collect()) };
+    if names.is_instance_of::<PyString>() {
+        return Err(PyValueError::new_err("columns are several names, not one text"));
+    }
+    let mut columns = Vec::new();
+    super::fields::each_key(names, |name| {
+        let Some(column) = Column::by_name(name) else {
+            let shown: String = name.chars().take(64).collect();
+            let all = Column::ALL.map(Column::name).join(", ");
+            return Err(PyValueError::new_err(format!("no column {shown:?}; there are {all}")));
+        };
+        if columns.contains(&column) {
+            return Err(PyValueError::new_err(format!("column {name} is named twice")));
+        }
+        columns.push(column);
+        Ok(())
+    })?;
+    Ok(columns)
+}
+
+fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
+    if value > 0 {
+        return Ok(value);
+    }
+    Err(PyValueError::new_err(format!("{argument} is 1 or more, not {value}")))
+}
+
+#[pymethods]
+impl Store {
+    #[pyo3(signature = (
+        *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
+        stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,
+        on_error="raise"
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn scan_arrow(
+        &self,
+        columns: Option<&Bound<'_, PyAny>>,
+        batch_rows: usize,
+        batch_bytes: usize,
+        start_physical_offset: Option<i64>,
+        stop_physical_offset: Option<i64>,
+        topics: Option<&Bound<'_, PyAny>>,
+        tags: Option<&str>,
+        begin_ms: Option<i64>,
+        end_ms: Option<i64>,
+        on_error: &str,
+    ) -> PyResult<ArrowScan> {
+        let columns = columns_of(columns)?;
+        let limits = BatchLimits {
+            rows: at_least_one("batch_rows", batch_rows)?,
+            body_bytes: at_least_one("batch_bytes", batch_bytes)?,
+        };
+        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let on_damage = on_damage(on_error)?;
+        let store = self.reading()?;
+        store.check_open()?;
+        let end = store.end_offset();
+        let stop = bound(stop_physical_offset, end);
+        let scan = Scan::new(bound(start_physical_offset, 0), stop, end, filter, on_damage);
+        Ok(ArrowScan::new(Messages { store, scan, columns, limits }))
+    }
+}

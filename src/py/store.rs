@@ -1,0 +1,398 @@
+//! The store: opening, writing, and what it says of itself.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+
+use crate::config::StoreConfig;
+use crate::error::Error;
+use crate::format::host::Host;
+use crate::store::compose::check_inner_batch;
+use crate::store::{MessageStore, NewMessage, OpenMode};
+
+use super::errors::{StoreClosedError, raise};
+use super::fields::{Composed, Named, bytes_of, host_of, with_block};
+use super::fork;
+use super::message::Message;
+use super::values::AppendResult;
+
+/// How many messages are checked before any of them is written.
+const CHUNK: usize = 1024;
+
+/// A message store.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct Store {
+    store: Arc<MessageStore>,
+    pub(super) path: PathBuf,
+    mode: &'static str,
+    /// What was given at open, for `config`.
+    settings: Py<PyDict>,
+    /// How often the process had forked when the store was opened.
+    generation: u64,
+    /// In a forked child: the same store, opened to read.
+    reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
+}
+
+impl Store {
+    /// The store, for what may change it: not in a child of the process that opened it.
+    #[inline]
+    pub(super) fn writing(&self) -> PyResult<&Arc<MessageStore>> {
+        refuse_after_fork(self.generation)?;
+        Ok(&self.store)
+    }
+
+    /// The store, for reading: in a child of the process that opened it, a view of its own.
+    #[inline]
+    pub(super) fn reading(&self) -> PyResult<Arc<MessageStore>> {
+        if fork::generation() == self.generation {
+            return Ok(Arc::clone(&self.store));
+        }
+        self.reopen()
+    }
+
+    #[cold]
+    fn reopen(&self) -> PyResult<Arc<MessageStore>> {
+        if self.store.is_closed() {
+            return Err(Error::Closed.into());
+        }
+        let generation = fork::generation();
+        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, store)) = &*reopened
+            && *known == generation
+        {
+            return Ok(Arc::clone(store));
+        }
+        let config = self.store.config().clone();
+        let store = Arc::new(MessageStore::open(&self.path, OpenMode::Read, config)?);
+        *reopened = Some((generation, Arc::clone(&store)));
+        Ok(store)
+    }
+
+    fn host(&self) -> Host {
+        self.store.config().store_host
+    }
+}
+
+/// Refuses what a child may not do with what its parent opened.
+#[inline]
+pub(super) fn refuse_after_fork(generation: u64) -> PyResult<()> {
+    if fork::generation() == generation { Ok(()) } else { Err(forked()) }
+}
+
+#[cold]
+fn forked() -> PyErr {
+    StoreClosedError::new_err((
+        "the store was opened before this process was forked off: open it again here to write",
+    ))
+}
+
+/// Opens a store.
+#[pyfunction]
+#[pyo3(signature = (path, mode, settings, /))]
+pub(super) fn open_store(
+    py: Python<'_>,
+    path: PathBuf,
+    mode: &str,
+    settings: &Bound<'_, PyAny>,
+) -> PyResult<Store> {
+    let (open_mode, mode) = match mode {
+        "r" => (OpenMode::Read, "r"),
+        "r+" => (OpenMode::ReadWrite, "r+"),
+        "a" => (OpenMode::Create, "a"),
+        _ => {
+            let shown: String = mode.chars().take(64).collect();
+            return Err(PyValueError::new_err(format!("mode is r, r+ or a, not {shown:?}")));
+        }
+    };
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    // The working folder may change while the store is open.
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
+    Ok(Store {
+        store: Arc::new(store),
+        path,
+        mode,
+        settings: given.unbind(),
+        generation: fork::generation(),
+        reopened: Mutex::default(),
+    })
+}
+
+/// Settings by name, each a truth value, a number or text; what the store has no use for is left.
+pub(super) fn config_of(settings: &Bound<'_, PyDict>) -> PyResult<StoreConfig> {
+    let mut config = StoreConfig::default();
+    for (name, value) in settings {
+        let name: Bound<'_, PyString> = name.cast_into()?;
+        let text = if let Ok(truth) = value.cast::<PyBool>() {
+            truth.is_true().to_string()
+        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyString>() {
+            value.str()?.to_str()?.to_owned()
+        } else {
+            let found = value.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
+        };
+        config.set(name.to_str()?, &text)?;
+    }
+    Ok(config)
+}
+
+#[pymethods]
+impl Store {
+    #[pyo3(
+        signature = (
+            topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
+            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0
+        ),
+        text_signature = "($self, topic, body, *, queue_id=0, tags=None, keys=(), \
+            unique_key=None, properties=None, flag=0, born_timestamp_ms=None, born_host=None, \
+            delay_level=0)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "a message has as many fields")]
+    fn append(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        queue_id: i32,
+        tags: Option<&str>,
+        keys: Option<&Bound<'_, PyAny>>,
+        unique_key: Option<&str>,
+        properties: Option<&Bound<'_, PyAny>>,
+        flag: i32,
+        born_timestamp_ms: Option<i64>,
+        born_host: Option<&str>,
+        delay_level: i32,
+    ) -> PyResult<AppendResult> {
+        let store = self.writing()?;
+        let body = bytes_of(body)?;
+        let born_host = host_of("born_host", born_host)?;
+        let named = Named { tags, keys, unique_key, delay_level, properties };
+        with_block(|block| {
+            let properties = match named.compose(block)? {
+                Composed::Whole(whole) => whole.as_bytes(),
+                Composed::Written { counts_inner_messages } => {
+                    check_inner_batch(counts_inner_messages, 0)?;
+                    block.as_slice()
+                }
+            };
+            let message = NewMessage {
+                queue_id,
+                properties,
+                flag,
+                born_timestamp_ms,
+                born_host,
+                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
+            };
+            match py.detach(|| store.append(&message)) {
+                Ok(result) => Ok(AppendResult::new(&result, self.host())),
+                Err(error) => Err(raise(error, self.host())),
+            }
+        })
+    }
+
+    #[pyo3(signature = (messages, /))]
+    fn append_many<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let store = self.writing()?;
+        let results = PyList::empty(py);
+        let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
+            let value = error.value(py);
+            // An exception that takes no attribute is raised as it is.
+            let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
+            error
+        };
+        let mut rest = messages.try_iter()?;
+        loop {
+            let mut chunk = Vec::new();
+            for message in rest.by_ref().take(CHUNK) {
+                match message.and_then(as_message).and_then(checked) {
+                    Ok(message) => chunk.push(message),
+                    Err(error) => {
+                        let index = results.len() + chunk.len();
+                        return Err(culprit(error, &results, index));
+                    }
+                }
+            }
+            let views: Vec<_> = chunk.iter().map(|message| message.get().view()).collect();
+            let (written, failure) = match py.detach(|| store.append_many(&views)) {
+                Ok(written) => (written, None),
+                Err(stopped) => {
+                    let index = results.len() + stopped.index;
+                    (stopped.results, Some((stopped.error, index)))
+                }
+            };
+            for (result, view) in written.iter().zip(&views) {
+                let host = view.store_host.unwrap_or_else(|| self.host());
+                results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+            }
+            if let Some((error, index)) = failure {
+                return Err(culprit(raise(error, self.host()), &results, index));
+            }
+            if chunk.len() < CHUNK {
+                return Ok(results);
+            }
+        }
+    }
+
+    #[pyo3(signature = (messages, /))]
+    fn append_batch<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let store = self.writing()?;
+        let batch: Vec<_> = messages
+            .try_iter()?
+            .map(|message| message.and_then(as_message).and_then(checked))
+            .collect::<PyResult<_>>()?;
+        let views: Vec<_> = batch.iter().map(|message| message.get().view()).collect();
+        let written =
+            py.detach(|| store.append_batch(&views)).map_err(|error| raise(error, self.host()))?;
+        let results = PyList::empty(py);
+        for (result, view) in written.iter().zip(&views) {
+            let host = view.store_host.unwrap_or_else(|| self.host());
+            results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+        }
+        Ok(results)
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.writing()?;
+        Ok(py.detach(|| store.flush())?)
+    }
+
+    fn wait_dispatched(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.writing()?;
+        Ok(py.detach(|| store.wait_dispatched())?)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let store = &self.store;
+        Ok(py.detach(|| {
+            if let Some((_, reopened)) =
+                self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
+                reopened.close()?;
+            }
+            store.close()
+        })?)
+    }
+
+    fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
+        if slf.get().store.is_closed() { Err(Error::Closed.into()) } else { Ok(slf.clone_ref(py)) }
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py)
+    }
+
+    #[getter]
+    fn path(&self) -> OsString {
+        self.path.clone().into_os_string()
+    }
+
+    #[getter]
+    fn mode(&self) -> &'static str {
+        self.mode
+    }
+
+    #[getter]
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let defaults = py.import("mqstore._settings")?.getattr("DEFAULTS")?;
+        let settings = defaults.call_method0("copy")?.cast_into::<PyDict>()?;
+        settings.update(self.settings.bind(py).as_mapping())?;
+        let config = self.store.config();
+        if let Some(bytes) = config.mapped_file_size_commit_log {
+            settings.set_item("mapped_file_size_commit_log", bytes)?;
+        }
+        if let Some(bytes) = config.mapped_file_size_consume_queue {
+            settings.set_item("mapped_file_size_consume_queue", bytes)?;
+        }
+        if let (Some(slots), Some(entries)) = (config.max_hash_slot_num, config.max_index_num) {
+            settings.set_item("max_hash_slot_num", slots)?;
+            settings.set_item("max_index_num", entries)?;
+        }
+        CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
+    }
+
+    #[getter]
+    fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let Some(report) = self.store.recovery() else { return Ok(None) };
+        let messages = report.quarantined_messages.iter().map(|message| {
+            (
+                message.physical_offset,
+                String::from_utf8_lossy(&message.topic),
+                message.queue_id,
+                message.queue_offset,
+                message.store_timestamp_ms,
+            )
+        });
+        let arguments = (
+            report.mode.name(),
+            report.end_physical_offset,
+            report.cut_bytes,
+            report.cut_reason.as_ref().map(ToString::to_string),
+            report.quarantine.as_ref().map(|path| path.as_os_str()),
+            PyTuple::new(py, messages.collect::<Vec<_>>())?,
+            report.quarantined_count,
+            PyTuple::new(py, &report.rebuilt)?,
+            report.dispatched,
+        );
+        let class = CLASS.import(py, "mqstore.results", "RecoveryReport")?;
+        class.call1(arguments).map(Some)
+    }
+
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.store.warnings().to_vec()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.path().into_pyobject(py)?;
+        let closed = if self.store.is_closed() { ", closed" } else { "" };
+        Ok(format!("<Store {} mode={}{closed}>", path.repr()?, self.mode))
+    }
+}
+
+/// What the store cannot see in a message that it gets.
+fn checked(message: Bound<'_, Message>) -> PyResult<Bound<'_, Message>> {
+    message.get().check_inner_batch()?;
+    Ok(message)
+}
+
+/// A message, or a mapping by the names of its arguments.
+fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
+    if let Ok(message) = given.cast::<Message>() {
+        return Ok(message.clone());
+    }
+    let py = given.py();
+    let arguments = PyDict::new(py);
+    let mapping = given.cast::<pyo3::types::PyMapping>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "a Message or a mapping of its arguments, not {}",
+            given.get_type().name().map_or_else(|_| String::new(), |name| name.to_string())
+        ))
+    })?;
+    arguments.update(mapping)?;
+    Ok(py.get_type::<Message>().call((), Some(&arguments))?.cast_into()?)
+}

@@ -1,0 +1,269 @@
+//! The small values that the store answers with, and what all value classes have in common.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::error;
+use crate::format::host::{self, Host};
+
+/// What a value is made of, by the names in its `__match_args__`.
+pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let names = value.getattr("__match_args__")?.cast_into::<PyTuple>()?;
+    let parts: Vec<_> = names
+        .iter()
+        .map(|name| value.getattr(name.cast_into::<PyString>()?))
+        .collect::<PyResult<_>>()?;
+    PyTuple::new(value.py(), parts)
+}
+
+/// `Name(field=value, ...)`.
+pub(crate) fn repr(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let names = value.getattr("__match_args__")?.cast_into::<PyTuple>()?;
+    let mut shown = format!("{}(", value.get_type().name()?);
+    for (place, (name, part)) in names.iter().zip(parts(value)?.iter()).enumerate() {
+        if place > 0 {
+            shown.push_str(", ");
+        }
+        shown.push_str(&format!("{}={}", name.str()?, part.repr()?));
+    }
+    shown.push(')');
+    Ok(shown)
+}
+
+/// Whether `other` is a value of the same class and made of the same.
+pub(crate) fn equal<'py>(
+    value: &Bound<'py, PyAny>,
+    other: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = value.py();
+    if !other.get_type().is(value.get_type()) {
+        return Ok(py.NotImplemented().into_bound(py));
+    }
+    parts(value)?.eq(parts(other)?)?.into_bound_py_any(py)
+}
+
+/// What makes a class of fields a value: `__match_args__`, comparison, hash, `repr` and pickling.
+macro_rules! value_methods {
+    ($class:ident { $($field:literal),+ $(,)? }) => {
+        #[pymethods]
+        impl $class {
+            #[classattr]
+            fn __match_args__(py: Python<'_>) -> PyResult<Py<pyo3::types::PyTuple>> {
+                Ok(pyo3::types::PyTuple::new(py, [$($field),+])?.unbind())
+            }
+
+            fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+                $crate::py::values::repr(slf.as_any())
+            }
+
+            fn __eq__<'py>(
+                slf: &Bound<'py, Self>,
+                other: &Bound<'py, PyAny>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                $crate::py::values::equal(slf.as_any(), other)
+            }
+
+            fn __hash__(slf: &Bound<'_, Self>) -> PyResult<isize> {
+                $crate::py::values::parts(slf.as_any())?.hash()
+            }
+
+            fn __reduce__<'py>(
+                slf: &Bound<'py, Self>,
+            ) -> PyResult<(Bound<'py, pyo3::types::PyType>, Bound<'py, pyo3::types::PyTuple>)> {
+                Ok((slf.get_type(), $crate::py::values::parts(slf.as_any())?))
+            }
+        }
+    };
+}
+pub(crate) use value_methods;
+
+/// The id of a message: as text where the caller gave one, else what it is made of.
+#[derive(Clone, Debug)]
+enum Id {
+    Of(Host),
+    Text(Box<str>),
+}
+
+/// Where an appended message lies.
+#[pyclass(module = "mqstore", frozen)]
+#[derive(Clone, Debug)]
+pub(crate) struct AppendResult {
+    #[pyo3(get)]
+    physical_offset: i64,
+    #[pyo3(get)]
+    store_size: u32,
+    #[pyo3(get)]
+    queue_offset: i64,
+    id: Id,
+    #[pyo3(get)]
+    store_timestamp_ms: i64,
+}
+
+impl AppendResult {
+    #[inline]
+    pub(crate) fn new(result: &error::AppendResult, store_host: Host) -> Self {
+        Self {
+            physical_offset: result.physical_offset,
+            store_size: result.store_size,
+            queue_offset: result.queue_offset,
+            id: Id::Of(store_host),
+            store_timestamp_ms: result.store_timestamp_ms,
+        }
+    }
+}
+
+#[pymethods]
+impl AppendResult {
+    #[new]
+    fn __new__(
+        physical_offset: i64,
+        store_size: u32,
+        queue_offset: i64,
+        message_id: String,
+        store_timestamp_ms: i64,
+    ) -> Self {
+        let id = Id::Text(message_id.into());
+        Self { physical_offset, store_size, queue_offset, id, store_timestamp_ms }
+    }
+
+    #[getter]
+    fn message_id(&self) -> String {
+        match &self.id {
+            Id::Of(store_host) => host::message_id(store_host, self.physical_offset),
+            Id::Text(text) => text.to_string(),
+        }
+    }
+}
+
+value_methods!(AppendResult {
+    "physical_offset",
+    "store_size",
+    "queue_offset",
+    "message_id",
+    "store_timestamp_ms",
+});
+
+/// What was written out of an Arrow stream.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct AppendSummary {
+    pub(super) count: u64,
+    pub(super) first_physical_offset: i64,
+    pub(super) end_physical_offset: i64,
+}
+
+#[pymethods]
+impl AppendSummary {
+    #[new]
+    fn __new__(count: u64, first_physical_offset: i64, end_physical_offset: i64) -> Self {
+        Self { count, first_physical_offset, end_physical_offset }
+    }
+}
+
+value_methods!(AppendSummary { "count", "first_physical_offset", "end_physical_offset" });
+
+/// The parts of a message id.
+#[pyclass(module = "mqstore", frozen)]
+#[derive(Clone, Debug)]
+pub(crate) struct MessageId(pub(super) host::MessageId);
+
+#[pymethods]
+impl MessageId {
+    #[new]
+    fn __new__(host: &str, port: i32, physical_offset: i64) -> PyResult<Self> {
+        let address = host.parse().map_err(|_| {
+            pyo3::exceptions::PyValueError::new_err(format!("not an IP address: {host:?}"))
+        })?;
+        Ok(Self(host::MessageId { host: Host::new(address, port), physical_offset }))
+    }
+
+    #[getter]
+    fn host(&self) -> String {
+        self.0.host.address().to_string()
+    }
+
+    #[getter]
+    fn port(&self) -> i32 {
+        self.0.host.port()
+    }
+
+    #[getter]
+    fn physical_offset(&self) -> i64 {
+        self.0.physical_offset
+    }
+
+    fn __str__(&self) -> String {
+        host::message_id(&self.0.host, self.0.physical_offset)
+    }
+}
+
+value_methods!(MessageId { "host", "port", "physical_offset" });
+
+/// One consume queue.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct QueueInfo {
+    pub(super) topic: String,
+    pub(super) queue_id: i32,
+    pub(super) min_offset: i64,
+    pub(super) max_offset: i64,
+    pub(super) kind: String,
+    pub(super) first_store_timestamp_ms: Option<i64>,
+    pub(super) last_store_timestamp_ms: Option<i64>,
+}
+
+#[pymethods]
+impl QueueInfo {
+    #[new]
+    fn __new__(
+        topic: String,
+        queue_id: i32,
+        min_offset: i64,
+        max_offset: i64,
+        kind: String,
+        first_store_timestamp_ms: Option<i64>,
+        last_store_timestamp_ms: Option<i64>,
+    ) -> Self {
+        Self {
+            topic,
+            queue_id,
+            min_offset,
+            max_offset,
+            kind,
+            first_store_timestamp_ms,
+            last_store_timestamp_ms,
+        }
+    }
+}
+
+value_methods!(QueueInfo {
+    "topic",
+    "queue_id",
+    "min_offset",
+    "max_offset",
+    "kind",
+    "first_store_timestamp_ms",
+    "last_store_timestamp_ms",
+});
+
+/// How far a consumer group has come in one queue.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct GroupOffset {
+    pub(super) topic: String,
+    pub(super) queue_id: i32,
+    pub(super) queue_offset: i64,
+    pub(super) max_offset: i64,
+    pub(super) lag: i64,
+}
+
+#[pymethods]
+impl GroupOffset {
+    #[new]
+    fn __new__(topic: String, queue_id: i32, queue_offset: i64, max_offset: i64, lag: i64) -> Self {
+        Self { topic, queue_id, queue_offset, max_offset, lag }
+    }
+}
+
+value_methods!(GroupOffset { "topic", "queue_id", "queue_offset", "max_offset", "lag" });

@@ -1,0 +1,418 @@
+//! Taking messages in: checks, the queue offset, the record in the log
+//! (`CommitLog.asyncPutMessage`, `HookUtils.checkBeforePutMessage`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::queues::{self, QueueTable};
+use crate::config::StoreConfig;
+use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
+use crate::format::crc;
+use crate::format::host::Host;
+use crate::format::message::{BLANK_LEN, Record, Version};
+use crate::format::properties;
+use crate::format::sys_flag::{self, Transaction};
+use crate::log::Queue;
+use crate::log::commit_log::LogWriter;
+
+use super::dispatch::DispatchRequest;
+use super::{inner, lmq};
+
+/// What a record may exceed `max_message_size` by (`CommitLog.MAX_MSG_...`: properties and fields).
+const RECORD_SLACK: u64 = 64 << 10;
+
+/// A message as it is handed in; what is left out is the store's to fill in.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMessage<'a> {
+    /// The topic, as its bytes.
+    pub topic: &'a [u8],
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The body as it is to be stored.
+    pub body: &'a [u8],
+    /// The properties as they are to be stored: `name 0x01 value 0x02`, one behind the other.
+    pub properties: &'a [u8],
+    /// The user's own flag.
+    pub flag: i32,
+    /// What the record is; the host bits are set by the hosts.
+    pub sys_flag: i32,
+    /// The producer's time, Unix milliseconds; the store's where it is left out.
+    pub born_timestamp_ms: Option<i64>,
+    /// The producer's address; the store's where it is left out.
+    pub born_host: Option<Host>,
+    /// The store's time; now, and never before the newest record's, where it is left out.
+    pub store_timestamp_ms: Option<i64>,
+    /// The address of the store; the configured one where it is left out.
+    pub store_host: Option<Host>,
+    /// How often the message was consumed in vain.
+    pub reconsume_times: i32,
+    /// Of a commit or rollback: where its prepared message lies.
+    pub prepared_transaction_offset: i64,
+}
+
+impl<'a> NewMessage<'a> {
+    /// A message with everything else left out.
+    #[must_use]
+    pub const fn new(topic: &'a [u8], body: &'a [u8]) -> Self {
+        Self {
+            topic,
+            queue_id: 0,
+            body,
+            properties: &[],
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: None,
+            born_host: None,
+            store_timestamp_ms: None,
+            store_host: None,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+        }
+    }
+}
+
+/// A message that was checked, with what can be computed before the lock is taken.
+#[derive(Debug)]
+pub struct Checked<'a> {
+    message: NewMessage<'a>,
+    properties: Cow<'a, [u8]>,
+    body_crc: i32,
+    version: Version,
+    /// Queues beside its own that the message is to have entries in.
+    more_queues: Vec<&'a [u8]>,
+    /// How many messages it is, where it is a batch that is kept together.
+    inner_count: Option<i16>,
+}
+
+fn refused(
+    field: &'static str,
+    status: PutStatus,
+    limit: Option<u64>,
+    reason: impl Into<String>,
+) -> Error {
+    Error::InvalidMessage { field, reason: reason.into(), status, limit }
+}
+
+fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -> Error {
+    refused(field, status, Some(limit), format!("{found} bytes, at most {limit} may be"))
+}
+
+/// Checks a message against the format and the settings; nothing is written when it is refused.
+///
+/// # Errors
+/// [`Error::InvalidMessage`] with RocketMQ's status for it.
+#[inline]
+pub fn check<'a>(
+    message: &NewMessage<'a>,
+    config: &StoreConfig,
+    queues: &QueueTable,
+    file_size: u64,
+) -> Result<Checked<'a>> {
+    use PutStatus::MessageIllegal;
+    let topic = message.topic;
+    if config.validate_topic_names {
+        if !queues::is_broker_topic(topic) {
+            return Err(bad_topic(topic));
+        }
+    } else if !queues::names_a_folder(topic) {
+        return Err(bad_topic(topic));
+    }
+    queues.check_queue_id(message.queue_id)?;
+    let inner_count = inner::count_of(message, queues)?;
+    let properties = if config.enabled_append_prop_crc {
+        properties::without(message.properties, properties::names::CRC32)
+    } else {
+        Cow::Borrowed(message.properties)
+    };
+    let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
+        Version::V2
+    } else {
+        Version::V1
+    };
+    if version == Version::V1 && topic.len() > 127 {
+        // Its length would read as negative.
+        return Err(too_large("topic", topic.len(), 127, MessageIllegal));
+    }
+    let more_queues =
+        if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
+    let message = *message;
+    let mut checked =
+        Checked { message, properties, body_crc: 0, version, more_queues, inner_count };
+    checked.check_size(&checked.record(&checked.properties, config), config, file_size)?;
+    checked.body_crc = crc::body_crc(message.body);
+    Ok(checked)
+}
+#[cold]
+fn bad_topic(topic: &[u8]) -> Error {
+    let limit = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
+    let shown: String = String::from_utf8_lossy(topic).chars().take(64).collect();
+    let reason = if topic.is_empty() {
+        "is empty".to_owned()
+    } else if topic.len() > limit {
+        format!("{} bytes, at most {limit} may be", topic.len())
+    } else {
+        format!("{shown:?} has a character outside of letters, digits, %, |, _ and -")
+    };
+    refused("topic", PutStatus::MessageIllegal, Some(limit as u64), reason)
+}
+
+impl Checked<'_> {
+    /// Holds the lengths of a record against the limits, in RocketMQ's order.
+    #[inline]
+    fn check_size(&self, record: &Record<'_>, config: &StoreConfig, file_size: u64) -> Result<()> {
+        use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
+        let (properties, body) = (record.encoded_properties_len(), record.body.len());
+        let size = record.encoded_size();
+        if properties > properties::MAX_LEN {
+            let limit = properties::MAX_LEN as u64;
+            return Err(too_large("properties", properties, limit, PropertiesSizeExceeded));
+        }
+        if body as u64 > config.max_message_size {
+            return Err(too_large("body", body, config.max_message_size, MessageIllegal));
+        }
+        // With entries in several queues the whole record counts as the message.
+        let slack = if self.more_queues.is_empty() { RECORD_SLACK } else { 0 };
+        let limit = config.max_message_size.saturating_add(slack);
+        // A record that fits into no file would first burn a whole one in RocketMQ.
+        let limit = limit.min(file_size.saturating_sub(BLANK_LEN as u64));
+        if size as u64 > limit {
+            return Err(too_large("message", size, limit, MessageIllegal));
+        }
+        Ok(())
+    }
+
+    fn record<'r>(&'r self, properties: &'r [u8], config: &StoreConfig) -> Record<'r> {
+        let message = &self.message;
+        let store_host = message.store_host.unwrap_or(config.store_host);
+        Record {
+            version: self.version,
+            body_crc: self.body_crc,
+            queue_id: message.queue_id,
+            flag: message.flag,
+            queue_offset: 0,
+            physical_offset: 0,
+            sys_flag: message.sys_flag,
+            born_timestamp_ms: message.born_timestamp_ms.unwrap_or(0),
+            born_host: message.born_host.unwrap_or(store_host),
+            store_timestamp_ms: 0,
+            store_host,
+            reconsume_times: message.reconsume_times,
+            prepared_transaction_offset: message.prepared_transaction_offset,
+            body: message.body,
+            topic: message.topic,
+            properties,
+            property_crc: config.enabled_append_prop_crc,
+        }
+    }
+}
+
+/// Writes one record as the log would hold it; no setting limits it.
+///
+/// # Errors
+/// [`Error::InvalidMessage`] for a time or an address of the store that is missing, and for what does
+/// not fit its length field.
+pub fn encode(
+    message: &NewMessage<'_>,
+    physical_offset: i64,
+    queue_offset: i64,
+    property_crc: bool,
+) -> Result<Vec<u8>> {
+    use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
+    let missing = |field| move || refused(field, MessageIllegal, None, "is not given");
+    let store_host = message.store_host.ok_or_else(missing("store_host"))?;
+    let store_timestamp_ms =
+        message.store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?;
+    let record = Record {
+        version: if message.topic.len() > 127 { Version::V2 } else { Version::V1 },
+        body_crc: crc::body_crc(message.body),
+        queue_id: message.queue_id,
+        flag: message.flag,
+        queue_offset,
+        physical_offset,
+        sys_flag: message.sys_flag,
+        born_timestamp_ms: message.born_timestamp_ms.unwrap_or(store_timestamp_ms),
+        born_host: message.born_host.unwrap_or(store_host),
+        store_timestamp_ms,
+        store_host,
+        reconsume_times: message.reconsume_times,
+        prepared_transaction_offset: message.prepared_transaction_offset,
+        body: message.body,
+        topic: message.topic,
+        properties: message.properties,
+        property_crc,
+    };
+    record.check().map_err(|error| {
+        let (field, status) = match error.kind {
+            CorruptionKind::TopicLength => ("topic", MessageIllegal),
+            CorruptionKind::PropertiesLength => ("properties", PropertiesSizeExceeded),
+            _ => ("message", MessageIllegal),
+        };
+        refused(field, status, None, format!("{}, found {}", error.expected, error.found))
+    })?;
+    let mut bytes = vec![0; record.encoded_size()];
+    record.encode_into(&mut bytes);
+    Ok(bytes)
+}
+
+/// The appending side of a store: the log's end and the next number of each queue. One thread at a
+/// time has it.
+#[derive(Debug)]
+pub struct Appender {
+    /// The log's end.
+    pub writer: LogWriter,
+    /// The newest store time in the log.
+    pub newest_timestamp_ms: i64,
+    /// Queues by topic and number, so that a put need not ask the shared table.
+    known: HashMap<Box<[u8]>, Vec<Option<Arc<Queue>>>>,
+}
+
+/// A record that is in the log.
+#[derive(Debug)]
+pub struct Placed<'a> {
+    /// Where it lies.
+    pub result: AppendResult,
+    /// The log's end before it, a blank not counted.
+    pub before: u64,
+    /// What the queues and the index take from it; `None` where that must be read from the log.
+    pub request: Option<DispatchRequest<'a>>,
+}
+
+/// Queue numbers below this one are found by position.
+const FAST_QUEUES: usize = 1024;
+
+impl Appender {
+    /// An appender that goes on at the end of `writer`'s log.
+    #[must_use]
+    pub fn new(writer: LogWriter, newest_timestamp_ms: i64) -> Self {
+        Self { writer, newest_timestamp_ms, known: HashMap::new() }
+    }
+
+    /// The queue of a message; `true` where the store has not met it before.
+    #[inline]
+    fn queue(
+        &mut self,
+        topic: &[u8],
+        queue_id: i32,
+        queues: &QueueTable,
+    ) -> Result<(Arc<Queue>, bool)> {
+        let slot = usize::try_from(queue_id).unwrap_or(usize::MAX);
+        if let Some(Some(queue)) = self.known.get(topic).and_then(|known| known.get(slot)) {
+            return Ok((Arc::clone(queue), false));
+        }
+        let met = queues.get(topic, queue_id).is_some();
+        let queue = queues.get_or_create(topic, queue_id)?;
+        if slot < FAST_QUEUES {
+            let known = self.known.entry(topic.into()).or_default();
+            if known.len() <= slot {
+                known.resize(slot + 1, None);
+            }
+            if let Some(place) = known.get_mut(slot) {
+                *place = Some(Arc::clone(&queue));
+            }
+        }
+        Ok((queue, !met))
+    }
+
+    /// Makes room at the end of the log for all of a batch, in one file: none of its records is
+    /// placed where they do not all fit (`CommitLog.asyncPutMessages`).
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a batch that fits into no file or is none, [`Error::Io`] when
+    /// the disk is full.
+    pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
+        let Some(first) = batch.first().map(|checked| &checked.message) else { return Ok(()) };
+        let (mut size, mut bodies) = (0_usize, 0_u64);
+        for checked in batch {
+            let message = &checked.message;
+            let plain = sys_flag::transaction(message.sys_flag) == Transaction::None
+                && properties::get(message.properties, properties::names::DELAY).is_none();
+            if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
+                let reason = "a batch is of one queue, without delay and transactions";
+                return Err(refused("messages", PutStatus::MessageIllegal, None, reason));
+            }
+            size = size.saturating_add(checked.record(&checked.properties, config).encoded_size());
+            bodies = bodies.saturating_add(message.body.len() as u64);
+        }
+        let room = self.writer.file_size().saturating_sub(BLANK_LEN as u64);
+        if bodies > config.max_message_size {
+            let found = usize::try_from(bodies).unwrap_or(usize::MAX);
+            let limit = config.max_message_size;
+            return Err(too_large("messages", found, limit, PutStatus::MessageIllegal));
+        }
+        if size as u64 > room {
+            return Err(too_large("messages", size, room, PutStatus::MessageIllegal));
+        }
+        self.writer.window(size).map(|_| ())
+    }
+
+    /// Writes a record at the end of the log; with it comes its queue, and whether the store had not
+    /// met that before.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the log and the queue's next number are as before then.
+    #[inline]
+    pub fn place<'c>(
+        &mut self,
+        checked: &'c Checked<'_>,
+        config: &StoreConfig,
+        queues: &QueueTable,
+        now_ms: i64,
+    ) -> Result<(Placed<'c>, Arc<Queue>, bool)> {
+        let message = &checked.message;
+        let (queue, new) = self.queue(message.topic, message.queue_id, queues)?;
+        let transaction = sys_flag::transaction(message.sys_flag);
+        let queued = matches!(transaction, Transaction::None | Transaction::Commit);
+        let queue_offset = if queued { queue.next_offset() } else { 0 };
+        let store_timestamp_ms =
+            message.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
+        let more_queues = lmq::find(&checked.more_queues, queues)?;
+        let mut stored_properties = Cow::Borrowed(&*checked.properties);
+        if checked.inner_count.is_some() {
+            stored_properties = Cow::Owned(inner::with_base(&stored_properties, queue_offset));
+        }
+        if !more_queues.is_empty() {
+            let numbered = lmq::with_numbers(&stored_properties, &more_queues).into_owned();
+            stored_properties = Cow::Owned(numbered);
+        }
+        if let Cow::Owned(numbered) = &stored_properties {
+            let record = checked.record(numbered, config);
+            checked.check_size(&record, config, self.writer.file_size())?;
+        }
+        let mut record = checked.record(&stored_properties, config);
+        record.queue_offset = queue_offset;
+        record.store_timestamp_ms = store_timestamp_ms;
+        record.born_timestamp_ms = message.born_timestamp_ms.unwrap_or(store_timestamp_ms);
+        let size = record.encoded_size();
+        let before = self.writer.end_offset();
+        let (offset, window) = self.writer.window(size)?;
+        let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        record.physical_offset = physical_offset;
+        record.encode_into(window);
+        self.writer.publish(size);
+        if queued {
+            let count = i64::from(checked.inner_count.unwrap_or(1));
+            queue.set_next_offset(queue_offset.saturating_add(count));
+        }
+        for queue in &more_queues {
+            queue.set_next_offset(queue.next_offset().saturating_add(1));
+        }
+        self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
+        let store_size = u32::try_from(size).unwrap_or(u32::MAX);
+        let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
+        // Numbers that only the stored record has are read from there.
+        let as_given = matches!(stored_properties, Cow::Borrowed(_));
+        let request = as_given.then(|| DispatchRequest {
+            topic: message.topic,
+            queue_id: message.queue_id,
+            queue_offset,
+            physical_offset,
+            store_size,
+            store_timestamp_ms,
+            transaction,
+            properties: properties::indexed(&checked.properties),
+        });
+        Ok((Placed { result, before, request }, queue, new))
+    }
+}

@@ -1,0 +1,446 @@
+//! What a store's own threads and its callers share, and the steps that they take.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::config::{FlushDiskType, StoreConfig};
+use crate::error::{AppendResult, CorruptionKind, Error, Result};
+use crate::files::Storage;
+use crate::files::file_run::check_unchanged;
+use crate::log::index_run::IndexRun;
+use crate::log::scanner::{Scanned, Scanner, Stop};
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::Clock;
+
+use super::append::{self, Appender};
+use super::dispatch::{DispatchRequest, Dispatcher};
+use super::flush::{FlushGate, Waited};
+use super::lock::{self, StoreLock};
+use super::paths::StorePaths;
+use super::queues::QueueTable;
+use super::recover::RecoveryReport;
+use super::topics::TopicTable;
+use super::view::{Overlay, QueueView};
+
+/// How many bytes are brought into memory ahead of the writer at the most.
+const MOST_PREPARED: usize = 32 << 20;
+
+/// What the store's own threads and its callers share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) paths: StorePaths,
+    pub(super) config: StoreConfig,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) log: Arc<CommitLog>,
+    pub(super) queues: QueueTable,
+    /// The index for queries; `None` where there is none that can be used.
+    pub(super) index: Option<Arc<IndexRun>>,
+    /// `None` in a store opened for reading.
+    pub(super) writing: Option<Writing>,
+    pub(super) reading: RwLock<Reading>,
+    pub(super) closed: AtomicBool,
+    /// What was met at open that is no damage but worth knowing.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What only a writer has.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub(super) lock: Mutex<Option<StoreLock>>,
+    pub(super) appender: Mutex<Appender>,
+    pub(super) dispatcher: Mutex<Dispatcher>,
+    /// Everything before this place is in queues and index.
+    pub(super) dispatched: AtomicU64,
+    /// The newest store time in the queues.
+    pub(super) dispatched_ms: AtomicI64,
+    pub(super) gate: FlushGate,
+    pub(super) checkpoint: Mutex<StoreCheckpoint>,
+    pub(super) topics: Mutex<TopicTable>,
+    /// Tests hold dispatch to see what is not dispatched.
+    pub(super) dispatch_held: AtomicBool,
+    pub(super) recovery: RecoveryReport,
+}
+
+/// What a reader of somebody else's store knows beside the log.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    pub(super) overlay: OnceLock<Arc<Overlay>>,
+    /// From here on the queues are held against the log.
+    pub(super) doubt: u64,
+    /// After a crash: index files with messages stored later than this are not relied on.
+    pub(super) index_known_ms: Option<i64>,
+    /// Where `abort` lies: what was stored before this is known to be durable.
+    pub(super) flushed_ms: Option<i64>,
+}
+
+pub(super) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an error is of `config/topics.json` alone.
+fn is_unreadable_config(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(corruption) if corruption.kind == CorruptionKind::Json)
+}
+
+impl Writing {
+    /// Ends all writing: what was to be made durable may be lost, and no later flush can tell.
+    fn poison(&self, error: &Error) {
+        let path = match error {
+            Error::Io { path, .. } => path.clone(),
+            Error::Corrupt(corruption) => corruption.path.clone().unwrap_or_default(),
+            _ => PathBuf::new(),
+        };
+        self.gate.fail(path, error.to_string());
+    }
+
+    /// Ends all writing where a file is not what this process left there.
+    fn heed(&self, error: &Error) {
+        if matches!(error, Error::Corrupt(_)) {
+            self.poison(error);
+        }
+    }
+
+    fn has_dispatched(&self, request: &DispatchRequest<'_>) {
+        self.dispatched_ms.fetch_max(request.store_timestamp_ms, Ordering::AcqRel);
+        self.dispatched.store(request.end(), Ordering::Release);
+    }
+}
+
+impl Core {
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(super) fn writing(&self) -> Result<&Writing> {
+        self.check_open()?;
+        self.writing.as_ref().ok_or_else(|| Error::ReadOnly { path: self.paths.root().to_owned() })
+    }
+
+    pub(super) fn reading(&self) -> std::sync::RwLockReadGuard<'_, Reading> {
+        self.reading.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Under `SYNC_FLUSH` nobody sees a record that is not durable.
+    pub(super) fn readable_end(&self) -> u64 {
+        match (&self.writing, self.config.flush_disk_type) {
+            (Some(_), FlushDiskType::Sync) => self.log.flushed_offset(),
+            _ => self.log.end_offset(),
+        }
+    }
+
+    pub(super) fn poisoned(&self, writing: &Writing) -> Result<()> {
+        match writing.gate.failure() {
+            Some((path, reason)) => Err(Error::Poisoned { path, reason }),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn append_locked(
+        &self,
+        writing: &Writing,
+        appender: &mut Appender,
+        checked: &append::Checked<'_>,
+    ) -> Result<AppendResult> {
+        self.may_append(writing)?;
+        self.append_at(writing, appender, checked, self.clock.now_ms())
+    }
+
+    /// Asked by whoever has the appender: what closes takes it after it said so, so that nothing is
+    /// written behind the last flush or without the lock.
+    #[inline]
+    pub(super) fn may_append(&self, writing: &Writing) -> Result<()> {
+        self.check_open()?;
+        if writing.gate.has_failed() { self.poisoned(writing) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(super) fn append_at(
+        &self,
+        writing: &Writing,
+        appender: &mut Appender,
+        checked: &append::Checked<'_>,
+        now_ms: i64,
+    ) -> Result<AppendResult> {
+        let (placed, queue, new_queue) = appender
+            .place(checked, &self.config, &self.queues, now_ms)
+            .inspect_err(|error| writing.heed(error))?;
+        if new_queue {
+            guard(&writing.topics).used(queue.topic(), queue.queue_id(), queue.kind());
+        }
+        // Straight into queues and index, unless something before it is not there yet.
+        if self.config.flush_disk_type == FlushDiskType::Async
+            && writing.dispatched.load(Ordering::Acquire) >= placed.before
+            && !writing.dispatch_held.load(Ordering::Acquire)
+        {
+            let mut dispatcher = guard(&writing.dispatcher);
+            // A reader may have dispatched it in between.
+            let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
+            if (placed.before..=at).contains(&writing.dispatched.load(Ordering::Acquire)) {
+                let outcome = match &placed.request {
+                    Some(request) => dispatcher
+                        .dispatch(request, Some(&queue), &self.queues)
+                        .map(|()| writing.has_dispatched(request)),
+                    None => self.reput(writing, &mut dispatcher, self.log.end_offset()).map(|_| ()),
+                };
+                match outcome {
+                    // The message is in the log; the queues follow when there is room again.
+                    Ok(()) | Err(Error::Io { .. }) => {}
+                    Err(error) => {
+                        writing.heed(&error);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(placed.result)
+    }
+
+    #[inline]
+    pub(super) fn wait_durable(
+        &self,
+        writing: &Writing,
+        result: AppendResult,
+    ) -> Result<AppendResult> {
+        if self.config.flush_disk_type == FlushDiskType::Async {
+            return Ok(result);
+        }
+        let end = u64::try_from(result.physical_offset)
+            .unwrap_or(0)
+            .saturating_add(u64::from(result.store_size));
+        let timeout_ms = self.config.sync_flush_timeout;
+        match writing.gate.wait(end, Duration::from_millis(timeout_ms))? {
+            Waited::Flushed => Ok(result),
+            Waited::TimedOut => Err(Error::FlushTimeout { result: Box::new(result), timeout_ms }),
+        }
+    }
+
+    /// One flush of the log, on whichever thread; a failure ends all writing.
+    pub(super) fn flush_log(&self, writing: &Writing) -> Result<()> {
+        let _turn = writing.gate.turn();
+        self.poisoned(writing)?;
+        let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+        match self.log.flush() {
+            Ok(end) => {
+                let mut checkpoint = guard(&writing.checkpoint);
+                let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
+                *known = (*known).max(newest_ms);
+                drop(checkpoint);
+                writing.gate.flushed(end);
+                Ok(())
+            }
+            Err(error) => {
+                writing.poison(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Brings queues and index level with what may be seen of the log.
+    pub(super) fn catch_up(&self) -> Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        let end = self.readable_end();
+        if writing.dispatched.load(Ordering::Acquire) < end
+            && !writing.dispatch_held.load(Ordering::Acquire)
+        {
+            let mut dispatcher = guard(&writing.dispatcher);
+            self.reput(writing, &mut dispatcher, end)?;
+        }
+        Ok(())
+    }
+
+    /// Dispatches what recovery found undispatched; how many records that was.
+    pub(super) fn redispatch(&self) -> Result<u64> {
+        let Some(writing) = &self.writing else { return Ok(0) };
+        let mut dispatcher = guard(&writing.dispatcher);
+        let count = self.reput(writing, &mut dispatcher, self.readable_end())?;
+        if let Some(index) = &mut dispatcher.index {
+            index.drain()?;
+        }
+        Ok(count)
+    }
+
+    /// Lets queries see every key that was put.
+    pub(super) fn drain_index(&self, writing: &Writing) -> Result<()> {
+        match &mut guard(&writing.dispatcher).index {
+            Some(index) => index.drain(),
+            None => Ok(()),
+        }
+    }
+
+    /// From where on the log must be read for keys that the index does not hold, or is not relied
+    /// on for.
+    pub(super) fn index_reach(&self) -> Result<u64> {
+        let Some(index) = &self.index else { return Ok(self.log.min_offset()) };
+        if let Some(writing) = &self.writing {
+            return Ok(writing.dispatched.load(Ordering::Acquire));
+        }
+        let known_ms = self.reading().index_known_ms;
+        let mut reach = None;
+        for file in index.files() {
+            let header = index.open(&file)?.header()?;
+            if known_ms.is_some_and(|known| header.end_timestamp_ms > known) {
+                break;
+            }
+            reach = u64::try_from(header.end_physical_offset).ok();
+        }
+        Ok(reach.map_or(0, |reach| reach).max(self.log.min_offset()))
+    }
+
+    /// Dispatches the log up to `end` (`ReputMessageService.doReput`).
+    fn reput(&self, writing: &Writing, dispatcher: &mut Dispatcher, end: u64) -> Result<u64> {
+        let start = writing.dispatched.load(Ordering::Acquire);
+        let mut scanner = Scanner::new(&self.log, start, end, false);
+        let mut count = 0;
+        loop {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let request = DispatchRequest::of(&view);
+                    dispatcher.dispatch(&request, None, &self.queues)?;
+                    writing.has_dispatched(&request);
+                    count += 1;
+                }
+                Ok(Scanned::Blank { physical_offset, size }) => {
+                    let next = physical_offset.saturating_add(u64::from(size));
+                    writing.dispatched.store(next, Ordering::Release);
+                }
+                Err(Stop::End | Stop::Empty) => return Ok(count),
+                Err(Stop::Damage(corruption)) => {
+                    return Err(Error::Corrupt(Box::new(corruption)));
+                }
+            }
+        }
+    }
+
+    /// Makes queues, index and checkpoint durable. A failed flush ends all writing, and so does a file
+    /// that another process changed; a full disk is met again by the next call.
+    pub(super) fn flush_derived(&self, writing: &Writing) -> Result<()> {
+        let _turn = writing.gate.derived_turn();
+        self.poisoned(writing)?;
+        // A flush that was overtaken by closing must not touch what the next writer has.
+        if guard(&writing.lock).is_none() {
+            return Err(Error::Closed);
+        }
+        let outcome = self.flush_queues_and_index(writing);
+        match &outcome {
+            // A broker's configuration is not ours to lose messages over.
+            Err(error) if is_unreadable_config(error) => {}
+            Err(error @ (Error::Corrupt(_) | Error::Io { op: "flush", .. })) => {
+                writing.poison(error);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
+        let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
+        for queue in self.queues.all() {
+            queue.flush()?;
+        }
+        let index_ms = match &mut guard(&writing.dispatcher).index {
+            Some(index) => {
+                // What is full and durable need not be built again after a crash.
+                let mut full_until_ms = None;
+                while let Some(full) = index.take_full() {
+                    full_until_ms = Some(full.flush()?);
+                }
+                index.flush()?;
+                if let Some(current) = index.current() {
+                    let len = current.layout().file_len();
+                    check_unchanged(&**current.file(), current.path(), len)?;
+                }
+                full_until_ms
+            }
+            None => None,
+        };
+        let mut checkpoint = guard(&writing.checkpoint);
+        let fields = &mut checkpoint.fields;
+        fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.max(dispatched_ms);
+        if let Some(index_ms) = index_ms {
+            fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
+        }
+        checkpoint.flush(&*self.storage)?;
+        drop(checkpoint);
+        guard(&writing.topics).save(&*self.storage, &self.paths, self.clock.now_ms())
+    }
+
+    /// Writes queue entries to where other processes see them.
+    pub(super) fn commit_step(&self, writing: &Writing) -> Result<()> {
+        self.drain_index(writing)?;
+        self.queues.all().iter().try_for_each(|queue| queue.commit())
+    }
+
+    /// Makes the next file once half of the last is full, and brings as many pages into memory
+    /// ahead of the writer as it lately used: `before` is where it stood at the last call.
+    pub(super) fn prepare_step(&self, writing: &Writing, before: &mut u64) -> Result<()> {
+        let (region, missing, end) = {
+            let appender = guard(&writing.appender);
+            let writer = &appender.writer;
+            (writer.active_region(), writer.next_file_is_missing(), writer.end_offset())
+        };
+        let used = usize::try_from(end.saturating_sub(*before)).unwrap_or(usize::MAX);
+        *before = end;
+        if let Some((region, position, reserved)) = region {
+            let ahead = used.saturating_mul(4).min(MOST_PREPARED);
+            let from = position.next_multiple_of(4096);
+            let to = from.saturating_add(ahead).min(reserved);
+            if to > from {
+                region.prepare(from, to - from);
+            }
+        }
+        match missing {
+            Some(base) => self.log.run().create_if_missing(base).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn close_writing(&self, writing: &Writing) -> Result<()> {
+        let outcome = self.flush_log(writing).and_then(|()| {
+            self.catch_up()?;
+            let derived = self.flush_derived(writing);
+            if derived.as_ref().is_err_and(|error| !is_unreadable_config(error)) {
+                return derived;
+            }
+            let mut appender = guard(&writing.appender);
+            appender.writer.release();
+            let spare = self.log.end_offset();
+            drop(appender);
+            // A file made ahead that took no message goes.
+            let size = self.log.run().file_size();
+            let first_unused = if spare == 0 { 0 } else { spare.div_ceil(size) * size };
+            self.log.run().remove_from(first_unused)?;
+            if writing.dispatched.load(Ordering::Acquire) >= self.log.end_offset() {
+                lock::remove_abort(&*self.storage, &self.paths)?;
+            }
+            derived
+        });
+        let turn = writing.gate.derived_turn();
+        guard(&writing.lock).take();
+        drop(turn);
+        // Whoever closes hears that writing has ended, whichever file it ended with.
+        outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
+    }
+
+    pub(super) fn overlay(&self) -> Result<Arc<Overlay>> {
+        let reading = self.reading();
+        if let Some(overlay) = reading.overlay.get() {
+            return Ok(Arc::clone(overlay));
+        }
+        let read = Arc::new(Overlay::read(&self.log, &self.queues, reading.doubt)?);
+        Ok(Arc::clone(reading.overlay.get_or_init(|| read)))
+    }
+
+    pub(super) fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
+        let queue = self.queues.get(topic, queue_id);
+        if self.writing.is_some() {
+            return Ok(queue.filter(|queue| queue.max_offset() > 0).map(QueueView::whole));
+        }
+        let kind = self.queues.kind_of(topic);
+        self.overlay()?.view(&self.log, queue, kind, topic, queue_id, self.paths.root())
+    }
+}

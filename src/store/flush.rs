@@ -1,0 +1,194 @@
+//! Waiting for a flush together: threads that append under `SYNC_FLUSH` hand in how far they need
+//! the log to be durable, and one flush answers all of them (`CommitLog.GroupCommitService`).
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// Where appending threads and the flushing thread meet.
+#[derive(Debug, Default)]
+pub struct FlushGate {
+    turn: Mutex<()>,
+    derived_turn: Mutex<()>,
+    state: Mutex<State>,
+    has_failed: AtomicBool,
+    work: Condvar,
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requested: u64,
+    flushed: u64,
+    failed: Option<(PathBuf, String)>,
+    stopped: bool,
+}
+
+/// How a wait for a flush ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// It is durable.
+    Flushed,
+    /// The time is over.
+    TimedOut,
+}
+
+impl FlushGate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to flush the log, which one thread has at a time: the system tells of a failed flush
+    /// once, and another one of the same file would then say that all is well.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for what is derived from the log.
+    pub fn derived_turn(&self) -> MutexGuard<'_, ()> {
+        self.derived_turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the log is durable up to `end`.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when a flush failed.
+    pub fn wait(&self, end: u64, timeout: Duration) -> Result<Waited> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = self.state();
+        if state.requested < end {
+            state.requested = end;
+            self.work.notify_one();
+        }
+        loop {
+            if state.flushed >= end {
+                return Ok(Waited::Flushed);
+            }
+            if let Some((path, reason)) = &state.failed {
+                return Err(Error::Poisoned { path: path.clone(), reason: reason.clone() });
+            }
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(Waited::TimedOut);
+            }
+            state = self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// For the flushing thread: waits until somebody waits for a flush, or `interval` is over.
+    /// `None` when the store closes.
+    #[must_use]
+    pub fn next_work(&self, interval: Duration) -> Option<()> {
+        let deadline = Instant::now().checked_add(interval);
+        let mut state = self.state();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            let left = deadline.map_or(interval, |at| at.saturating_duration_since(Instant::now()));
+            if state.requested > state.flushed || left.is_zero() {
+                return Some(());
+            }
+            state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Says that the log is durable up to `end`.
+    pub fn flushed(&self, end: u64) {
+        let mut state = self.state();
+        state.flushed = state.flushed.max(end);
+        drop(state);
+        self.done.notify_all();
+    }
+
+    /// Says that a flush failed: nobody who waits gets an answer any more.
+    pub fn fail(&self, path: PathBuf, reason: String) {
+        let mut state = self.state();
+        state.failed.get_or_insert((path, reason));
+        self.has_failed.store(true, Ordering::Release);
+        drop(state);
+        self.done.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Whether a flush failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// What failed, if anything did.
+    #[must_use]
+    pub fn failure(&self) -> Option<(PathBuf, String)> {
+        self.state().failed.clone()
+    }
+
+    /// Ends the flushing thread. Those who wait are answered by the last flush, which whoever closes
+    /// makes.
+    pub fn stop(&self) {
+        self.state().stopped = true;
+        self.work.notify_all();
+        self.done.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn waiting_threads_share_one_flush() {
+        let gate = Arc::new(FlushGate::default());
+        let waiting: Vec<_> = (1..=8)
+            .map(|end| {
+                let gate = Arc::clone(&gate);
+                std::thread::spawn(move || gate.wait(end, Duration::from_secs(60)).unwrap())
+            })
+            .collect();
+        while gate.state().requested < 8 {
+            std::thread::yield_now();
+        }
+        assert!(gate.next_work(Duration::from_secs(60)).is_some());
+        gate.flushed(8);
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap(), Waited::Flushed);
+        }
+    }
+
+    #[test]
+    fn a_held_flush_times_out_and_a_failed_one_fails() {
+        let gate = FlushGate::default();
+        assert_eq!(gate.wait(1, Duration::from_millis(1)).unwrap(), Waited::TimedOut);
+        gate.fail("f".into(), "no space".to_owned());
+        let error = gate.wait(1, Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("no space"));
+        gate.flushed(1);
+        assert_eq!(gate.wait(1, Duration::ZERO).unwrap(), Waited::Flushed);
+    }
+
+    #[test]
+    fn closing_answers_those_who_wait_with_its_own_flush() {
+        let gate = Arc::new(FlushGate::default());
+        gate.stop();
+        let waiting = {
+            let gate = Arc::clone(&gate);
+            std::thread::spawn(move || gate.wait(1, Duration::from_secs(60)).unwrap())
+        };
+        while gate.state().requested < 1 {
+            std::thread::yield_now();
+        }
+        gate.flushed(1);
+        assert_eq!(waiting.join().unwrap(), Waited::Flushed);
+    }
+
+    #[test]
+    fn a_stopped_gate_gives_no_more_work() {
+        let gate = FlushGate::default();
+        gate.stop();
+        assert!(gate.next_work(Duration::from_secs(60)).is_none());
+    }
+}

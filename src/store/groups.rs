@@ -1,0 +1,375 @@
+//! Consumer groups: how far each has come in the queues, as `config/consumerOffset.json` keeps it
+//! (`ConsumerOffsetManager`), and one that reads and keeps its own place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, PutStatus, Result};
+use crate::format::config_json::{self, OffsetTable};
+use crate::format::consume_queue::TagFilter;
+
+use super::config_file;
+use super::message_store::MessageStore;
+use super::pull::GetStatus;
+
+/// The longest name of a group (`Validators.CHARACTER_MAX_LENGTH`).
+const LONGEST_NAME: usize = 255;
+
+/// How far a group has come in one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOffset {
+    /// The topic.
+    pub topic: String,
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The entry that the group takes next.
+    pub queue_offset: i64,
+    /// One past the queue's last entry; 0 where there is no such queue.
+    pub max_offset: i64,
+}
+
+impl GroupOffset {
+    /// Entries still to be taken.
+    #[must_use]
+    pub fn lag(&self) -> i64 {
+        self.max_offset.saturating_sub(self.queue_offset).max(0)
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MessageStore {
+    /// How far each group has come, by its name, as it was committed last.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a table that cannot be read; [`Error::Io`], [`Error::NotDispatched`],
+    /// [`Error::Closed`].
+    pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
+        self.check_open()?;
+        let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
+        for at in self.committed()?.0.iter() {
+            let max_offset = self.max_offset(at.topic, at.queue_id)?;
+            groups.entry(at.group.to_owned()).or_default().push(GroupOffset {
+                topic: at.topic.to_owned(),
+                queue_id: at.queue_id,
+                queue_offset: at.queue_offset,
+                max_offset,
+            });
+        }
+        for offsets in groups.values_mut() {
+            offsets.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
+        }
+        Ok(groups)
+    }
+
+    /// The table of offsets, and what the file held that it is to be written to. Where there is none,
+    /// the table is the one that was kept under the other setting, so that no group begins anew.
+    fn committed(&self) -> Result<(OffsetTable, Option<Vec<u8>>)> {
+        let enable_lmq = self.core.config.enable_lmq;
+        for (of, is_own) in [(enable_lmq, true), (!enable_lmq, false)] {
+            let path = self.core.paths.consumer_offsets(of);
+            if let Some(bytes) = config_file::read(&*self.core.storage, &path)? {
+                let table = OffsetTable::parse(&bytes).map_err(|error| error.in_file(&path, 0))?;
+                return Ok((table, is_own.then_some(bytes)));
+            }
+        }
+        Ok((OffsetTable::default(), None))
+    }
+
+    fn max_offset(&self, topic: &str, queue_id: i32) -> Result<i64> {
+        Ok(self.queue(topic.as_bytes(), queue_id)?.map_or(0, |queue| queue.max_offset))
+    }
+
+    fn queues_of(&self, topic: &str) -> Result<Vec<i32>> {
+        let names = self.queue_names()?;
+        Ok(names
+            .iter()
+            .filter(|(name, _)| **name == *topic.as_bytes())
+            .map(|(_, id)| *id)
+            .collect())
+    }
+}
+
+/// A queue by topic and number.
+type Queue = (String, i32);
+
+/// A message that a group may take, and where it stands once it has.
+#[derive(Debug)]
+pub struct Taken {
+    /// The message, as its whole record.
+    pub record: Box<[u8]>,
+    queue_id: i32,
+    next: i64,
+}
+
+/// A consumer group of a store: it reads queues and keeps its place in them. There is one of a name.
+#[derive(Debug)]
+pub struct ConsumerGroup {
+    store: Arc<MessageStore>,
+    name: String,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// The entry that is taken next.
+    next: BTreeMap<Queue, i64>,
+    /// What was moved since it was committed.
+    moved: BTreeSet<Queue>,
+    /// By topic, the queue that was taken from last.
+    turn: BTreeMap<String, i32>,
+    closed: bool,
+}
+
+impl Places {
+    fn put(&mut self, topic: &str, queue_id: i32, next: i64) {
+        let queue = (topic.to_owned(), queue_id);
+        if self.next.get(&queue) != Some(&next) {
+            self.next.insert(queue.clone(), next);
+            self.moved.insert(queue);
+        }
+    }
+}
+
+impl ConsumerGroup {
+    /// The group of that name, where it was committed last.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a name that no broker takes, [`Error::Locked`] when the group is
+    /// in use, [`Error::Corrupt`] for a table that cannot be read, [`Error::Io`], [`Error::Closed`].
+    pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
+        store.check_open()?;
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(legal) {
+            let shown: String = name.chars().take(64).collect();
+            return Err(Error::InvalidMessage {
+                field: "group",
+                reason: format!(
+                    "{shown:?} is no name of 1 to {LONGEST_NAME} letters, digits, %, |, _ and -"
+                ),
+                status: PutStatus::MessageIllegal,
+                limit: Some(LONGEST_NAME as u64),
+            });
+        }
+        let mut live = guard(&store.groups);
+        if live.contains(name) {
+            let path = store.path().join(format!("group {name}"));
+            let pid = i32::try_from(std::process::id()).ok();
+            return Err(Error::Locked { path, pid });
+        }
+        let mut places = Places::default();
+        for at in store.committed()?.0.iter().filter(|at| at.group == name) {
+            places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
+        }
+        live.insert(name.to_owned());
+        drop(live);
+        Ok(Self { store, name: name.to_owned(), places: Mutex::new(places) })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The store it reads.
+    #[must_use]
+    pub fn store(&self) -> &Arc<MessageStore> {
+        &self.store
+    }
+
+    fn places(&self) -> Result<MutexGuard<'_, Places>> {
+        self.store.check_open()?;
+        let places = guard(&self.places);
+        if places.closed { Err(Error::Closed) } else { Ok(places) }
+    }
+
+    /// The next messages of a topic, its queues in turn; the place moves on behind them.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn poll(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Box<[u8]>>> {
+        let mut places = self.places()?;
+        let taken = self.fetch(&mut places, topic, most, filter)?;
+        for message in &taken {
+            places.put(topic, message.queue_id, message.next);
+        }
+        Ok(taken.into_iter().map(|message| message.record).collect())
+    }
+
+    /// The same messages, and the place stays before them until they are [taken](Self::take).
+    ///
+    /// # Errors
+    /// As [`ConsumerGroup::poll`].
+    pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Taken>> {
+        let mut places = self.places()?;
+        self.fetch(&mut places, topic, most, filter)
+    }
+
+    /// Moves the place behind a message.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn take(&self, topic: &str, message: &Taken) -> Result<()> {
+        self.places()?.put(topic, message.queue_id, message.next);
+        Ok(())
+    }
+
+    fn fetch(
+        &self,
+        places: &mut Places,
+        topic: &str,
+        most: usize,
+        filter: &TagFilter,
+    ) -> Result<Vec<Taken>> {
+        let mut queues = self.store.queues_of(topic)?;
+        if let Some(last) = places.turn.get(topic) {
+            let behind = queues.partition_point(|queue| queue <= last);
+            queues.rotate_left(behind);
+        }
+        let mut taken = Vec::new();
+        for queue_id in queues {
+            if taken.len() >= most {
+                break;
+            }
+            let before = taken.len();
+            self.fetch_queue(places, topic, queue_id, most, filter, &mut taken)?;
+            if taken.len() > before {
+                places.turn.insert(topic.to_owned(), queue_id);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn fetch_queue(
+        &self,
+        places: &mut Places,
+        topic: &str,
+        queue_id: i32,
+        most: usize,
+        filter: &TagFilter,
+        taken: &mut Vec<Taken>,
+    ) -> Result<()> {
+        let start = match places.next.get(&(topic.to_owned(), queue_id)) {
+            Some(&next) => next,
+            None => {
+                let queue = self.store.queue(topic.as_bytes(), queue_id)?;
+                queue.map_or(0, |queue| queue.min_offset)
+            }
+        };
+        let first = taken.len();
+        let mut place = start;
+        while taken.len() < most {
+            let room = most - taken.len();
+            let answer = self.store.read(topic.as_bytes(), queue_id, place, room, None, filter)?;
+            let next = answer.next_queue_offset;
+            let found = answer.status == GetStatus::Found;
+            for (record, next) in answer.records.into_iter().zip(answer.ends) {
+                taken.push(Taken { record, queue_id, next });
+            }
+            if found && let Some(last) = taken.last_mut() {
+                // What the filter passed over behind it is done with, too.
+                last.next = next;
+            }
+            if next == place {
+                break;
+            }
+            place = next;
+        }
+        if taken.len() == first && place != start {
+            // Nothing was taken, and there is nothing to come back to.
+            places.put(topic, queue_id, place);
+        }
+        Ok(())
+    }
+
+    /// Writes the place; it is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] where the store was opened for reading; [`Error::Corrupt`] for a table
+    /// there that cannot be read; [`Error::Io`], [`Error::Closed`].
+    pub fn commit(&self) -> Result<()> {
+        let mut places = self.places()?;
+        let core = &self.store.core;
+        if core.writing.is_none() || self.store.is_of_parent() {
+            return Err(Error::ReadOnly { path: core.paths.root().to_owned() });
+        }
+        if places.moved.is_empty() {
+            return Ok(());
+        }
+        // One group at a time changes the file.
+        let live = guard(&self.store.groups);
+        let (mut table, before) = self.store.committed()?;
+        let now_ms = core.clock.now_ms();
+        for queue in &places.moved {
+            let (topic, queue_id) = (&queue.0, queue.1);
+            let queue_offset = places.next.get(queue).copied().unwrap_or(0);
+            let at = config_json::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
+            table.put(&at, now_ms);
+        }
+        let path = core.paths.consumer_offsets(core.config.enable_lmq);
+        config_file::write(&*core.storage, &path, before.as_deref(), &table.to_bytes())?;
+        drop(live);
+        places.moved.clear();
+        Ok(())
+    }
+
+    /// Moves the place in one queue.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a queue or an offset below 0; [`Error::Closed`].
+    pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
+        let mut places = self.places()?;
+        for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
+            if number < 0 {
+                let (reason, status) = (format!("{number} is below 0"), PutStatus::MessageIllegal);
+                return Err(Error::InvalidMessage { field, reason, status, limit: None });
+            }
+        }
+        places.put(topic, queue_id, queue_offset);
+        Ok(())
+    }
+
+    /// What is still to be taken, of each topic that the group knows, from where it is now.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn lag(&self) -> Result<Vec<GroupOffset>> {
+        let places = self.places()?;
+        let mut queues: BTreeSet<Queue> = places.next.keys().cloned().collect();
+        let topics: BTreeSet<String> = queues.iter().map(|(topic, _)| topic.clone()).collect();
+        for topic in topics {
+            let ids = self.store.queues_of(&topic)?;
+            queues.extend(ids.into_iter().map(|queue_id| (topic.clone(), queue_id)));
+        }
+        queues
+            .into_iter()
+            .map(|queue| {
+                let view = self.store.queue(queue.0.as_bytes(), queue.1)?;
+                let (min, max_offset) =
+                    view.map_or((0, 0), |view| (view.min_offset, view.max_offset));
+                let queue_offset = places.next.get(&queue).copied().unwrap_or(min);
+                Ok(GroupOffset { topic: queue.0, queue_id: queue.1, queue_offset, max_offset })
+            })
+            .collect()
+    }
+
+    /// Gives the name free, without a commit; a second call does nothing.
+    pub fn close(&self) {
+        let mut places = guard(&self.places);
+        if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {
+            guard(&self.store.groups).remove(&self.name);
+        }
+    }
+}
+
+impl Drop for ConsumerGroup {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

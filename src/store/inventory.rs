@@ -1,0 +1,358 @@
+//! What lies in a store's folder beside what is read as messages, queues and keys: named for what it
+//! is, with what can be counted where the format is known.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, Storage};
+use crate::format::batch::{self, BatchQueueEntry};
+use crate::format::bytes::{i32_at, i64_at};
+use crate::format::message::MAGIC_BLANK;
+
+/// A structure that a store's folder may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Structure {
+    /// `timerwheel`: where the messages of each second begin.
+    TimerWheel,
+    /// `timerlog`: the messages that the wheel leads to.
+    TimerLog,
+    /// `compaction/compactionCq`: queues of compacted topics.
+    SparseQueue,
+    /// `compaction/compactionLog`: their messages.
+    CompactionLog,
+    /// Queues or configuration in RocksDB.
+    RocksDb,
+    /// `dledger-*`: a replicated log.
+    DLedger,
+    /// `epochFileCheckpoint`: where each master's time began.
+    EpochFile,
+    /// `brokerIdentity`: who a broker is to its controller.
+    BrokerIdentity,
+}
+
+impl Structure {
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TimerWheel => "timer-wheel",
+            Self::TimerLog => "timer-log",
+            Self::SparseQueue => "sparse-queue",
+            Self::CompactionLog => "compaction-log",
+            Self::RocksDb => "rocksdb",
+            Self::DLedger => "dledger",
+            Self::EpochFile => "epoch-file",
+            Self::BrokerIdentity => "broker-identity",
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::TimerWheel => "where the timed messages of each second begin",
+            Self::TimerLog => "timed messages",
+            Self::SparseQueue => "queues of compacted topics",
+            Self::CompactionLog => "messages of compacted topics",
+            Self::RocksDb => "a RocksDB database of queues or configuration",
+            Self::DLedger => "a replicated log of DLedger",
+            Self::EpochFile => "where each master's time began",
+            Self::BrokerIdentity => "who a broker is to its controller",
+        }
+    }
+}
+
+/// What was found of one structure. None of them is read for messages, queues or keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it is.
+    pub structure: Structure,
+    /// Its path below the root, with `/` between names.
+    pub path: String,
+    /// How many files it has.
+    pub files: u64,
+    /// Their lengths in bytes.
+    pub bytes: u64,
+    /// What can be counted in it, by name.
+    pub counts: Vec<(&'static str, u64)>,
+}
+
+/// How deep folders are followed below one structure.
+const DEEPEST: usize = 4;
+/// Bytes read at a time.
+const BLOCK: usize = 1 << 16;
+
+/// Names what lies below `root` and is not read. Nothing is changed, and no link followed.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
+    let mut inventory = Inventory { storage, root, found: Vec::new() };
+    for (name, structure, unit) in [
+        ("timerwheel", Structure::TimerWheel, Unit::Slot),
+        ("timerlog", Structure::TimerLog, Unit::Timer),
+        ("compaction/compactionCq", Structure::SparseQueue, Unit::Sparse),
+        ("compaction/compactionLog", Structure::CompactionLog, Unit::None),
+        ("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch),
+        ("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch),
+        ("brokerIdentity", Structure::BrokerIdentity, Unit::None),
+    ] {
+        inventory.add(name, structure, unit)?;
+    }
+    for entry in list(storage, root)? {
+        let Some(name) = entry.name.to_str().filter(|_| entry.kind == FileKind::Directory) else {
+            continue;
+        };
+        if name.starts_with("dledger-") {
+            inventory.add(name, Structure::DLedger, Unit::None)?;
+            continue;
+        }
+        inventory.add_database(name)?;
+        // Brokers keep one for each kind of configuration.
+        if name == "config" {
+            for below in list(storage, &root.join(name))? {
+                if let Some(below) = below.name.to_str() {
+                    inventory.add_database(&format!("{name}/{below}"))?;
+                }
+            }
+        }
+    }
+    inventory.found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(inventory.found)
+}
+
+fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>> {
+    match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(Error::io("list", dir)),
+    }
+}
+
+/// What the files of a structure are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    None,
+    /// A slot of the timer wheel (`org.apache.rocketmq.store.timer.Slot`).
+    Slot,
+    /// A unit of the timer log (`org.apache.rocketmq.store.timer.TimerLog`).
+    Timer,
+    /// An entry of a batch queue, up to the one that ends the file (`SparseConsumeQueue`).
+    Sparse,
+    /// A line `epoch-offset` (`org.apache.rocketmq.store.ha.autoswitch.EpochFileCache`).
+    Epoch,
+}
+
+const SLOT_LEN: usize = 32;
+const TIMER_UNIT_LEN: usize = 52;
+
+#[derive(Default)]
+struct Sums {
+    files: u64,
+    bytes: u64,
+    units: u64,
+    messages: u64,
+}
+
+struct Inventory<'a> {
+    storage: &'a dyn Storage,
+    root: &'a Path,
+    found: Vec<Found>,
+}
+
+impl Inventory<'_> {
+    fn add(&mut self, name: &str, structure: Structure, unit: Unit) -> Result<()> {
+        let path = self.root.join(name);
+        let mut sums = Sums::default();
+        match self.storage.kind(&path).map_err(Error::io("stat", &path))? {
+            Some(FileKind::File) => self.sum_file(&path, unit, &mut sums)?,
+            Some(FileKind::Directory) => self.sum(&path, unit, DEEPEST, &mut sums)?,
+            _ => return Ok(()),
+        }
+        let counts = match unit {
+            Unit::None => Vec::new(),
+            Unit::Slot => vec![("slots", sums.units), ("messages", sums.messages)],
+            Unit::Timer => vec![("units", sums.units)],
+            Unit::Sparse => vec![("entries", sums.units), ("messages", sums.messages)],
+            Unit::Epoch => vec![("epochs", sums.units)],
+        };
+        let Sums { files, bytes, .. } = sums;
+        self.found.push(Found { structure, path: name.to_owned(), files, bytes, counts });
+        Ok(())
+    }
+
+    /// A folder with RocksDB's own files in it.
+    fn add_database(&mut self, name: &str) -> Result<()> {
+        let path = self.root.join(name);
+        if self.storage.kind(&path).map_err(Error::io("stat", &path))? != Some(FileKind::Directory)
+        {
+            return Ok(());
+        }
+        let files = list(self.storage, &path)?;
+        let has = |wanted: fn(&str) -> bool| {
+            files
+                .iter()
+                .any(|file| file.kind == FileKind::File && file.name.to_str().is_some_and(wanted))
+        };
+        if has(|name| name == "CURRENT") && has(|name| name.starts_with("MANIFEST-")) {
+            self.add(name, Structure::RocksDb, Unit::None)?;
+        }
+        Ok(())
+    }
+
+    fn sum(&self, dir: &Path, unit: Unit, deepest: usize, sums: &mut Sums) -> Result<()> {
+        for entry in list(self.storage, dir)? {
+            let path = dir.join(&entry.name);
+            match entry.kind {
+                FileKind::File => self.sum_file(&path, unit, sums)?,
+                FileKind::Directory if deepest > 0 => self.sum(&path, unit, deepest - 1, sums)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_file(&self, path: &Path, unit: Unit, sums: &mut Sums) -> Result<()> {
+        let file = self.storage.open(path, Access::Read).map_err(Error::io("open", path))?;
+        sums.files += 1;
+        sums.bytes += file.stat().map_err(Error::io("stat", path))?.len;
+        let len = match unit {
+            Unit::None => return Ok(()),
+            Unit::Epoch => 1,
+            Unit::Slot => SLOT_LEN,
+            Unit::Timer => TIMER_UNIT_LEN,
+            Unit::Sparse => batch::ENTRY_LEN,
+        };
+        let mut block = vec![0; BLOCK / len * len];
+        let mut position = 0;
+        loop {
+            // A wheel is mostly holes; its slots begin at multiples of their length.
+            if unit == Unit::Slot {
+                let data = file.next_data(position).map_err(Error::io("read", path))?;
+                let Some(data) = data else { return Ok(()) };
+                position = data / len as u64 * len as u64;
+            }
+            let read = file.read_at(&mut block, position).map_err(Error::io("read", path))?;
+            let whole = read / len * len;
+            if whole == 0 || !count(unit, &block[..whole], sums) {
+                return Ok(());
+            }
+            position += whole as u64;
+        }
+    }
+}
+
+/// Counts the units in a block; whether the file goes on behind it.
+fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
+    match unit {
+        Unit::None => return false,
+        Unit::Epoch => {
+            // The checksum and the number of lines stand in front, without a dash.
+            sums.units += block.iter().filter(|&&byte| byte == b'-').count() as u64;
+        }
+        Unit::Slot => {
+            for slot in block.as_chunks::<SLOT_LEN>().0 {
+                let messages = i32_at(slot, 24).and_then(|number| u64::try_from(number).ok());
+                if i64_at(slot, 0).is_some_and(|time| time > 0) {
+                    sums.units += 1;
+                    sums.messages += messages.unwrap_or(0);
+                }
+            }
+        }
+        Unit::Timer => {
+            for timer in block.as_chunks::<TIMER_UNIT_LEN>().0 {
+                // The end of a file has its magic code where a unit has it, too.
+                let is_end = i32_at(timer, 12) == Some(MAGIC_BLANK);
+                if is_end || i32_at(timer, 0) != Some(TIMER_UNIT_LEN as i32) {
+                    return false;
+                }
+                sums.units += 1;
+            }
+        }
+        Unit::Sparse => {
+            for entry in block.as_chunks::<{ batch::ENTRY_LEN }>().0 {
+                let entry = BatchQueueEntry::decode(entry);
+                if !entry.is_valid() {
+                    return false;
+                }
+                sums.units += 1;
+                sums.messages += u64::try_from(entry.message_count).unwrap_or(0);
+            }
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+    use std::fs;
+
+    #[test]
+    fn each_structure_is_named_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, bytes: &[u8]| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        };
+        let mut wheel = vec![0; 100_000 * SLOT_LEN];
+        for (slot, messages) in [(3, 2_i32), (99_999, 5)] {
+            wheel[slot * SLOT_LEN..][..8].copy_from_slice(&7_i64.to_be_bytes());
+            wheel[slot * SLOT_LEN + 24..][..4].copy_from_slice(&messages.to_be_bytes());
+        }
+        put("timerwheel", &wheel);
+        let mut timer = [0; TIMER_UNIT_LEN];
+        timer[3] = 52;
+        put("timerlog/00000000000000000000", &[timer, timer, [0; TIMER_UNIT_LEN]].concat());
+        put("timerlog/00000000000000000156", &timer);
+        let entry = BatchQueueEntry {
+            store_size: 1,
+            message_count: 3,
+            physical_offset: 0,
+            ..BatchQueueEntry::SPARSE_END
+        };
+        let queue = [entry.encode(), BatchQueueEntry::SPARSE_END.encode(), entry.encode()];
+        put("compaction/compactionCq/T/0/00000000000000000000", &queue.concat());
+        put("compaction/compactionLog/T/0/00000000000000000000", &[0; 10]);
+        put("epochFileCheckpoint", b"123\n2\n1-0\n2-500\n");
+        put("brokerIdentity", b"x");
+        put("dledger-n0/data/00000000000000000000", &[0; 7]);
+        put("consumequeue/CURRENT", b"MANIFEST-000001\n");
+        put("consumequeue/MANIFEST-000001", b"x");
+        put("config/topics/CURRENT", b"");
+        put("config/topics/MANIFEST-1", b"");
+        put("commitlog/00000000000000000000", &[0; 64]);
+
+        let found = inventory(&Os, dir.path()).unwrap();
+        let of = |path: &str| found.iter().find(|found| found.path == path).unwrap();
+        assert_eq!(of("timerwheel").counts, [("slots", 2), ("messages", 7)]);
+        assert_eq!(of("timerlog").counts, [("units", 3)]);
+        assert_eq!(of("compaction/compactionCq").counts, [("entries", 1), ("messages", 3)]);
+        assert_eq!(of("epochFileCheckpoint").counts, [("epochs", 2)]);
+        assert_eq!((of("dledger-n0").files, of("dledger-n0").bytes), (1, 7));
+        let names: Vec<_> = found.iter().map(|found| found.structure.name()).collect();
+        assert_eq!(
+            names,
+            [
+                "broker-identity",
+                "sparse-queue",
+                "compaction-log",
+                "rocksdb",
+                "rocksdb",
+                "dledger",
+                "epoch-file",
+                "timer-log",
+                "timer-wheel",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_plain_store_has_none_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(inventory(&Os, dir.path()).unwrap().is_empty());
+        fs::create_dir_all(dir.path().join("consumequeue/T/0")).unwrap();
+        assert!(inventory(&Os, dir.path()).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,482 @@
+//! The message store: open, append, read, flush, close (`DefaultMessageStore`).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::{FlushDiskType, StoreConfig};
+use crate::error::{AppendResult, Error, Result};
+use crate::files::{Storage, memory_bytes};
+use crate::format::consume_queue::TagFilter;
+use crate::log::CommitLog;
+use crate::log::scanner::Scanner;
+use crate::time::Clock;
+
+use super::append::{self, NewMessage};
+use super::core::{Core, guard};
+
+use super::key_query::{self, KeyQuery, QueryResult};
+use super::open::{self, Opened};
+use super::pull::{self, ReadRequest, ReadResult};
+use super::recover::RecoveryReport;
+use super::services::Services;
+use super::time_search::{self, Boundary};
+use super::view::QueueView;
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading alone: nothing is locked, created or changed.
+    Read,
+    /// Reading and writing; the store must exist.
+    ReadWrite,
+    /// Reading and writing; made where there is none.
+    Create,
+}
+
+/// How many messages [`MessageStore::append_many`] checks before it writes any of them.
+const CHUNK: usize = 1024;
+
+/// A store of messages.
+#[derive(Debug)]
+pub struct MessageStore {
+    pub(super) core: Arc<Core>,
+    services: Mutex<Option<Services>>,
+    /// The process that opened it.
+    pid: u32,
+    /// Consumer groups in use, by name.
+    pub(super) groups: Mutex<BTreeSet<String>>,
+}
+
+/// Why [`MessageStore::append_many`] stopped.
+#[derive(Debug)]
+pub struct BatchError {
+    /// Where the messages lie that were written before.
+    pub results: Vec<AppendResult>,
+    /// Which message is at fault, counted from 0.
+    pub index: usize,
+    /// Its own error.
+    pub error: Error,
+}
+
+impl MessageStore {
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`] where there is none, [`Error::Locked`] when somebody writes to it,
+    /// [`Error::Corrupt`] when writing would hide damage, [`Error::InvalidConfig`] when a setting
+    /// differs from the files there, [`Error::Io`].
+    pub fn open(path: &Path, mode: OpenMode, config: StoreConfig) -> Result<Self> {
+        let storage = Arc::new(crate::files::Os);
+        Self::open_with(path, mode, config, storage, Arc::new(crate::time::SystemClock))
+    }
+
+    /// Opens the store at `path` on another storage, with another clock.
+    ///
+    /// # Errors
+    /// As [`MessageStore::open`].
+    pub fn open_with(
+        path: &Path,
+        mode: OpenMode,
+        config: StoreConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let Opened { core } = open::open(path, mode, config, storage, clock)?;
+        let core = Arc::new(core);
+        let services = match &core.writing {
+            Some(_) => Some(Services::start(&core)?),
+            None => None,
+        };
+        let (services, pid) = (Mutex::new(services), std::process::id());
+        Ok(Self { core, services, pid, groups: Mutex::default() })
+    }
+
+    /// The root.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.core.paths.root()
+    }
+
+    /// The settings, those taken from the files filled in.
+    #[must_use]
+    pub fn config(&self) -> &StoreConfig {
+        &self.core.config
+    }
+
+    /// Whether messages may be appended.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.core.writing.is_some()
+    }
+
+    /// What opening for write found and did; `None` in a store opened for reading.
+    #[must_use]
+    pub fn recovery(&self) -> Option<&RecoveryReport> {
+        self.core.writing.as_ref().map(|writing| &writing.recovery)
+    }
+
+    /// What was met at open that is no damage but worth knowing, a line each.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.core.warnings
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &CommitLog {
+        &self.core.log
+    }
+
+    /// Where everything that is in queues and index ends.
+    #[must_use]
+    pub fn dispatched_offset(&self) -> u64 {
+        match &self.core.writing {
+            Some(writing) => writing.dispatched.load(Ordering::Acquire),
+            None => self.core.reading().doubt,
+        }
+    }
+
+    /// Appends one message.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a message that may not be, [`Error::Io`] when the disk is full,
+    /// [`Error::FlushTimeout`] when it is stored but not flushed in time, [`Error::Poisoned`],
+    /// [`Error::ReadOnly`], [`Error::Closed`].
+    #[inline]
+    pub fn append(&self, message: &NewMessage<'_>) -> Result<AppendResult> {
+        let core = &*self.core;
+        let writing = core.writing()?;
+        let checked =
+            append::check(message, &core.config, &core.queues, core.log.run().file_size())?;
+        let result = {
+            let mut appender = guard(&writing.appender);
+            core.append_locked(writing, &mut appender, &checked)?
+        };
+        core.wait_durable(writing, result)
+    }
+
+    /// Appends messages in order; those of a chunk of 1,024 are checked before any of them is
+    /// written, and all of them wait for one flush.
+    ///
+    /// # Errors
+    /// [`BatchError`]: what was written before, and the error of the message at fault.
+    pub fn append_many(
+        &self,
+        messages: &[NewMessage<'_>],
+    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+        let core = &*self.core;
+        let mut results = Vec::with_capacity(messages.len());
+        let fail = |results, index, error| Err(Box::new(BatchError { results, index, error }));
+        let writing = match core.writing() {
+            Ok(writing) => writing,
+            Err(error) => return fail(results, 0, error),
+        };
+        let mut stopped = None;
+        'chunks: for chunk in messages.chunks(CHUNK) {
+            let mut checked = Vec::with_capacity(chunk.len());
+            for message in chunk {
+                match append::check(message, &core.config, &core.queues, core.log.run().file_size())
+                {
+                    Ok(message) => checked.push(message),
+                    Err(error) => {
+                        stopped = Some((results.len() + checked.len(), error));
+                        break 'chunks;
+                    }
+                }
+            }
+            let mut appender = guard(&writing.appender);
+            for message in &checked {
+                match core.append_locked(writing, &mut appender, message) {
+                    Ok(result) => results.push(result),
+                    Err(error) => {
+                        stopped = Some((results.len(), error));
+                        break 'chunks;
+                    }
+                }
+            }
+        }
+        // What is told as written is durable, also where a later one was at fault.
+        if let Some(last) = results.last().copied()
+            && let Err(error) = core.wait_durable(writing, last)
+        {
+            // After a failed flush nobody can tell which of them are safe; those that only wait
+            // too long are stored.
+            if !matches!(error, Error::FlushTimeout { .. }) {
+                results.clear();
+            }
+            let index = results.len().saturating_sub(1);
+            return fail(results, index, error);
+        }
+        match stopped {
+            Some((index, error)) => fail(results, index, error),
+            None => Ok(results),
+        }
+    }
+
+    /// Appends the messages of one queue as a producer's batch: one behind the other in one file,
+    /// with consecutive numbers and one store time, all of them or none.
+    ///
+    /// # Errors
+    /// As [`MessageStore::append`]; nothing was written where a message may not be or the disk is
+    /// full.
+    pub fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
+        let core = &*self.core;
+        let writing = core.writing()?;
+        let checked = messages
+            .iter()
+            .map(|message| {
+                append::check(message, &core.config, &core.queues, core.log.run().file_size())
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let results = {
+            let mut appender = guard(&writing.appender);
+            core.may_append(writing)?;
+            appender.make_room(&checked, &core.config)?;
+            let now_ms = core.clock.now_ms();
+            checked
+                .iter()
+                .map(|message| core.append_at(writing, &mut appender, message, now_ms))
+                .collect::<Result<Vec<_>>>()?
+        };
+        if let Some(last) = results.last() {
+            core.wait_durable(writing, *last)?;
+        }
+        Ok(results)
+    }
+
+    /// Makes everything appended so far durable, queues and index included.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
+    pub fn flush(&self) -> Result<()> {
+        let writing = self.core.writing()?;
+        self.core.flush_log(writing)?;
+        self.core.catch_up()?;
+        self.core.flush_derived(writing)
+    }
+
+    /// Waits until everything appended so far is in queues and index.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
+    pub fn wait_dispatched(&self) -> Result<()> {
+        let writing = self.core.writing()?;
+        if self.core.config.flush_disk_type == FlushDiskType::Sync {
+            self.core.flush_log(writing)?;
+        }
+        self.core.catch_up()
+    }
+
+    /// Reads one record whole, by the place where it begins.
+    ///
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins there,
+    /// [`Error::Corrupt`] when one does but its body's checksum is wrong.
+    pub fn get(&self, physical_offset: i64) -> Result<Box<[u8]>> {
+        self.core.check_open()?;
+        self.core.log.get(physical_offset, self.core.readable_end())
+    }
+
+    /// Reads a queue from a number on.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn read(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        queue_offset: i64,
+        max_messages: usize,
+        max_bytes: Option<u64>,
+        filter: &TagFilter,
+    ) -> Result<ReadResult> {
+        let view = self.queue(topic, queue_id)?;
+        let limits = self
+            .core
+            .config
+            .emulate_transfer_limits
+            .then(|| (&self.core.config.transfer_limits, memory_bytes()));
+        let request =
+            ReadRequest { topic, queue_id, queue_offset, max_messages, max_bytes, filter, limits };
+        pull::read(&self.core.log, view.as_ref(), &request)
+    }
+
+    /// The queue offset that belongs to a time.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn offset_at(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        timestamp_ms: i64,
+        boundary: Boundary,
+    ) -> Result<i64> {
+        let view = self.queue(topic, queue_id)?;
+        time_search::offset_at(&self.core.log, view.as_ref(), timestamp_ms, boundary)
+    }
+
+    /// The store time of the message of that number; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
+        match self.queue(topic, queue_id)? {
+            Some(view) => time_search::stored_at(&self.core.log, &view, number),
+            None => Ok(None),
+        }
+    }
+
+    /// Messages by key.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
+        self.core.check_open()?;
+        self.core.catch_up()?;
+        key_query::query(&self.core, query)
+    }
+
+    /// One queue as it is now; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
+        self.core.check_open()?;
+        self.core.catch_up()?;
+        self.core.queue(topic, queue_id)
+    }
+
+    /// Every queue that there is, by topic and number.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
+        self.core.check_open()?;
+        self.core.catch_up()?;
+        let queues = self.core.queues.all();
+        let mut names: Vec<(Box<[u8]>, i32)> = queues
+            .iter()
+            .filter(|queue| queue.max_offset() > 0 || self.core.writing.is_none())
+            .map(|queue| (queue.topic().into(), queue.queue_id()))
+            .collect();
+        if self.core.writing.is_none() {
+            let overlay = self.core.overlay()?;
+            names.extend(overlay.names().map(|(topic, id)| (Box::from(topic), id)));
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// One past the last byte that a reader may see.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.core.readable_end()
+    }
+
+    /// A walk over all records from `start` to `end`, each checked.
+    #[must_use]
+    pub fn scanner(&self, start: u64, end: Option<u64>, verify_crc: bool) -> Scanner<'_> {
+        let readable = self.core.readable_end();
+        Scanner::new(
+            &self.core.log,
+            start,
+            end.map_or(readable, |end| end.min(readable)),
+            verify_crc,
+        )
+    }
+
+    /// Moves the view of a reader forward to what is there now. Does nothing for a writer.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn refresh(&self) -> Result<()> {
+        self.core.check_open()?;
+        if self.core.writing.is_some() { Ok(()) } else { open::refresh(&self.core) }
+    }
+
+    /// Waits until the log reaches beyond `physical_offset`, looking again from time to time in a
+    /// store that another process writes; `false` when the time is over.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut pause = Duration::from_millis(1);
+        loop {
+            self.refresh()?;
+            if self.core.readable_end() > physical_offset {
+                return Ok(true);
+            }
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// Ends the store's threads, makes everything durable and lets the next writer in. A second
+    /// call does nothing, and one in a child that was forked off while the store was open leaves all
+    /// of it to the parent.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; `abort` stays then, and the next open recovers.
+    pub fn close(&self) -> Result<()> {
+        if self.is_of_parent() {
+            self.core.closed.store(true, Ordering::Release);
+            return Ok(());
+        }
+        if self.core.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let services = guard(&self.services).take();
+        if let Some(services) = services {
+            services.stop(&self.core);
+        }
+        match &self.core.writing {
+            Some(writing) => self.core.close_writing(writing),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this process was forked off the one that opened the store.
+    #[must_use]
+    pub fn is_of_parent(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    /// Whether the store was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.core.closed.load(Ordering::Acquire)
+    }
+
+    /// Holds back or lets go dispatch, for tests of what is not dispatched.
+    pub fn hold_dispatch(&self, held: bool) {
+        if let Some(writing) = &self.core.writing {
+            writing.dispatch_held.store(held, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for MessageStore {
+    fn drop(&mut self) {
+        if self.is_of_parent() {
+            // Lock, maps and threads are the parent's.
+            let services = self.services.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((services.take(), Arc::clone(&self.core)));
+            return;
+        }
+        // Nobody is left to hear of an error; `abort` stays, and the next open recovers.
+        let _ = self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

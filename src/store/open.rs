@@ -1,0 +1,275 @@
+//! Opening a store: what is there, which settings the files bear out, and the state they are in.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crate::config::StoreConfig;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Access, Storage};
+use crate::format::properties;
+use crate::log::commit_log::{Found, LogWriter};
+use crate::log::index_file::IndexOpen;
+use crate::log::index_run::IndexRun;
+use crate::log::index_service::IndexService;
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::Clock;
+
+use super::append::Appender;
+use super::core::{Core, Reading, Writing};
+use super::dispatch::Dispatcher;
+use super::flush::FlushGate;
+use super::lock::{self, StoreLock};
+use super::message_store::OpenMode;
+use super::parts::{Parts, is_store, load_parts, not_a_store};
+use super::paths::StorePaths;
+use super::recover::{self, Analysis, RecoveryMode};
+use super::topics::{self, TopicTable};
+use super::view;
+
+/// A store that is open, its threads not yet started.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) core: Core,
+}
+
+/// Opens the store at `path`; see [`super::MessageStore::open`].
+pub(super) fn open(
+    path: &Path,
+    mode: OpenMode,
+    config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+) -> Result<Opened> {
+    let paths = StorePaths::new(path, &config);
+    let there = is_store(&*storage, &paths)?;
+    if !there && mode != OpenMode::Create {
+        return Err(not_a_store(&*storage, &paths));
+    }
+    if mode == OpenMode::Read {
+        return open_to_read(paths, config, storage, clock);
+    }
+    if !there {
+        storage.create_dir(path).map_err(Error::io("create", path))?;
+    }
+    // The lock comes before anything else is looked at or touched.
+    let store_lock = StoreLock::take(&*storage, &paths)?;
+    let crashed = lock::was_aborted(&*storage, &paths)?;
+    let written =
+        paths.commit_log().iter().filter(|dir| !paths.read_only_commit_log().contains(dir));
+    for dir in written.chain([&paths.consume_queue()]) {
+        storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    }
+    let mode = match (there, crashed) {
+        (false, false) => RecoveryMode::New,
+        (_, true) => RecoveryMode::Crash,
+        (true, false) => RecoveryMode::Clean,
+    };
+    open_to_write(paths, config, storage, clock, store_lock, mode)
+}
+
+fn open_to_read(
+    paths: StorePaths,
+    mut config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+) -> Result<Opened> {
+    let parts = load_parts(&paths, &mut config, &storage, Access::Read)?;
+    let mut warnings = parts.warnings;
+    let index = match parts.layout.filter(|_| config.message_index_enable) {
+        Some(layout) => {
+            let (run, findings) =
+                IndexRun::load(Arc::clone(&storage), &paths.index(), layout, IndexOpen::Read)?;
+            warnings.extend(findings.iter().map(ToString::to_string));
+            Some(Arc::new(run))
+        }
+        None => None,
+    };
+    let core = Core {
+        paths,
+        config,
+        storage,
+        clock,
+        log: Arc::new(parts.log),
+        queues: parts.queues,
+        index,
+        writing: None,
+        reading: RwLock::default(),
+        closed: AtomicBool::new(false),
+        warnings,
+    };
+    look(&core)?;
+    Ok(Opened { core })
+}
+
+/// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for.
+fn look(core: &Core) -> Result<()> {
+    view::find_end(&core.log, Some(&core.queues))?;
+    let storage = &*core.storage;
+    let open_or_crashed = lock::was_aborted(storage, &core.paths)?;
+    let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
+    let checkpoint = StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read)?;
+    let doubt = view::start_of_doubt(&core.log, &core.queues, &checkpoint.fields, crashed)?;
+    let index_known_ms = crashed.then_some(checkpoint.fields.index_msg_timestamp_ms);
+    let flushed_ms = open_or_crashed.then_some(checkpoint.fields.physic_msg_timestamp_ms);
+    *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
+        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms };
+    Ok(())
+}
+
+/// Moves a reader's view forward.
+pub(super) fn refresh(core: &Core) -> Result<()> {
+    core.log.run().refresh()?;
+    core.queues.set_kinds(topics::kinds(&*core.storage, &core.paths)?.0);
+    core.queues.refresh()?;
+    if let Some(index) = &core.index {
+        index.refresh()?;
+    }
+    look(core)
+}
+
+fn open_to_write(
+    paths: StorePaths,
+    mut config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    store_lock: StoreLock,
+    mode: RecoveryMode,
+) -> Result<Opened> {
+    let parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
+    let Parts { log, queues, layout, mut warnings } = parts;
+    let mut checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
+    let clean = mode != RecoveryMode::Crash;
+    let analysis =
+        recover::analyse(&log, &queues, &checkpoint.fields, clean, config.check_crc_on_recover)?;
+    analysis.refuse_damage(&log, &queues)?;
+    // From here on the store is changed.
+    store_lock.mark(&paths)?;
+    lock::write_abort(&*storage, &paths)?;
+    let now_ms = clock.now_ms();
+    let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
+    let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
+    let index = match layout.filter(|_| config.message_index_enable) {
+        Some(layout) => {
+            let (mut service, findings) = IndexService::load(
+                Arc::clone(&storage),
+                &paths.index(),
+                layout,
+                Arc::clone(&clock),
+            )?;
+            warnings.extend(findings.iter().map(ToString::to_string));
+            let known_ms = if clean { i64::MAX } else { checkpoint.fields.index_msg_timestamp_ms };
+            let from = mend_index(&mut service, &analysis, &log, known_ms)?;
+            if from < analysis.end && analysis.keyed.is_some() {
+                report.rebuilt.push("index".to_owned());
+                dispatch_from = dispatch_from.min(from);
+            }
+            Some(service)
+        }
+        None => None,
+    };
+    for queue in queues.all() {
+        queue.correct_min_offset(log.min_offset())?;
+    }
+    // A time later than the newest record proves nothing.
+    let fields = &mut checkpoint.fields;
+    let newest = analysis.newest_timestamp_ms;
+    fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest);
+    fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest);
+    if let Some(last) = analysis.last_record {
+        fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
+    }
+    let mut used_topics = TopicTable::default();
+    for queue in queues.all() {
+        used_topics.used(queue.topic(), queue.queue_id(), queue.kind());
+    }
+    let log = Arc::new(log);
+    let writer = LogWriter::new(Arc::clone(&log));
+    let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
+    let writing = Writing {
+        lock: Mutex::new(Some(store_lock)),
+        appender: Mutex::new(Appender::new(writer, newest)),
+        dispatcher: Mutex::new(Dispatcher { index, refused: 0 }),
+        dispatched: AtomicU64::new(dispatch_from),
+        dispatched_ms: AtomicI64::new(newest),
+        gate: FlushGate::default(),
+        checkpoint: Mutex::new(checkpoint),
+        topics: Mutex::new(used_topics),
+        dispatch_held: AtomicBool::new(false),
+        recovery: report,
+    };
+    writing.gate.flushed(analysis.end);
+    let mut core = Core {
+        paths,
+        config,
+        storage,
+        clock,
+        log,
+        queues,
+        index: index_run,
+        writing: Some(writing),
+        reading: RwLock::default(),
+        closed: AtomicBool::new(false),
+        warnings,
+    };
+    let dispatched = core.redispatch()?;
+    for queue in core.queues.all() {
+        queue.set_next_offset(queue.max_offset());
+    }
+    if let Some(writing) = &mut core.writing {
+        writing.recovery.dispatched = dispatched;
+    }
+    Ok(Opened { core })
+}
+
+/// Takes out of the index what cannot be relied on; from which place on the log must be read again
+/// for it.
+fn mend_index(
+    service: &mut IndexService,
+    analysis: &Analysis,
+    log: &CommitLog,
+    known_ms: i64,
+) -> Result<u64> {
+    service.remove_from_unusable()?;
+    service.keep_while(|header| header.end_timestamp_ms <= known_ms)?;
+    let end = i64::try_from(analysis.end).unwrap_or(i64::MAX);
+    service.truncate(end, |offset| stored_at(log, offset))?;
+    let Some((first_keyed, _)) = analysis.keyed else { return Ok(analysis.end) };
+    let first_file = service.run().files().first().map(Arc::clone);
+    let begins = match &first_file {
+        Some(file) => service.run().open(file)?.header()?.begin_physical_offset,
+        None => i64::MAX,
+    };
+    // The beginning is missing: file by file it cannot be put in front, so all of it is made again.
+    if u64::try_from(begins).unwrap_or(u64::MAX) > first_keyed {
+        service.remove_from(0)?;
+        return Ok(log.min_offset());
+    }
+    service.skip_keys_already_put()?;
+    let reach = service.reach()?.and_then(|reach| u64::try_from(reach).ok());
+    match (reach, analysis.keyed) {
+        (Some(reach), Some((_, last))) if reach >= last && has_all_keys(service, log, reach)? => {
+            Ok(analysis.end)
+        }
+        (Some(reach), _) => Ok(reach.max(log.min_offset())),
+        (None, _) => Ok(log.min_offset()),
+    }
+}
+
+/// Whether the index holds every key of the record at which it ends: a crash may have kept some.
+fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<bool> {
+    let mut buffer = Vec::new();
+    let Found::Message(view) = log.read(reach, 0, &mut buffer)? else { return Ok(false) };
+    let properties = properties::indexed(view.raw_properties());
+    let keys = properties.keys.map_or(0, |keys| properties::split_keys(keys).count());
+    let wanted = keys + usize::from(properties.unique_key.is_some());
+    Ok(service.keys_put(view.physical_offset())? >= wanted)
+}
+
+fn stored_at(log: &CommitLog, offset: i64) -> Result<i64> {
+    let at = u64::try_from(offset).unwrap_or(u64::MAX);
+    log.store_timestamp_ms(at, 0)?.ok_or_else(|| {
+        let path = log.run().find(at).map(|file| file.path.clone()).unwrap_or_default();
+        Error::corrupt(&path, at, CorruptionKind::IndexEntry, "a record", "none")
+    })
+}

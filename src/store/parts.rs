@@ -1,0 +1,406 @@
+//! What a store consists of, found before anything is judged: its files, and the sizes that they
+//! bear out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::file_run::{OpenFiles, Stray};
+use crate::files::{Access, FileKind, FileRun, Roots, Storage};
+use crate::format::index::IndexLayout;
+use crate::format::{batch, consume_queue};
+use crate::log::CommitLog;
+use crate::log::index_check::{Detection, detect_layout};
+
+use super::paths::StorePaths;
+use super::queues::{self, QueueLayout, QueueTable};
+use super::topics;
+
+/// Whether there is a store: the folder of its commit log.
+///
+/// # Errors
+/// [`Error::NotAStore`] where something else has its name, [`Error::Io`].
+pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+    for dir in paths.commit_log() {
+        if is_folder(storage, dir)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether there is a folder of a store; a link to one could lead anywhere.
+fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    match storage.kind(dir).map_err(Error::io("stat", dir))? {
+        Some(FileKind::Directory) => Ok(true),
+        None => Ok(false),
+        Some(_) => Err(Error::NotAStore {
+            path: dir.to_owned(),
+            reason: "not a folder, and links below a store's root are not followed".to_owned(),
+        }),
+    }
+}
+
+/// Why a path holds no store.
+#[must_use]
+pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
+    let reason = match storage.kind(paths.root()) {
+        Ok(None) => "no such path".to_owned(),
+        Ok(Some(FileKind::File)) => "a file, not a folder".to_owned(),
+        _ => "no folder `commitlog` in it".to_owned(),
+    };
+    Error::NotAStore { path: paths.root().to_owned(), reason }
+}
+
+/// The parts that both ways of opening have.
+pub(super) struct Parts {
+    pub(super) log: CommitLog,
+    pub(super) queues: QueueTable,
+    pub(super) layout: Option<IndexLayout>,
+    pub(super) warnings: Vec<String>,
+}
+
+pub(super) fn load_parts(
+    paths: &StorePaths,
+    config: &mut StoreConfig,
+    storage: &Arc<dyn Storage>,
+    access: Access,
+) -> Result<Parts> {
+    for dir in [
+        paths.consume_queue(),
+        paths.batch_consume_queue(),
+        paths.consume_queue_ext(),
+        paths.index(),
+        paths.config(),
+        paths.quarantine(),
+    ] {
+        is_folder(&**storage, &dir)?;
+    }
+    let open_files = Arc::new(OpenFiles::default());
+    let log_size = commit_log_file_size(storage, paths, config)?;
+    config.mapped_file_size_commit_log = Some(log_size);
+    let (run, mut strays) = FileRun::load(
+        Arc::clone(storage),
+        Arc::clone(&open_files),
+        Roots::new(
+            paths.commit_log().to_vec(),
+            paths.read_only_commit_log().to_vec(),
+            config.disk_space_clean_forcibly_ratio,
+        ),
+        log_size,
+        access,
+    )?;
+    if access == Access::ReadWrite {
+        remove_empty_last_file(&run)?;
+        if let Some(finding) = run.check().into_iter().next() {
+            return Err(finding);
+        }
+    }
+    let end = run.end_offset().unwrap_or(0);
+    let layout = queue_layout(&**storage, paths, config)?;
+    config.mapped_file_size_consume_queue = Some(layout.file_size);
+    config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
+    config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
+    let (kinds, unknown_kinds) = topics::kinds(&**storage, paths)?;
+    let (queues, more) =
+        QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
+    strays.extend(more);
+    let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
+    warnings.extend(unknown_kinds);
+    let layout = match index_layout(&**storage, &paths.index(), config)? {
+        Ok(layout) => {
+            config.max_hash_slot_num = Some(layout.slots());
+            config.max_index_num = Some(layout.entries());
+            Some(layout)
+        }
+        Err((path, reason)) if access == Access::ReadWrite && config.message_index_enable => {
+            return Err(Error::InvalidConfig {
+                field: "max_hash_slot_num, max_index_num".to_owned(),
+                reason: format!("do not fit the index file {}: {reason}", path.display()),
+            });
+        }
+        Err((path, reason)) => {
+            warnings.push(format!(
+                "{}: the index is not used, key queries read the log: {reason}",
+                path.display()
+            ));
+            None
+        }
+    };
+    Ok(Parts { log: CommitLog::new(run, end), queues, layout, warnings })
+}
+
+fn describe_stray(stray: &Stray) -> String {
+    let what = match stray.kind {
+        FileKind::File => "a file that does not belong there",
+        FileKind::Directory => "a folder that does not belong there",
+        FileKind::Other => "a link, pipe or device",
+    };
+    format!("{}: {what}, not read", stray.path.display())
+}
+
+/// A file of no bytes in last place is what a crash leaves while it is made.
+fn remove_empty_last_file(run: &FileRun) -> Result<()> {
+    if let Some(last) = run.files().last().filter(|file| file.len == 0) {
+        run.remove_from(last.base_offset)?;
+    }
+    Ok(())
+}
+
+/// Bytes of a commit log file: what is configured, which the files must bear out, or what they are.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where files and setting differ, [`Error::Io`].
+pub fn commit_log_file_size(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<u64> {
+    let (run, _) = FileRun::load(
+        Arc::clone(storage),
+        Arc::default(),
+        paths.commit_log().to_vec(),
+        1,
+        Access::Read,
+    )?;
+    let files = run.files();
+    let mut votes = Votes::default();
+    for file in files.iter().filter(|file| file.len > 0) {
+        votes.add(file.len);
+    }
+    // Two neighbours tell by their names, even where one was cut short.
+    for pair in files.windows(2) {
+        if let [a, b] = pair {
+            votes.add(b.base_offset.saturating_sub(a.base_offset));
+        }
+    }
+    let found = votes.winner();
+    match (config.mapped_file_size_commit_log, found) {
+        (Some(configured), Some(found)) if configured != found => {
+            let witness = files.iter().find(|file| file.len == found).or_else(|| files.first());
+            let path = witness.map(|file| file.path.clone()).unwrap_or_default();
+            Err(differs("mapped_file_size_commit_log", configured, &path, found))
+        }
+        (Some(configured), _) => Ok(configured),
+        (None, found) => Ok(found.unwrap_or(StoreConfig::COMMIT_LOG_FILE)),
+    }
+}
+
+fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
+    Error::InvalidConfig {
+        field: field.to_owned(),
+        reason: format!("{configured} bytes are configured, but {} has {found}", path.display()),
+    }
+}
+
+/// Which size most files bear out; of several the one that was met first.
+#[derive(Default)]
+struct Votes(Vec<(u64, usize)>);
+
+impl Votes {
+    /// Sizes that are told apart; files of a sound store have one.
+    const MOST: usize = 64;
+
+    fn add(&mut self, size: u64) {
+        let room = size > 0 && self.0.len() < Self::MOST;
+        match self.0.iter_mut().find(|(known, _)| *known == size) {
+            Some((_, count)) => *count += 1,
+            None if room => self.0.push((size, 1)),
+            None => {}
+        }
+    }
+
+    fn winner(&self) -> Option<u64> {
+        let most = self.0.iter().map(|(_, count)| *count).max()?;
+        self.0.iter().find(|(_, count)| *count == most).map(|(size, _)| *size)
+    }
+}
+
+/// Where the queues lie and how large their files are: what is configured, which the files must bear
+/// out, or what they are.
+///
+/// # Errors
+/// As [`commit_log_file_size`].
+pub fn queue_layout(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<QueueLayout> {
+    let size = |field, dir: &Path, entry, configured, otherwise| {
+        queue_file_size(storage, dir, entry, (field, configured))
+            .map(|size: Option<u64>| size.unwrap_or(otherwise))
+    };
+    let (dir, batch_dir) = (paths.consume_queue(), paths.batch_consume_queue());
+    let ext_dir = paths.consume_queue_ext();
+    Ok(QueueLayout {
+        file_size: size(
+            "mapped_file_size_consume_queue",
+            &dir,
+            consume_queue::ENTRY_LEN as u64,
+            config.mapped_file_size_consume_queue,
+            StoreConfig::CONSUME_QUEUE_FILE,
+        )?,
+        batch_file_size: size(
+            "mapper_file_size_batch_consume_queue",
+            &batch_dir,
+            batch::ENTRY_LEN as u64,
+            config.mapper_file_size_batch_consume_queue,
+            StoreConfig::BATCH_QUEUE_FILE,
+        )?,
+        ext_file_size: size(
+            "mapped_file_size_consume_queue_ext",
+            &ext_dir,
+            1,
+            config.mapped_file_size_consume_queue_ext,
+            StoreConfig::QUEUE_EXT_FILE,
+        )?,
+        dir,
+        batch_dir,
+        ext_dir,
+        writes_ext: config.enable_consume_queue_ext,
+        more_queues: config.enable_lmq && config.enable_multi_dispatch,
+        most_queue_id: queues::most_queue_id(config.validate_topic_names),
+        delay_levels: config.message_delay_level.clone(),
+    })
+}
+
+/// How many queue files are looked at for their size.
+const QUEUE_FILES_ASKED: usize = 64;
+
+/// Bytes of a queue file below `dir`, in whole entries of so many bytes; `None` where neither setting
+/// nor file tells.
+fn queue_file_size(
+    storage: &dyn Storage,
+    dir: &Path,
+    entry: u64,
+    (field, configured): (&str, Option<u64>),
+) -> Result<Option<u64>> {
+    let list = |dir: &Path| match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(Error::io("list", dir)),
+    };
+    let folders = |dir: &Path| -> Result<Vec<PathBuf>> {
+        let mut folders: Vec<_> = list(dir)?
+            .into_iter()
+            .filter(|entry| entry.kind == FileKind::Directory)
+            .map(|entry| dir.join(entry.name))
+            .collect();
+        folders.sort();
+        Ok(folders)
+    };
+    let mut votes = Votes::default();
+    let mut witnesses: Vec<(u64, PathBuf)> = Vec::new();
+    'topics: for topic in folders(dir)? {
+        for queue in folders(&topic)? {
+            for file in list(&queue)? {
+                let named =
+                    file.name.to_str().and_then(crate::format::file_name::parse_offset_name);
+                if named.is_some() && file.kind == FileKind::File && file.len >= entry {
+                    let size = file.len / entry * entry;
+                    votes.add(size);
+                    witnesses.push((size, queue.join(file.name)));
+                    if witnesses.len() >= QUEUE_FILES_ASKED {
+                        break 'topics;
+                    }
+                }
+            }
+        }
+    }
+    match (configured, votes.winner()) {
+        (Some(configured), Some(found)) if configured != found => {
+            let witness = witnesses.iter().find(|(size, _)| *size == found);
+            let path = witness.map(|(_, path)| path.clone()).unwrap_or_default();
+            Err(differs(field, configured, &path, found))
+        }
+        (Some(configured), _) => Ok(Some(configured)),
+        (None, found) => Ok(found),
+    }
+}
+
+/// A layout, or the file that bears none out and why.
+pub type LayoutAnswer = std::result::Result<IndexLayout, (PathBuf, String)>;
+
+/// Slots and entries of the index files: what is configured, or what a file there bears out.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
+pub fn index_layout(
+    storage: &dyn Storage,
+    dir: &Path,
+    config: &StoreConfig,
+) -> Result<LayoutAnswer> {
+    let configured = match (config.max_hash_slot_num, config.max_index_num) {
+        (None, None) => None,
+        (slots, entries) => Some((
+            slots.unwrap_or(StoreConfig::INDEX_SLOTS),
+            entries.unwrap_or(StoreConfig::INDEX_ENTRIES),
+        )),
+    };
+    let configured = match configured {
+        None => None,
+        Some((slots, entries)) => {
+            Some(IndexLayout::new(slots, entries).ok_or_else(|| Error::InvalidConfig {
+                field: "max_hash_slot_num, max_index_num".to_owned(),
+                reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
+            })?)
+        }
+    };
+    let entries = match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        other => other.map_err(Error::io("list", dir))?,
+    };
+    let mut names: Vec<_> = entries
+        .into_iter()
+        .filter(|entry| {
+            entry.kind == FileKind::File
+                && entry
+                    .name
+                    .to_str()
+                    .and_then(crate::format::file_name::parse_index_name)
+                    .is_some()
+        })
+        .map(|entry| entry.name)
+        .collect();
+    names.sort();
+    let mut answer = None;
+    // The oldest file has the most to say; one without entries says only its length.
+    for name in names {
+        let path = dir.join(name);
+        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        match detect_layout(&*file, &path, configured)? {
+            Detection::Proven(layout) => return Ok(Ok(layout)),
+            Detection::Likely(layout) => {
+                answer.get_or_insert(Ok(layout));
+            }
+            Detection::Unknown { reason } => {
+                answer.get_or_insert(Err((path, reason)));
+            }
+        }
+    }
+    let default = IndexLayout::new(StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
+    match (answer, configured.or(default)) {
+        (Some(answer), _) => Ok(answer),
+        (None, Some(layout)) => Ok(Ok(layout)),
+        (None, None) => Ok(Err((dir.to_owned(), "no layout".to_owned()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn winner(sizes: &[u64]) -> Option<u64> {
+        let mut votes = Votes::default();
+        sizes.iter().for_each(|&size| votes.add(size));
+        votes.winner()
+    }
+
+    #[test]
+    fn one_file_that_differs_does_not_decide_the_size() {
+        assert_eq!(winner(&[]), None);
+        assert_eq!(winner(&[0]), None);
+        assert_eq!(winner(&[60, 64, 64]), Some(64));
+        assert_eq!(winner(&[64, 60]), Some(64));
+    }
+}

@@ -1,0 +1,331 @@
+//! Reading a queue from a number on (`DefaultMessageStore.getMessage`).
+
+use crate::config::TransferLimits;
+use crate::error::Result;
+use crate::format::consume_queue::TagFilter;
+use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::properties::{self, names};
+use crate::log::commit_log::Found;
+use crate::log::consume_queue_ext::TagsCode;
+use crate::log::queue::Unit;
+use crate::log::{CommitLog, QueueKind};
+
+use super::dispatch::DispatchRequest;
+use super::view::QueueView;
+
+/// How a read of a queue ended (`GetMessageStatus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GetStatus {
+    /// At least one message was taken.
+    Found,
+    /// None of those looked at was wanted.
+    NoMatchedMessage,
+    /// The log no longer holds those looked at.
+    MessageWasRemoving,
+    /// The queue has room for the number, but no entry.
+    OffsetFoundNull,
+    /// Far behind the queue's end.
+    OffsetOverflowBadly,
+    /// Just at the queue's end: the next message will have this number.
+    OffsetOverflowOne,
+    /// Before the queue's first message.
+    OffsetTooSmall,
+    /// There is no such queue.
+    NoMatchedLogicQueue,
+    /// The queue never had a message.
+    NoMessageInQueue,
+}
+
+impl GetStatus {
+    /// RocketMQ's name for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "FOUND",
+            Self::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            Self::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+            Self::OffsetFoundNull => "OFFSET_FOUND_NULL",
+            Self::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            Self::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            Self::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            Self::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+            Self::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+        }
+    }
+}
+
+/// What a read of a queue gave.
+#[derive(Clone, Debug)]
+pub struct ReadResult {
+    /// How it ended.
+    pub status: GetStatus,
+    /// The messages, each as its whole record.
+    pub records: Vec<Box<[u8]>>,
+    /// The queue offset behind each of them.
+    pub ends: Vec<i64>,
+    /// Where to read on.
+    pub next_queue_offset: i64,
+    /// The queue's first message.
+    pub min_queue_offset: i64,
+    /// One past the queue's last message.
+    pub max_queue_offset: i64,
+}
+
+/// What is asked of a queue.
+#[derive(Clone, Debug)]
+pub struct ReadRequest<'a> {
+    /// The topic, as its bytes.
+    pub topic: &'a [u8],
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The first entry to look at.
+    pub queue_offset: i64,
+    /// Most messages, those of batches counted one by one; the first record is taken whatever it holds.
+    pub max_messages: usize,
+    /// Most bytes of records; the first message is taken whatever its size.
+    pub max_bytes: Option<u64>,
+    /// Which tags.
+    pub filter: &'a TagFilter,
+    /// RocketMQ's own limits, where they are asked for, with the memory they count with in bytes.
+    pub limits: Option<(&'a TransferLimits, u64)>,
+}
+
+/// Reads a queue.
+///
+/// # Errors
+/// [`crate::Error::Io`] when the system cannot read.
+pub fn read(
+    log: &CommitLog,
+    view: Option<&QueueView>,
+    request: &ReadRequest<'_>,
+) -> Result<ReadResult> {
+    let (min, max) = view.map_or((0, 0), |view| (view.min_offset, view.max_offset));
+    let answer = |status, next| ReadResult {
+        status,
+        records: Vec::new(),
+        ends: Vec::new(),
+        next_queue_offset: next,
+        min_queue_offset: min,
+        max_queue_offset: max,
+    };
+    let offset = request.queue_offset;
+    let Some(view) = view.filter(|_| max > 0) else {
+        return Ok(answer(GetStatus::NoMessageInQueue, 0));
+    };
+    if offset < min {
+        return Ok(answer(GetStatus::OffsetTooSmall, min));
+    }
+    if offset == max {
+        return Ok(answer(GetStatus::OffsetOverflowOne, offset));
+    }
+    if offset > max {
+        return Ok(answer(GetStatus::OffsetOverflowBadly, max));
+    }
+    let mut taken = Taken::new(log, view, request);
+    taken.run()?;
+    let status = if !taken.records.is_empty() {
+        GetStatus::Found
+    } else if taken.nothing_there {
+        GetStatus::OffsetFoundNull
+    } else if taken.last_was_gone {
+        GetStatus::MessageWasRemoving
+    } else {
+        GetStatus::NoMatchedMessage
+    };
+    let mut result = answer(status, taken.next);
+    result.records = taken.records;
+    result.ends = taken.ends;
+    Ok(result)
+}
+
+/// How many entries are read at a time.
+const BLOCK: usize = 256;
+
+struct Taken<'a> {
+    log: &'a CommitLog,
+    view: &'a QueueView,
+    request: &'a ReadRequest<'a>,
+    records: Vec<Box<[u8]>>,
+    ends: Vec<i64>,
+    /// Messages in the records.
+    count: usize,
+    bytes: u64,
+    next: i64,
+    /// The first place of the log that is still there, once a removed message was met.
+    gone_before: Option<i64>,
+    last_was_gone: bool,
+    nothing_there: bool,
+}
+
+impl<'a> Taken<'a> {
+    fn new(log: &'a CommitLog, view: &'a QueueView, request: &'a ReadRequest<'a>) -> Self {
+        Self {
+            log,
+            view,
+            request,
+            records: Vec::new(),
+            ends: Vec::new(),
+            count: 0,
+            bytes: 0,
+            next: request.queue_offset,
+            gone_before: None,
+            last_was_gone: false,
+            nothing_there: false,
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let entry_len = self.view.kind.entry_len() as u64;
+        let most_offsets = self.request.limits.map(|(limits, _)| {
+            let by_size = i64::try_from(limits.max_filter_message_size / entry_len);
+            let by_count = i64::try_from(self.request.max_messages);
+            by_size.unwrap_or(i64::MAX).max(by_count.unwrap_or(i64::MAX))
+        });
+        let mut buffer = Vec::new();
+        let mut looked_at = 0_usize;
+        let mut left_in_file = None;
+        loop {
+            let mut want = BLOCK;
+            if self.request.limits.is_some() {
+                // No more than what is left of one queue file (`travelCqFileNumWhenGetMessage`).
+                let left = match left_in_file {
+                    Some(0) => return Ok(()),
+                    Some(left) => left,
+                    None => self.view.units_to_file_end(self.next)?,
+                };
+                want = want.min(left);
+                left_in_file = Some(left - want);
+            }
+            let units = self.view.units(self.next, want)?;
+            if units.is_empty() {
+                self.nothing_there = looked_at == 0;
+                return Ok(());
+            }
+            for unit in units {
+                let entry = unit.entry;
+                let ahead = unit.number.saturating_sub(self.request.queue_offset);
+                if most_offsets.is_some_and(|most| ahead >= most) {
+                    return Ok(());
+                }
+                let size = u64::try_from(entry.store_size).unwrap_or(0);
+                if self.is_full(size, unit.count, entry.physical_offset) {
+                    return Ok(());
+                }
+                self.next = unit.end();
+                looked_at += 1;
+                if self.gone_before.is_some_and(|limit| entry.physical_offset < limit) {
+                    continue;
+                }
+                let filter = self.request.filter;
+                // Where the code cannot be read every filter passes.
+                if !filter.is_all()
+                    && let TagsCode::Known(code) = self.view.resolve(entry.tags_code)?
+                    && !filter.matches_code(code)
+                {
+                    self.last_was_gone = false;
+                    continue;
+                }
+                self.take(&unit, size, &mut buffer)?;
+            }
+        }
+    }
+
+    fn take(&mut self, unit: &Unit, size: u64, buffer: &mut Vec<u8>) -> Result<()> {
+        let at = u64::try_from(unit.entry.physical_offset).unwrap_or(u64::MAX);
+        let hint = usize::try_from(size).unwrap_or(0);
+        let size_hint = if size > 1 << 26 { 0 } else { hint };
+        let found = self.log.read(at, size_hint, buffer)?;
+        let Found::Message(view) = found else {
+            if matches!(found, Found::OutOfRange) && at < self.log.min_offset() {
+                self.gone_before = i64::try_from(self.log.min_offset()).ok();
+            }
+            self.last_was_gone = true;
+            return Ok(());
+        };
+        if u64::from(view.store_size()) != size
+            || !points_back(&view, self.view.kind, self.request.topic, self.request.queue_id, unit)
+        {
+            self.last_was_gone = true;
+            return Ok(());
+        }
+        if !self.request.filter.is_all()
+            && !self.request.filter.matches_tags(view.property(names::TAGS))
+        {
+            self.last_was_gone = false;
+            return Ok(());
+        }
+        self.bytes += size;
+        self.count += usize::try_from(unit.count).unwrap_or(1);
+        self.records.push(view.as_bytes().into());
+        self.ends.push(unit.end());
+        self.last_was_gone = false;
+        Ok(())
+    }
+
+    /// Whether a message of `size` at `offset` is one too many (`DefaultMessageStore.isTheBatchFull`).
+    fn is_full(&self, size: u64, messages: i16, offset: i64) -> bool {
+        if self.records.is_empty() {
+            return false;
+        }
+        let count = self.count;
+        let bytes = self.bytes + size;
+        if count + usize::try_from(messages).unwrap_or(1) > self.request.max_messages {
+            return true;
+        }
+        let Some((limits, memory)) = self.request.limits else {
+            return self.request.max_bytes.is_some_and(|most| bytes > most);
+        };
+        let most = self.request.max_bytes.unwrap_or(u64::MAX).clamp(100, 134_217_728);
+        if bytes > most {
+            return true;
+        }
+        let behind = self.log.end_offset().saturating_sub(u64::try_from(offset).unwrap_or(0));
+        let recent = behind <= memory / 100 * limits.access_message_in_memory_max_ratio;
+        let (most_bytes, most_count) = if recent {
+            (
+                limits.max_transfer_bytes_on_message_in_memory,
+                limits.max_transfer_count_on_message_in_memory,
+            )
+        } else {
+            (
+                limits.max_transfer_bytes_on_message_in_disk,
+                limits.max_transfer_count_on_message_in_disk,
+            )
+        };
+        bytes > most_bytes || count as u64 >= most_count
+    }
+}
+
+/// Whether a record is the one that `unit` of a queue of that kind may lead to: its own queue and
+/// queue offset, or a queue that it was dispatched to as well.
+#[must_use]
+pub fn points_back(
+    view: &MessageView<'_>,
+    kind: QueueKind,
+    topic: &[u8],
+    queue_id: i32,
+    unit: &Unit,
+) -> bool {
+    if view.topic() == topic {
+        return view.queue_id() == queue_id
+            && match kind {
+                QueueKind::Plain => view.queue_offset() == unit.number,
+                QueueKind::Batch => {
+                    DispatchRequest::of(view).range(kind).base_queue_offset == unit.number
+                }
+            };
+    }
+    let properties = properties::indexed(view.raw_properties());
+    properties
+        .multi_dispatch
+        .is_some_and(|queues| queues.split(|&byte| byte == b',').any(|name| name == topic))
+}
+
+/// The record in `bytes`, which were checked when they were read.
+#[must_use]
+pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
+    match read_frame(bytes) {
+        Ok(Frame::Message(view)) => Some(view),
+        _ => None,
+    }
+}

@@ -1,0 +1,381 @@
+//! Every message of a log in order, or those of them that a filter takes.
+
+use std::ops::ControlFlow;
+
+use hashbrown::HashSet;
+
+use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
+use crate::format::consume_queue::TagFilter;
+use crate::format::message::MessageView;
+use crate::format::properties::names;
+use crate::log::CommitLog;
+use crate::log::commit_log::Found;
+use crate::log::scanner::{Scanned, Scanner, Stop};
+
+/// Which messages a scan gives.
+#[derive(Clone, Debug)]
+pub struct ScanFilter {
+    /// Only these topics, as their bytes; `None` takes all.
+    pub topics: Option<HashSet<Box<[u8]>>>,
+    /// Which tags.
+    pub tags: TagFilter,
+    /// First store time that counts, Unix milliseconds.
+    pub begin_ms: i64,
+    /// Last store time that counts.
+    pub end_ms: i64,
+}
+
+impl ScanFilter {
+    /// Takes every message.
+    pub const ALL: Self =
+        Self { topics: None, tags: TagFilter::ALL, begin_ms: i64::MIN, end_ms: i64::MAX };
+
+    /// Whether a message is taken.
+    #[inline]
+    #[must_use]
+    pub fn takes(&self, view: &MessageView<'_>) -> bool {
+        let time_ms = view.store_timestamp_ms();
+        self.begin_ms <= time_ms
+            && time_ms <= self.end_ms
+            && self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic()))
+            && (self.tags.is_all() || self.tags.matches_tags(view.property(names::TAGS)))
+    }
+}
+
+/// What a scan does at damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// Ends with it.
+    Raise,
+    /// Goes on with the next whole record, and counts.
+    Skip,
+}
+
+/// Where a scan over a log stands. The log is handed to each call, so that whoever shares its owner
+/// can keep the scan.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    filter: ScanFilter,
+    on_damage: OnDamage,
+    next: u64,
+    stop: u64,
+    end: u64,
+    begun: bool,
+    skipped_ranges: u64,
+    skipped_bytes: u64,
+}
+
+impl Scan {
+    /// A scan of the messages that begin in `start..stop`, of a log that may be read up to `end`.
+    ///
+    /// A `start` inside of a record moves on to the next one.
+    #[must_use]
+    pub fn new(start: u64, stop: u64, end: u64, filter: ScanFilter, on_damage: OnDamage) -> Self {
+        Self {
+            filter,
+            on_damage,
+            next: start,
+            stop: stop.min(end),
+            end,
+            begun: false,
+            skipped_ranges: 0,
+            skipped_bytes: 0,
+        }
+    }
+
+    /// How far the scan has come: behind what it gave or passed over last.
+    #[must_use]
+    pub fn physical_offset(&self) -> u64 {
+        self.next
+    }
+
+    /// Where the scan ends.
+    #[must_use]
+    pub fn stop_physical_offset(&self) -> u64 {
+        self.stop
+    }
+
+    /// How many damaged ranges were passed over.
+    #[must_use]
+    pub fn skipped_ranges(&self) -> u64 {
+        self.skipped_ranges
+    }
+
+    /// How many bytes these had.
+    #[must_use]
+    pub fn skipped_bytes(&self) -> u64 {
+        self.skipped_bytes
+    }
+
+    /// Hands messages to `take` until it breaks; whether there may be more. The next call goes on
+    /// behind the last message that was handed out. What `take` refuses counts as damage of that
+    /// message; its positions count from the record's first byte.
+    ///
+    /// Each call reads a block of its own, so let one call take many messages.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] at damage, unless it is to be skipped; a further call meets it again.
+    /// [`Error::Io`] when the system cannot read.
+    pub fn run(
+        &mut self,
+        log: &CommitLog,
+        mut take: impl FnMut(&MessageView<'_>) -> Result<ControlFlow<()>, FormatError>,
+    ) -> Result<bool> {
+        if !self.begun {
+            self.find_start(log)?;
+            self.begun = true;
+        }
+        let mut scanner = Scanner::new(log, self.next, self.end, true);
+        loop {
+            let at = scanner.position();
+            self.next = at;
+            if at >= self.stop {
+                return Ok(false);
+            }
+            let damage = match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    if !self.filter.takes(&view) {
+                        continue;
+                    }
+                    match take(&view) {
+                        Ok(ControlFlow::Continue(())) => continue,
+                        Ok(ControlFlow::Break(())) => {
+                            self.next = scanner.position();
+                            return Ok(true);
+                        }
+                        Err(error) => Damage::Content(error),
+                    }
+                }
+                Ok(Scanned::Blank { .. }) => continue,
+                // Retention, or the cut of another writer: what was to be read is gone.
+                Err(Stop::End) => {
+                    self.next = self.stop;
+                    return Ok(false);
+                }
+                Err(Stop::Empty) => Damage::Frame(zeros(log, at)),
+                Err(Stop::Damage(corruption)) => Damage::Frame(corruption),
+            };
+            self.pass_over(log, &mut scanner, at, damage)?;
+        }
+    }
+
+    /// Moves to the first record that begins at or behind the start. A file begins with a record, so
+    /// what lies at its first byte is never passed over in silence.
+    fn find_start(&mut self, log: &CommitLog) -> Result<()> {
+        self.next = self.next.max(log.min_offset());
+        let at = self.next;
+        let begins_a_file = log.run().find(at).is_none_or(|file| file.base_offset == at);
+        if begins_a_file || at >= self.stop {
+            return Ok(());
+        }
+        let mut buffer = Vec::new();
+        if !matches!(log.read(at, 0, &mut buffer)?, Found::Message(_) | Found::Blank(_)) {
+            let mut scanner = Scanner::new(log, at, self.end, true);
+            scanner.resync()?;
+            self.next = scanner.position();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn pass_over(
+        &mut self,
+        log: &CommitLog,
+        scanner: &mut Scanner<'_>,
+        at: u64,
+        damage: Damage,
+    ) -> Result<()> {
+        if self.on_damage == OnDamage::Raise {
+            return Err(match damage {
+                Damage::Frame(corruption) => Error::Corrupt(Box::new(corruption)),
+                Damage::Content(error) => match log.run().find(at) {
+                    Some(file) => error.in_file(&file.path, at.saturating_sub(file.base_offset)),
+                    None => error.into(),
+                },
+            });
+        }
+        // Where the frame is sound the next record is known already.
+        if matches!(damage, Damage::Frame(_)) {
+            scanner.resync()?;
+        }
+        let bytes = scanner.position().min(self.stop).saturating_sub(at);
+        self.skipped_ranges = self.skipped_ranges.saturating_add(1);
+        self.skipped_bytes = self.skipped_bytes.saturating_add(bytes);
+        Ok(())
+    }
+}
+
+/// What keeps a message from being given.
+enum Damage {
+    /// No sound record lies there.
+    Frame(Corruption),
+    /// The record is sound, its content is not.
+    Content(FormatError),
+}
+
+/// Nothing written where a record must lie.
+fn zeros(log: &CommitLog, at: u64) -> Corruption {
+    let file = log.run().find(at);
+    Corruption {
+        path: file.as_ref().map(|file| file.path.clone()),
+        offset: file.map_or(at, |file| at.saturating_sub(file.base_offset)),
+        kind: CorruptionKind::Size,
+        expected: "a record".to_owned(),
+        found: "zeros".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::format::properties;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    const FILE: u64 = 4096;
+
+    fn config() -> StoreConfig {
+        StoreConfig { mapped_file_size_commit_log: Some(FILE), ..StoreConfig::default() }
+    }
+
+    /// Forty messages over several files; where each begins, and where the last ends.
+    fn written(root: &Path) -> (Vec<u64>, u64) {
+        let store = MessageStore::open(root, OpenMode::Create, config()).unwrap();
+        let mut starts = Vec::new();
+        for number in 0..40 {
+            let mut block = Vec::new();
+            properties::push(&mut block, names::TAGS, format!("tag{}", number % 3).as_bytes());
+            let body = vec![b'x'; 100 + number];
+            let topic = if number % 2 == 0 { &b"even"[..] } else { b"odd" };
+            let mut message = NewMessage::new(topic, &body);
+            message.properties = &block;
+            message.store_timestamp_ms = Some(1000 + number as i64);
+            let result = store.append(&message).unwrap();
+            starts.push(u64::try_from(result.physical_offset).unwrap());
+        }
+        let end = store.end_offset();
+        store.close().unwrap();
+        (starts, end)
+    }
+
+    /// What a scan gives, taken in pieces of three.
+    fn found(root: &Path, scan: &mut Scan) -> Result<Vec<u64>> {
+        let store = MessageStore::open(root, OpenMode::Read, config()).unwrap();
+        let mut found = Vec::new();
+        loop {
+            let mut count = 0;
+            let more = scan.run(store.log(), |view| {
+                found.push(u64::try_from(view.physical_offset()).unwrap());
+                count += 1;
+                Ok(if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            if !more {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn scan(start: u64, stop: u64, end: u64) -> Scan {
+        Scan::new(start, stop, end, ScanFilter::ALL, OnDamage::Raise)
+    }
+
+    fn write_at(root: &Path, offset: u64, bytes: &[u8]) {
+        let path = root.join("commitlog").join(format!("{:020}", offset / FILE * FILE));
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(bytes, offset % FILE).unwrap();
+    }
+
+    #[test]
+    fn ranges_that_meet_share_every_message_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        for split in (0..=end + 5).step_by(61).chain(starts.clone()) {
+            let mut all = found(dir.path(), &mut scan(0, split, end)).unwrap();
+            assert!(all.iter().all(|&at| at < split), "{split}");
+            let mut second = scan(split, u64::MAX, end);
+            all.extend(found(dir.path(), &mut second).unwrap());
+            assert_eq!(all, starts, "split at {split}");
+            assert_eq!(second.skipped_ranges(), 0);
+            assert_eq!(second.physical_offset(), end.max(split));
+        }
+    }
+
+    #[test]
+    fn filters_are_joined_by_and() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        let filter = ScanFilter {
+            topics: Some([Box::from(&b"even"[..]), Box::from(&b"none"[..])].into_iter().collect()),
+            tags: TagFilter::parse("tag0 || tag2"),
+            begin_ms: 1002,
+            end_ms: 1030,
+        };
+        let mut scan = Scan::new(0, end, end, filter, OnDamage::Raise);
+        let wanted: Vec<_> = (2..=30)
+            .filter(|number| number % 2 == 0 && number % 3 != 1)
+            .map(|number| starts[number])
+            .collect();
+        assert_eq!(found(dir.path(), &mut scan).unwrap(), wanted);
+    }
+
+    #[test]
+    fn damage_is_raised_where_it_lies_or_passed_over_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        // A body, a magic code, and a whole record of zeros.
+        write_at(dir.path(), starts[3] + 90, b"?");
+        write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
+        let length = usize::try_from(starts[31] - starts[30]).unwrap();
+        write_at(dir.path(), starts[30], &vec![0; length]);
+
+        let mut strict = scan(0, end, end);
+        let error = found(dir.path(), &mut strict).unwrap_err();
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::BodyCrc, starts[3] + 8));
+        assert_eq!(strict.physical_offset(), starts[3]);
+        // It does not get past it either.
+        assert!(found(dir.path(), &mut strict).is_err());
+
+        let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
+        let mut wanted = starts.clone();
+        wanted.retain(|at| ![starts[3], starts[20], starts[30]].contains(at));
+        assert_eq!(found(dir.path(), &mut lenient).unwrap(), wanted);
+        let lost = |number: usize| starts[number + 1] - starts[number];
+        assert_eq!(lenient.skipped_ranges(), 3);
+        assert_eq!(lenient.skipped_bytes(), lost(3) + lost(20) + lost(30));
+
+        let error = found(dir.path(), &mut scan(starts[29], end, end)).unwrap_err();
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!((corruption.found.as_str(), corruption.offset), ("zeros", starts[30] % FILE));
+    }
+
+    #[test]
+    fn a_file_that_does_not_begin_with_a_record_is_damage_for_whoever_begins_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, end) = written(dir.path());
+        write_at(dir.path(), FILE, &[0; 8]);
+        assert!(found(dir.path(), &mut scan(FILE, end, end)).is_err());
+        assert!(found(dir.path(), &mut scan(FILE + 1, end, end)).is_ok());
+    }
+
+    #[test]
+    fn what_is_refused_counts_as_damage_of_its_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
+        let refuse = |view: &MessageView<'_>| {
+            if view.body().len() == 105 {
+                return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
+        assert!(!lenient.run(store.log(), refuse).unwrap());
+        assert_eq!(lenient.skipped_bytes(), starts[6] - starts[5]);
+        let error = scan(0, end, end).run(store.log(), refuse).unwrap_err();
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::Body, starts[5] + 7));
+    }
+}

@@ -1,0 +1,122 @@
+//! The store's threads: each calls the steps of the store at intervals and has no logic of its own.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use crate::config::FlushDiskType;
+use crate::error::{Error, Result};
+
+/// How often pages ahead of the writer are made ready.
+const PREPARE_EVERY: Duration = Duration::from_millis(20);
+
+/// The running threads of a store that is open for writing.
+#[derive(Debug)]
+pub(super) struct Services {
+    stopped: Arc<(Mutex<bool>, Condvar)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Services {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system gives no thread.
+    pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
+        let stopped = Arc::new((Mutex::new(false), Condvar::new()));
+        let mut services = Self { stopped: Arc::clone(&stopped), threads: Vec::new() };
+        let flush_core = Arc::clone(core);
+        let care_core = Arc::clone(core);
+        let started = services
+            .spawn("mqstore-flush", move || flush_loop(&flush_core))
+            .and_then(|()| services.spawn("mqstore-care", move || care_loop(&care_core, &stopped)));
+        match started {
+            Ok(()) => Ok(services),
+            Err(error) => {
+                services.stop(core);
+                Err(error)
+            }
+        }
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(work)
+            .map_err(Error::io("start a thread for", name))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them.
+    pub(super) fn stop(self, core: &Core) {
+        if let Some(writing) = &core.writing {
+            writing.gate.stop();
+        }
+        *self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stopped.1.notify_all();
+        for thread in self.threads {
+            // A thread that panicked has nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Flushes the log when somebody waits for it, or when enough of it waits, or when it waits long.
+fn flush_loop(core: &Core) {
+    let Some(writing) = &core.writing else { return };
+    let interval = Duration::from_millis(core.config.flush_interval_commit_log);
+    let thorough = Duration::from_millis(core.config.flush_commit_log_thorough_interval);
+    let mut last_thorough = Instant::now();
+    while writing.gate.next_work(interval).is_some() {
+        let flushed = core.log.flushed_offset();
+        let pages =
+            core.log.end_offset() / 4096 - (flushed / 4096).min(core.log.end_offset() / 4096);
+        let due = last_thorough.elapsed() >= thorough;
+        let asked = core.config.flush_disk_type == FlushDiskType::Sync;
+        if asked || due || pages >= core.config.flush_commit_log_least_pages {
+            if core.flush_log(writing).is_err() {
+                // The gate is closed for good; whoever waits has the error.
+                return;
+            }
+            if due {
+                last_thorough = Instant::now();
+            }
+        }
+        if asked {
+            // What is durable may be seen; a full disk is met again by the next step.
+            let _ = core.catch_up();
+        }
+    }
+}
+
+/// Makes the next file and the next pages ready, and the queues visible and durable.
+fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
+    let Some(writing) = &core.writing else { return };
+    let commit_every = Duration::from_millis(core.config.flush_interval_consume_queue);
+    let flush_every = Duration::from_millis(core.config.flush_consume_queue_thorough_interval);
+    let mut prepared = core.log.end_offset();
+    let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
+    let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+    while !*stop {
+        stop =
+            stopped.1.wait_timeout(stop, PREPARE_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        if *stop {
+            return;
+        }
+        drop(stop);
+        // Each of these is tried again by the next round: the append that needs what could not be
+        // done gets the error.
+        let _ = core.prepare_step(writing, &mut prepared);
+        if last_commit.elapsed() >= commit_every {
+            last_commit = Instant::now();
+            let _ = core.catch_up().and_then(|()| core.commit_step(writing));
+        }
+        if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {
+            last_flush = Instant::now();
+            let _ = core.flush_derived(writing);
+        }
+        stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+}

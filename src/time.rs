@@ -1,0 +1,131 @@
+//! Where the time comes from: the system's clock, or one that a test or a byte-exact rewrite sets.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use chrono::{Datelike, Local, TimeZone, Timelike, Utc};
+
+/// A source of Unix time in milliseconds.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Now, in milliseconds since 1970.
+    fn now_ms(&self) -> i64;
+}
+
+/// The operating system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ms(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+        }
+    }
+}
+
+/// A clock that stands still until it is set.
+#[derive(Debug, Default)]
+pub struct FixedClock(AtomicI64);
+
+impl FixedClock {
+    /// A clock that shows `now_ms`.
+    #[must_use]
+    pub const fn new(now_ms: i64) -> Self {
+        Self(AtomicI64::new(now_ms))
+    }
+
+    /// Lets the clock show `now_ms` from here on.
+    pub fn set(&self, now_ms: i64) {
+        self.0.store(now_ms, Ordering::Release);
+    }
+}
+
+impl Clock for FixedClock {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A moment as a calendar shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarTime {
+    /// Year, 0 to 9999.
+    pub year: u16,
+    /// Month, 1 to 12.
+    pub month: u8,
+    /// Day of the month, 1 to 31.
+    pub day: u8,
+    /// Hour, 0 to 23.
+    pub hour: u8,
+    /// Minute, 0 to 59.
+    pub minute: u8,
+    /// Second, 0 to 59.
+    pub second: u8,
+    /// Millisecond, 0 to 999.
+    pub millisecond: u16,
+}
+
+impl CalendarTime {
+    /// `now_ms` in the machine's time zone; the first and last representable moments where it is out
+    /// of the calendar's range.
+    #[must_use]
+    pub fn local(now_ms: i64) -> Self {
+        Self::from_datetime(
+            &Local.timestamp_millis_opt(clamped(now_ms)).latest().unwrap_or_default(),
+        )
+    }
+
+    /// `now_ms` in UTC, clamped likewise.
+    #[must_use]
+    pub fn utc(now_ms: i64) -> Self {
+        Self::from_datetime(&Utc.timestamp_millis_opt(clamped(now_ms)).latest().unwrap_or_default())
+    }
+
+    fn from_datetime<Z: TimeZone>(at: &chrono::DateTime<Z>) -> Self {
+        // The ranges are the calendar's own, so no conversion below can lose anything.
+        let small = |value: u32| u8::try_from(value).unwrap_or(0);
+        Self {
+            year: u16::try_from(at.year().clamp(0, 9999)).unwrap_or(0),
+            month: small(at.month()),
+            day: small(at.day()),
+            hour: small(at.hour()),
+            minute: small(at.minute()),
+            second: small(at.second().min(59)),
+            millisecond: u16::try_from(at.timestamp_subsec_millis().min(999)).unwrap_or(0),
+        }
+    }
+}
+
+/// The years 1 to 9998, so that no time zone leaves the four-digit calendar.
+fn clamped(now_ms: i64) -> i64 {
+    now_ms.clamp(-62_135_596_800_000, 253_370_764_800_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utc_calendar_of_a_known_moment() {
+        let at = CalendarTime::utc(1_795_246_513_325);
+        assert_eq!((at.year, at.month, at.day), (2026, 11, 21));
+        assert_eq!((at.hour, at.minute, at.second, at.millisecond), (7, 35, 13, 325));
+    }
+
+    #[test]
+    fn extreme_times_stay_in_the_calendar() {
+        for ms in [i64::MIN, i64::MAX, 0, -1] {
+            let at = CalendarTime::local(ms);
+            assert!(at.year <= 9999 && (1..=12).contains(&at.month));
+        }
+    }
+
+    #[test]
+    fn fixed_clock_shows_what_it_was_set_to() {
+        let clock = FixedClock::new(5);
+        clock.set(7);
+        assert_eq!(clock.now_ms(), 7);
+    }
+}

@@ -1,0 +1,107 @@
+"""How the command is run, and what is written for it to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mqstore
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+SETTINGS = {
+    "mapped_file_size_commit_log": 4096,
+    "mapped_file_size_consume_queue": 200,
+    "max_hash_slot_num": 7,
+    "max_index_num": 40,
+    "message_index_enable": True,
+}
+BEGIN_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run of the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def jsonl(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def command_line() -> list[str]:
+    """The command beside this interpreter."""
+    script = Path(sys.executable).with_name("mqstore")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "mqstore"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment with nothing in it that changes what is printed."""
+    kept = {
+        name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS"}
+    }
+    return kept | {"TZ": "UTC", "PYTHONIOENCODING": "utf-8"} | more
+
+
+def on_terminal(arguments: list[str], **more: str) -> tuple[int, bytes, bytes]:
+    """Runs the command with standard output and error on terminals: code, output, errors."""
+    pairs = [pty.openpty(), pty.openpty()]
+    process = subprocess.Popen(
+        [*command_line(), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=pairs[0][1],
+        stderr=pairs[1][1],
+        env=environment(TERM="xterm", **more),
+    )
+    for _, child in pairs:
+        os.close(child)
+    texts = []
+    for parent, _ in pairs:
+        parts = []
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:  # Linux says so when the last one has closed it
+                break
+            if not part:
+                break
+            parts.append(part)
+        os.close(parent)
+        texts.append(b"".join(parts))
+    return process.wait(timeout=60), *texts
+
+
+def messages() -> list[mqstore.Message]:
+    """Forty messages of two topics, a second apart; every fourth is of ``audit``."""
+    return [
+        mqstore.Message(
+            "audit" if n % 4 == 3 else "orders",
+            f'{{"number": {n}}}'.encode(),
+            queue_id=0 if n % 4 == 3 else n % 2,
+            tags=("created", "paid", "refunded")[n % 3],
+            keys=[f"order-{n // 2}", "all"],
+            unique_key=f"U{n:03}",
+            properties={"source": f"s{n % 5}"},
+            born_timestamp_ms=BEGIN_MS + 1000 * n - 5,
+            born_host="10.1.2.3:4567",
+            store_timestamp_ms=BEGIN_MS + 1000 * n,
+            store_host="10.9.8.7:10911",
+        )
+        for n in range(40)
+    ]

@@ -1,0 +1,24 @@
+"""``demo``: written, killed, recovered, asked, verified."""
+
+
+def test_demo(mq, tmp_path):
+    folder = tmp_path / "kept"
+    ran = mq("demo", "--messages", 3000, "--dir", folder, "--json")
+    steps = {step["step"]: step for step in ran.json["steps"]}
+    assert list(steps) == [
+        *("write", "recover", "read the log", "by queue and tag", "by time", "by key", "verify")
+    ]
+    assert steps["write"]["count"] >= 3000
+    assert steps["read the log"]["count"] >= steps["write"]["count"]
+    assert steps["by queue and tag"]["count"] == steps["read the log"]["count"]
+    assert steps["verify"]["count"] == steps["read the log"]["count"]
+    assert mq("verify", folder).code == 0
+    assert "is not empty" in mq("demo", "--dir", folder, code=2).err
+
+
+def test_demo_shows_people_a_table_and_rocketmqs_own_store(mq, rocketmq_archive):
+    ran = mq("demo", "--messages", 1000, "--rocketmq-store", rocketmq_archive)
+    assert ran.lines[0].split() == ["STEP", "COUNT", "TIME", "RATE", "BYTES"]
+    assert ran.lines[8].startswith("every answer as written; ")
+    assert "  topic TopicTest: 60 messages" in ran.lines
+    assert any(line.startswith("  by key, TopicTest ") for line in ran.lines)

@@ -1,0 +1,56 @@
+"""RocketMQ for the tests that need it; skipped, with the reason, where it cannot be had."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+# The modules beside these tests, and those of the Python tests, are found by name.
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "python")]
+
+from java import RocketMQ, what_is_missing  # noqa: E402 - found through the path set above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(scope="session")
+def _java() -> None:
+    missing = what_is_missing()
+    if missing is not None:
+        pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def _shared(_java: None) -> Iterator[list[RocketMQ]]:
+    running: list[RocketMQ] = []
+    yield running
+    for process in running:
+        process.close()
+
+
+@pytest.fixture
+def rocketmq(_shared: list[RocketMQ], tmp_path_factory: pytest.TempPathFactory) -> RocketMQ:
+    """The one process that most tests share."""
+    if not _shared or not _shared[-1].is_alive:
+        _shared.append(RocketMQ(tmp_path_factory.mktemp("rocketmq")))
+    return _shared[-1]
+
+
+@pytest.fixture
+def start_rocketmq(_java: None, tmp_path: Path) -> Iterator[Callable[[], RocketMQ]]:
+    """Starts processes of a test's own, to be killed or to hold a lock."""
+    running: list[RocketMQ] = []
+
+    def start() -> RocketMQ:
+        running.append(RocketMQ(tmp_path / f"rocketmq-{len(running)}"))
+        return running[-1]
+
+    yield start
+    for process in running:
+        if process.is_alive:
+            process.kill()

@@ -1,0 +1,110 @@
+"""Case HM05: a store in a child that was forked off while it was open."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from stores import TINY, message
+
+import mqstore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Newer Pythons warn of any fork of a process with threads, which is what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What ``work`` gives in a forked child, or the error that it raises."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer = work()
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.append("T", b""),
+        lambda store: store.append_many([message()]),
+        lambda store: store.flush(),
+        lambda store: store.wait_dispatched(),
+    ],
+    ids=["append", "append_many", "flush", "wait_dispatched"],
+)
+def test_the_child_cannot_write(tmp_path: Path, write: Callable[[mqstore.Store], object]) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        store.append("T", b"parent")
+        answer = in_child(lambda: str(write(store)))
+        assert answer.startswith("StoreClosedError: "), answer
+        assert "open it again" in answer
+        assert store.append("T", b"").queue_offset == 1
+
+
+def test_the_child_reads_a_view_of_its_own(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        store.append("T", b"parent", keys="k")
+
+        def read() -> str:
+            found = [
+                store.get(0),
+                *store.read("T", 0, 0).messages,
+                *store.query("T", "k"),
+                *store.scan(),
+            ]
+            return b" ".join(one.body for one in found).decode()
+
+        assert in_child(read) == " ".join(["parent"] * 4)
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["close", "drop"])
+def test_the_end_of_the_child_leaves_lock_and_abort(tmp_path: Path, close: bool) -> None:
+    store = mqstore.open(tmp_path, "a", config=TINY)
+    store.append("T", b"parent")
+    held = [store]
+
+    def leave() -> str:
+        if close:
+            held[0].close()
+        held.clear()
+        gc.collect()
+        return "left"
+
+    before = (tmp_path / "abort").read_bytes()
+    if not close:
+        del store
+    assert in_child(leave) == "left"
+    assert (tmp_path / "abort").read_bytes() == before
+    assert mqstore.lock_state(tmp_path) == (True, os.getpid())
+    assert held[0].append("T", b"").queue_offset == 1
+    held[0].close()
+    assert mqstore.lock_state(tmp_path) == (False, None)
+
+
+def test_a_closed_store_stays_closed(tmp_path: Path) -> None:
+    store = mqstore.open(tmp_path, "a", config=TINY)
+    store.close()
+    assert in_child(lambda: str(store.get(0))).startswith("StoreClosedError")
+
+
+def test_a_group_stays_with_the_parent(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        store.append("T", b"parent")
+        group = store.group("g")
+        assert in_child(lambda: str(group.poll("T"))).startswith("StoreClosedError")
+        assert len(group.poll("T")) == 1

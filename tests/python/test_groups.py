@@ -1,0 +1,172 @@
+"""Consumer groups: what is polled, where the place is kept, who may have it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from stores import TINY, message
+
+import mqstore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[mqstore.Store]:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        for queue_id, body in [(0, b"a0"), (0, b"a1"), (3, b"b0"), (0, b"a2")]:
+            store.append("orders", body, queue_id=queue_id, tags=body[:1].decode())
+        yield store
+
+
+def bodies(messages: list[mqstore.StoredMessage]) -> list[bytes]:
+    return [found.body for found in messages]
+
+
+def test_queues_take_turns_and_nothing_comes_twice(store: mqstore.Store) -> None:
+    group = store.group("g")
+    assert group.name == "g"
+    assert bodies(group.poll("orders", max_messages=2)) == [b"a0", b"a1"]
+    assert bodies(group.poll("orders", max_messages=1)) == [b"b0"]
+    assert bodies(group.poll("orders")) == [b"a2"]
+    assert group.poll("orders") == group.poll("unknown") == []
+    assert group.lag() == [
+        mqstore.GroupOffset("orders", 0, 3, 3, 0),
+        mqstore.GroupOffset("orders", 3, 1, 1, 0),
+    ]
+    store.append("orders", b"a3")
+    assert group.lag()[0] == mqstore.GroupOffset("orders", 0, 3, 4, 1)
+
+
+def test_tags_pass_over_what_does_not_match(store: mqstore.Store) -> None:
+    group = store.group("g")
+    assert bodies(group.poll("orders", tags="b")) == [b"b0"]
+    assert sum(offset.lag for offset in group.lag()) == 0
+
+
+def test_a_commit_is_in_the_brokers_file(store: mqstore.Store) -> None:
+    group = store.group("g")
+    group.poll("orders", max_messages=2)
+    assert store.groups() == {}
+    group.commit()
+    group.commit()
+    text = mqstore.read_config_json(f"{store.path}/config/consumerOffset.json")
+    assert json.loads(text)["offsetTable"] == {"orders@g": {"0": 2}}
+    assert store.groups() == {"g": [mqstore.GroupOffset("orders", 0, 2, 3, 1)]}
+
+
+def test_what_was_not_committed_comes_again(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        group.poll("orders", max_messages=1)
+        group.commit()
+        group.poll("orders")
+    with store.group("g") as group:
+        assert sorted(bodies(group.poll("orders"))) == [b"a1", b"a2", b"b0"]
+
+
+def test_seek(store: mqstore.Store) -> None:
+    group = store.group("g")
+    group.poll("orders")
+    group.seek("orders", 0, 2)
+    assert bodies(group.poll("orders")) == [b"a2"]
+    for place in ((-1, 0), (0, -1)):
+        with pytest.raises(mqstore.InvalidMessageError, match="below 0"):
+            group.seek("orders", *place)
+
+
+def test_one_live_group_of_a_name(store: mqstore.Store) -> None:
+    group = store.group("g")
+    with pytest.raises(mqstore.StoreLockedError):
+        store.group("g")
+    store.group("h").close()
+    group.close()
+    group.close()
+    with pytest.raises(mqstore.StoreClosedError):
+        group.poll("orders")
+    store.group("g")
+    del group
+    with pytest.raises(mqstore.InvalidMessageError):
+        store.group("no name")
+
+
+def test_a_reader_polls_and_cannot_commit(tmp_path: Path, store: mqstore.Store) -> None:
+    store.wait_dispatched()
+    with mqstore.open(tmp_path, config=TINY) as reader:
+        group = reader.group("g")
+        assert len(group.poll("orders")) == 4
+        with pytest.raises(mqstore.StoreReadOnlyError):
+            group.commit()
+
+
+def test_messages_waits_and_ends_with_the_store(store: mqstore.Store) -> None:
+    group = store.group("g")
+    found: list[bytes] = []
+    enough = threading.Event()
+
+    def take() -> None:
+        for taken in group.messages("orders", tags="a || late"):
+            found.append(taken.body)
+            if taken.body == b"late":
+                enough.set()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    store.append("orders", b"late", tags="late")
+    assert enough.wait(30)
+    store.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert found == [b"a0", b"a1", b"a2", b"late"]
+
+
+def test_the_place_is_behind_what_the_iterator_gave(store: mqstore.Store) -> None:
+    group = store.group("g")
+    messages = group.messages("orders")
+    assert next(messages).body == b"a0"
+    assert next(messages).body == b"a1"
+    group.commit()
+    assert store.groups()["g"][0].queue_offset == 2
+
+
+def test_poll_waits_for_the_first_message(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        group = store.group("g")
+        writer = threading.Timer(0.05, lambda: store.append_many([message(body=b"late")]))
+        writer.start()
+        assert bodies(group.poll("T", timeout_s=30)) == [b"late"]
+        writer.join()
+        assert group.poll("T", timeout_s=0.01) == []
+        assert group.poll("T", max_messages=0, timeout_s=30) == []
+
+
+def test_with_light_queues_a_broker_has_another_file(tmp_path: Path) -> None:
+    """RocketMQ's ``LmqConsumerOffsetManager`` keeps all groups in a file of its own."""
+    light = {**TINY, "enable_lmq": True}
+    other, own = (
+        tmp_path / "config" / name for name in ("consumerOffset.json", "lmqConsumerOffset.json")
+    )
+
+    def take(config: dict[str, object]) -> list[bytes]:
+        with mqstore.open(tmp_path, "a", config=config) as store, store.group("g") as group:
+            taken = group.poll("T", max_messages=1)
+            group.commit()
+            return bodies(taken)
+
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        store.append_many([message(body=body) for body in (b"0", b"1", b"2", b"3")])
+    assert take(TINY) == [b"0"]
+    before = other.read_bytes()
+    # The first with this setting goes on from the other file, and leaves it as it is.
+    assert (take(light), take(light)) == ([b"1"], [b"2"])
+    assert other.read_bytes() == before
+    assert json.loads(mqstore.read_config_json(own))["offsetTable"] == {"T@g": {"0": 3}}
+    assert take(TINY) == [b"1"]
+    # A reader that is told nothing shows what is there.
+    other.unlink()
+    with mqstore.open(tmp_path, config=TINY) as store:
+        assert store.groups() == {"g": [mqstore.GroupOffset("T", 0, 3, 4, 1)]}

@@ -1,0 +1,305 @@
+//! Acceptance cases FL: when an append returns, and what a flush that is held, late or failing means.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use mqstore::Error;
+use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::files::StorageFile;
+use mqstore::format::properties::{self, names};
+use mqstore::store::{GetStatus, MessageStore, NewMessage, OpenMode};
+
+use crate::support::storage::{Call, Staged};
+use crate::support::{Home, append, body, check_queues, read_queue, small};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+fn sync() -> StoreConfig {
+    StoreConfig {
+        mapped_file_size_commit_log: Some(1 << 20),
+        flush_disk_type: FlushDiskType::Sync,
+        sync_flush_timeout: 600_000,
+        ..small()
+    }
+}
+
+/// A message of 158 bytes, as in the acceptance cases: 32 of body, 29 of properties, 6 of topic.
+fn of_158_bytes(store: &MessageStore) -> mqstore::Result<mqstore::error::AppendResult> {
+    let mut properties = Vec::new();
+    properties::push(&mut properties, names::KEYS, &[b'k'; 23]);
+    let mut message = NewMessage::new(b"FooBar", &[b'b'; 32]);
+    message.properties = &properties;
+    store.append(&message)
+}
+
+/// Waits, without a clock, until something is so.
+fn until(mut so: impl FnMut() -> bool) {
+    while !so() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), sync());
+    let store = Arc::new(home.create());
+    stage.hold_flushes();
+    let returned = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..10)
+        .map(|_| {
+            let (store, returned) = (Arc::clone(&store), Arc::clone(&returned));
+            thread::spawn(move || {
+                assert_eq!(of_158_bytes(&store).unwrap().store_size, 158);
+                returned.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    until(|| store.log().end_offset() == 1580 && stage.is_waiting());
+    assert_eq!(store.log().flushed_offset(), 0);
+    assert_eq!(returned.load(Ordering::SeqCst), 0);
+    assert!(store.queue(b"FooBar", 0).unwrap().is_none_or(|queue| queue.max_offset == 0));
+    let read = store
+        .read(b"FooBar", 0, 0, 32, None, &mqstore::format::consume_queue::TagFilter::ALL)
+        .unwrap();
+    assert_eq!(read.status, GetStatus::NoMessageInQueue);
+    stage.release();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(store.log().flushed_offset(), 1580);
+    assert_eq!(store.queue(b"FooBar", 0).unwrap().unwrap().max_offset, 10);
+}
+
+#[test]
+fn fl02_without_waiting_for_flushes_all_return_and_can_be_read() {
+    let stage = Staged::new();
+    let home =
+        Home::on(stage.storage(), StoreConfig { flush_disk_type: FlushDiskType::Async, ..sync() });
+    let store = home.create();
+    stage.hold_flushes();
+    for number in 0..10 {
+        assert_eq!(of_158_bytes(&store).unwrap().queue_offset, number);
+    }
+    assert_eq!(store.queue(b"FooBar", 0).unwrap().unwrap().max_offset, 10);
+    let read = store
+        .read(b"FooBar", 0, 0, 32, None, &mqstore::format::consume_queue::TagFilter::ALL)
+        .unwrap();
+    assert_eq!(read.records.len(), 10);
+    assert_eq!(store.log().flushed_offset(), 0);
+    stage.release();
+}
+
+#[test]
+fn fl03_a_late_flush_gives_the_result_inside_of_the_error() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), StoreConfig { sync_flush_timeout: 20, ..sync() });
+    let store = home.create();
+    stage.hold_flushes();
+    let error = append(&store, 0, b"late").unwrap_err();
+    let Error::FlushTimeout { result, timeout_ms } = error else { panic!("{error}") };
+    assert_eq!((result.physical_offset, result.queue_offset, timeout_ms), (0, 0, 20));
+    stage.release();
+    until(|| store.log().flushed_offset() > 0);
+    assert_eq!(read_queue(&store, 0, 0).records.len(), 1);
+    append(&store, 4, b"in time").unwrap();
+    assert_eq!(read_queue(&store, 0, 0).records.len(), 2);
+}
+
+#[test]
+fn fl04_a_failed_flush_ends_writing_for_all_and_is_never_tried_again() {
+    for (skip, errno) in [(0, EIO), (3, EIO), (3, ENOSPC)] {
+        let stage = Staged::new();
+        let home = Home::on(stage.storage(), sync());
+        let store = Arc::new(home.create());
+        for number in 0..skip {
+            append(&store, number, &body(number)).unwrap();
+        }
+        stage.fail(Call::Sync, "commitlog", 0, errno);
+        stage.hold_flushes();
+        let threads: Vec<_> = (0..5)
+            .map(|number| {
+                let store = Arc::clone(&store);
+                thread::spawn(move || append(&store, number, b"never").unwrap_err())
+            })
+            .collect();
+        until(|| stage.is_waiting());
+        stage.release();
+        for thread in threads {
+            let error = thread.join().unwrap();
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+        }
+        let tried = stage.count(Call::Sync);
+        assert!(matches!(append(&store, 9, b"x"), Err(Error::Poisoned { .. })));
+        assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+        // What was acknowledged can still be read.
+        let kept: Vec<usize> = (0..skip).collect();
+        check_queues(&store, &kept);
+        assert!(store.close().is_err());
+        assert_eq!(stage.count(Call::Sync), tried, "a flush was tried again");
+        assert!(home.abort_exists());
+        stage.heal();
+        let again = home.write();
+        let found = read_queue(&again, 0, 0).records.len();
+        assert!(found >= kept.iter().filter(|number| *number % 4 == 0).count());
+        append(&again, 0, b"goes on").unwrap();
+    }
+}
+
+#[test]
+fn fl04_two_flushes_at_once_cannot_hide_a_failure() {
+    // A failed flush is told once: another of the same file would say that all is well.
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), sync());
+    let store = Arc::new(home.create());
+    stage.hold_flushes();
+    let appending = {
+        let store = Arc::clone(&store);
+        thread::spawn(move || append(&store, 0, b"lost"))
+    };
+    until(|| stage.is_waiting());
+    let entered = Arc::new(AtomicUsize::new(0));
+    let flushing = {
+        let (store, entered) = (Arc::clone(&store), Arc::clone(&entered));
+        thread::spawn(move || {
+            entered.store(1, Ordering::SeqCst);
+            store.flush()
+        })
+    };
+    until(|| entered.load(Ordering::SeqCst) == 1);
+    // Long enough for a flush that does not wait for the first one to come.
+    (0..20_000).for_each(|_| thread::yield_now());
+    assert_eq!(stage.most_waiting(), 1, "a flush began while another was under way");
+    stage.fail(Call::Sync, "commitlog", 0, EIO);
+    stage.release();
+    assert!(matches!(appending.join().unwrap(), Err(Error::Poisoned { .. })));
+    assert!(flushing.join().unwrap().is_err());
+    assert!(matches!(append(&store, 1, b"x"), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn fl04_a_failed_flush_of_queues_or_index_ends_writing_too() {
+    for path in ["consumequeue", "index", "checkpoint"] {
+        let stage = Staged::new();
+        let home = Home::on(stage.storage(), small());
+        let store = home.create();
+        home.fill(&store, 0..30);
+        stage.fail(Call::SyncDerived, path, 0, EIO);
+        assert!(store.flush().is_err(), "{path}");
+        // What was lost there the next flush could not tell.
+        stage.heal();
+        let tried = stage.count(Call::SyncDerived);
+        let refused = append(&store, 30, &body(30));
+        assert!(matches!(refused, Err(Error::Poisoned { .. })), "{path}");
+        assert!(store.close().is_err(), "{path}");
+        assert_eq!(stage.count(Call::SyncDerived), tried, "{path}: a flush was tried again");
+        crate::support::check(&home.write(), 30);
+    }
+}
+
+#[test]
+fn fl06_a_full_disk_is_an_error_before_anything_is_taken_and_passes() {
+    for call in [Call::Create, Call::Reserve] {
+        let stage = Staged::new();
+        let home = Home::on(stage.storage(), StoreConfig { ..small() });
+        let store = home.create();
+        let taken = home.fill(&store, 0..20).len();
+        stage.fail(call, "commitlog", 0, ENOSPC);
+        let mut count = taken;
+        let error = loop {
+            match append(&store, count, &body(count)) {
+                Ok(_) => count += 1,
+                Err(error) => break error,
+            }
+            assert!(count < 1000, "{call:?}");
+        };
+        let Error::Io { source, .. } = &error else { panic!("{error}") };
+        assert_eq!(source.raw_os_error(), Some(ENOSPC), "{error}");
+        let whole: Vec<usize> = (0..count).collect();
+        check_queues(&store, &whole);
+        assert!(append(&store, count, &body(count)).is_err());
+        stage.heal();
+        home.fill(&store, count..count + 100);
+        let whole: Vec<usize> = (0..count + 100).collect();
+        check_queues(&store, &whole);
+        store.close().unwrap();
+        crate::support::check(&home.write(), count + 100);
+    }
+}
+
+#[test]
+fn fl06_a_disk_too_full_for_queues_and_index_loses_no_message() {
+    for path in ["consumequeue", "index"] {
+        for call in [Call::Create, Call::Reserve, Call::Write] {
+            let stage = Staged::new();
+            let home = Home::on(stage.storage(), small());
+            let store = home.create();
+            home.fill(&store, 0..20);
+            stage.fail(call, path, 0, ENOSPC);
+            home.fill(&store, 20..200);
+            stage.heal();
+            store.wait_dispatched().unwrap();
+            crate::support::check(&store, 200);
+            store.close().unwrap();
+            crate::support::check(&home.write(), 200);
+        }
+    }
+}
+
+#[test]
+fn fl08_flushes_are_shared_and_no_append_returns_before_its_own() {
+    const PRODUCERS: usize = 8;
+    const EACH: usize = 1250;
+    const RECORD: u64 = 158;
+    let stage = Staged::new();
+    let config = StoreConfig { mapped_file_size_commit_log: Some(4 << 20), ..sync() };
+    let home = Home::on(stage.storage(), config);
+    let store = Arc::new(home.create());
+    // How many records were whole when the flush under way began, and when the last good one did.
+    let begun = Arc::new(Mutex::new((0_u64, 0_u64)));
+    let durable = Arc::new(AtomicU64::new(0));
+    let (before, after) = (Arc::clone(&begun), (Arc::clone(&begun), Arc::clone(&durable)));
+    stage.watch(
+        Box::new(move |file: &dyn StorageFile, _| {
+            let mut begun = before.lock().unwrap();
+            let mut last = [0];
+            // The last byte of a record is written last, and is never 0.
+            while file.read_at(&mut last, (begun.0 + 1) * RECORD - 1).unwrap() == 1 && last != [0] {
+                begun.0 += 1;
+            }
+            begun.1 = begun.0;
+        }),
+        Box::new(move |_, _| {
+            let begun = after.0.lock().unwrap();
+            after.1.fetch_max(begun.1, Ordering::SeqCst);
+        }),
+    );
+    let (late, heard) = mpsc::channel();
+    let threads: Vec<_> = (0..PRODUCERS)
+        .map(|_| {
+            let (store, durable, late) = (Arc::clone(&store), Arc::clone(&durable), late.clone());
+            thread::spawn(move || {
+                for _ in 0..EACH {
+                    let result = of_158_bytes(&store).unwrap();
+                    let end = u64::try_from(result.physical_offset).unwrap() + RECORD;
+                    if durable.load(Ordering::SeqCst) * RECORD < end {
+                        late.send(end).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    drop(late);
+    assert_eq!(heard.into_iter().count(), 0, "appends returned before a flush of theirs ended");
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let appends = PRODUCERS * EACH;
+    assert!(stage.count(Call::Sync) <= appends, "{} flushes", stage.count(Call::Sync));
+    let queue = store.queue(b"FooBar", 0).unwrap().unwrap();
+    assert_eq!(queue.max_offset, i64::try_from(appends).unwrap());
+    drop(store);
+    assert_eq!(home.open(OpenMode::Read).unwrap().end_offset(), appends as u64 * RECORD);
+}

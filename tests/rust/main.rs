@@ -1,0 +1,18 @@
+//! The one binary of integration tests: a module for each kind of test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise, in its helpers too"
+)]
+
+mod flush;
+mod format;
+mod hostile_log;
+mod hostile_names;
+mod hostile_queue;
+mod recovery;
+mod support;
+mod tidy;
+mod verify;

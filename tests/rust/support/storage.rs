@@ -1,0 +1,279 @@
+//! A storage that does what a test tells it: holds flushes, lets calls fail, counts and watches them.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+
+use mqstore::files::storage::Region;
+use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};
+
+/// A call that a test can let fail or count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Call {
+    Create,
+    Reserve,
+    /// Of a file of the log that holds something.
+    Sync,
+    /// Of any other file that holds something.
+    SyncDerived,
+    Write,
+    SyncDir,
+    Rename,
+    Remove,
+    SetLen,
+}
+
+/// Calls that are to fail.
+#[derive(Clone, Debug)]
+struct Fault {
+    call: Call,
+    /// Part of the path.
+    path: &'static str,
+    /// How many calls go well before.
+    skip: usize,
+    errno: i32,
+}
+
+type Watch = Box<dyn Fn(&dyn StorageFile, &Path) + Send + Sync>;
+
+/// The operating system's files, as a test wants them.
+#[derive(Default)]
+pub(crate) struct Staged {
+    faults: Mutex<Vec<Fault>>,
+    counts: Mutex<HashMap<Call, usize>>,
+    held: Mutex<bool>,
+    released: Condvar,
+    /// How many flushes wait to be released, and the most that ever did.
+    waiting: Mutex<(usize, usize)>,
+    before_sync: Mutex<Option<Watch>>,
+    after_sync: Mutex<Option<Watch>>,
+    /// How many more calls that change something go well; all behind fail.
+    budget: Mutex<Option<usize>>,
+}
+
+impl std::fmt::Debug for Staged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Staged")
+    }
+}
+
+impl Staged {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// The storage to open a store on.
+    pub(crate) fn storage(self: &Arc<Self>) -> Arc<dyn Storage> {
+        Arc::new(StagedStorage(Arc::clone(self)))
+    }
+
+    /// Lets every such call on a path with `path` in it fail, after `skip` that go well.
+    pub(crate) fn fail(&self, call: Call, path: &'static str, skip: usize, errno: i32) {
+        self.faults.lock().unwrap().push(Fault { call, path, skip, errno });
+    }
+
+    /// Lets everything go well again.
+    pub(crate) fn heal(&self) {
+        self.faults.lock().unwrap().clear();
+        *self.budget.lock().unwrap() = None;
+    }
+
+    /// After `calls` more that change something, all such calls fail, as if the process were gone.
+    pub(crate) fn stop_after(&self, calls: usize) {
+        *self.budget.lock().unwrap() = Some(calls);
+    }
+
+    /// Whether calls fail because of [`Staged::stop_after`].
+    pub(crate) fn has_stopped(&self) -> bool {
+        *self.budget.lock().unwrap() == Some(0)
+    }
+
+    /// How many such calls there were.
+    pub(crate) fn count(&self, call: Call) -> usize {
+        self.counts.lock().unwrap().get(&call).copied().unwrap_or(0)
+    }
+
+    /// Lets flushes of a log file that holds something wait until [`Staged::release`].
+    pub(crate) fn hold_flushes(&self) {
+        *self.held.lock().unwrap() = true;
+    }
+
+    pub(crate) fn release(&self) {
+        *self.held.lock().unwrap() = false;
+        self.released.notify_all();
+    }
+
+    /// Whether a flush waits to be released.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.lock().unwrap().0 > 0
+    }
+
+    /// How many flushes were under way at the same time at the most.
+    pub(crate) fn most_waiting(&self) -> usize {
+        self.waiting.lock().unwrap().1
+    }
+
+    /// Calls `watch` before each flush, and `then` behind each that went well.
+    pub(crate) fn watch(&self, watch: Watch, then: Watch) {
+        *self.before_sync.lock().unwrap() = Some(watch);
+        *self.after_sync.lock().unwrap() = Some(then);
+    }
+
+    fn enter(&self, call: Call, path: &Path) -> io::Result<()> {
+        *self.counts.lock().unwrap().entry(call).or_default() += 1;
+        if let Some(left) = &mut *self.budget.lock().unwrap() {
+            if *left == 0 {
+                return Err(io::Error::other("the process is gone"));
+            }
+            *left -= 1;
+        }
+        let text = path.to_string_lossy().into_owned();
+        let mut faults = self.faults.lock().unwrap();
+        let hit = |fault: &Fault| fault.call == call && text.contains(fault.path);
+        let Some(at) = faults.iter().position(hit) else { return Ok(()) };
+        if faults[at].skip > 0 {
+            faults[at].skip -= 1;
+            return Ok(());
+        }
+        Err(io::Error::from_raw_os_error(faults[at].errno))
+    }
+
+    fn wait(&self) {
+        let mut held = self.held.lock().unwrap();
+        {
+            let mut waiting = self.waiting.lock().unwrap();
+            waiting.0 += 1;
+            waiting.1 = waiting.1.max(waiting.0);
+        }
+        while *held {
+            held = self.released.wait(held).unwrap();
+        }
+        self.waiting.lock().unwrap().0 -= 1;
+    }
+}
+
+#[derive(Debug)]
+struct StagedStorage(Arc<Staged>);
+
+impl StagedStorage {
+    fn wrap(&self, path: &Path, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(StagedFile { stage: Arc::clone(&self.0), path: path.to_owned(), file })
+    }
+}
+
+impl Storage for StagedStorage {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.wrap(path, Os.open(path, access)?))
+    }
+
+    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        self.0.enter(Call::Create, path)?;
+        Ok(self.wrap(path, Os.create(path, len)?))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        Os.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        Os.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.enter(Call::SyncDir, dir)?;
+        Os.sync_dir(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.enter(Call::Rename, to)?;
+        Os.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.0.enter(Call::Remove, path)?;
+        Os.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        Os.remove_dir(path)
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
+        Os.kind(path)
+    }
+}
+
+#[derive(Debug)]
+struct StagedFile {
+    stage: Arc<Staged>,
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+}
+
+impl StorageFile for StagedFile {
+    fn stat(&self) -> io::Result<FileStat> {
+        self.file.stat()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, position)
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.stage.enter(Call::Write, &self.path)?;
+        self.file.write_at(bytes, position)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.stage.enter(Call::SetLen, &self.path)?;
+        self.file.set_len(len)
+    }
+
+    fn reserve(&self, position: u64, len: u64) -> io::Result<()> {
+        self.stage.enter(Call::Reserve, &self.path)?;
+        self.file.reserve(position, len)
+    }
+
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        self.file.next_data(position)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut first = [0; 8];
+        let is_log = self.path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
+        let holds_data = self.file.read_at(&mut first, 0)? == first.len() && first != [0; 8];
+        if is_log && holds_data {
+            self.stage.wait();
+            self.stage.enter(Call::Sync, &self.path)?;
+            if let Some(watch) = &*self.stage.before_sync.lock().unwrap() {
+                watch(&*self.file, &self.path);
+            }
+            self.file.sync()?;
+            if let Some(watch) = &*self.stage.after_sync.lock().unwrap() {
+                watch(&*self.file, &self.path);
+            }
+            return Ok(());
+        }
+        if holds_data {
+            self.stage.enter(Call::SyncDerived, &self.path)?;
+        }
+        self.file.sync()
+    }
+
+    fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {
+        self.file.map(len, access)
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.file.try_lock()
+    }
+
+    fn is_locked(&self) -> bool {
+        self.file.is_locked()
+    }
+
+    fn lock_holder(&self) -> Option<i32> {
+        self.file.lock_holder()
+    }
+}

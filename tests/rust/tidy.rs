@@ -1,0 +1,268 @@
+//! Rules about the tree itself that no compiler checks: what may import what, where `unsafe` and the
+//! outside crates live, that no file is left out, left open or too long.
+
+mod source;
+
+use source::{Source, names_in, root, sources, words};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// The modules below `src`, each with those it may import from, beside `error` and `time`.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("error", &[]),
+    ("time", &[]),
+    ("format", &[]),
+    ("config", &["format"]),
+    ("files", &["format", "config"]),
+    ("log", &["format", "config", "files"]),
+    ("store", &["format", "config", "files", "log"]),
+    ("care", &["format", "config", "files", "log", "store"]),
+    ("columns", &["format", "config", "files", "log", "store", "care"]),
+    ("py", &["format", "config", "files", "log", "store", "care", "columns"]),
+];
+
+/// Where a name of the language or of an outside crate may stand, as beginnings of paths.
+const PLACES: &[(&str, &[&str])] = &[
+    ("unsafe", &["src/files/mapped_file.rs"]),
+    ("from_be_bytes", &["src/format/bytes.rs"]),
+    ("crc32fast", &["src/format/"]),
+    ("memmap2", &["src/files/"]),
+    ("nix", &["src/files/"]),
+    ("rayon", &["src/care/"]),
+    ("pyo3", &["src/py/"]),
+    ("pyo3_arrow", &["src/py/"]),
+    ("arrow_array", &["src/columns/", "src/py/"]),
+    ("arrow_buffer", &["src/columns/", "src/py/"]),
+    ("arrow_schema", &["src/columns/", "src/py/"]),
+];
+
+/// A longer file has a second responsibility in it.
+const MAX_LINES: usize = 600;
+
+fn rust() -> Vec<Source> {
+    let found = sources("src", &["rs"]);
+    assert!(found.iter().any(|s| s.path == "src/lib.rs"), "no source was found below {:?}", root());
+    found
+}
+
+/// The module directly below `src` that a file belongs to.
+fn module_of(path: &str) -> &str {
+    let inside = path.strip_prefix("src/").unwrap_or(path);
+    inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs")
+}
+
+/// The modules that `code` reaches through `crate::`, each with the number of its line.
+fn imports(code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let line = code[..at].lines().count().max(1);
+        let rest = &code[at + "crate::".len()..];
+        if let Some(list) = rest.strip_prefix('{') {
+            let mut depth = 0;
+            let mut first = true;
+            for part in list.split_inclusive(['{', '}', ',']) {
+                let name = part.trim().split(|c: char| !(c == '_' || c.is_alphanumeric())).next();
+                if depth == 0 && first {
+                    found.extend(name.filter(|n| !n.is_empty()).map(|n| (line, n.to_owned())));
+                }
+                match part.chars().last() {
+                    Some('{') => depth += 1,
+                    Some('}') if depth == 0 => break,
+                    Some('}') => depth -= 1,
+                    _ => {}
+                }
+                first = depth == 0;
+            }
+        } else {
+            let end = rest.find(|c: char| !(c == '_' || c.is_alphanumeric())).unwrap_or(rest.len());
+            found.push((line, rest[..end].to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_module_imports_only_from_layers_below_it() {
+    let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for file in rust().iter().filter(|s| s.path != "src/lib.rs") {
+        let module = module_of(&file.path);
+        let Some(below) = layers.get(module) else {
+            wrong.push(format!("{}: module `{module}` has no place in LAYERS", file.path));
+            continue;
+        };
+        for (line, name) in imports(&file.code()) {
+            let shared = ["error", "time", "Error", "Result"].contains(&name.as_str());
+            if name != module && !shared && !below.contains(&name.as_str()) {
+                wrong.push(format!("{}:{line}: `{module}` imports from `{name}`", file.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn imports_are_found_in_every_form() {
+    let code = "use crate::error::Result;\nuse crate::{\n    files::{run::Run, Storage},\n    log,\n    \
+                store::Store as S,\n};\nfn f() { crate::care::verify() }";
+    let names: Vec<_> = imports(code).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["error", "files", "log", "store", "care"]);
+}
+
+#[test]
+fn unsafe_and_outside_crates_stay_in_their_places() {
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    for file in rust() {
+        // Unsafe code is as dangerous in a test; the other names are free there.
+        let code = file.code_without_tests();
+        let tests = file.code().split_off(code.len());
+        let found = words(&code).chain(words(&tests).filter(|(_, word)| *word == "unsafe"));
+        for (line, word) in found {
+            let Some((name, places)) = PLACES.iter().find(|(name, _)| *name == word) else {
+                continue;
+            };
+            seen.insert(*name);
+            if !places.iter().any(|place| file.path.starts_with(place)) {
+                wrong.push(format!("{}:{line}: `{name}` belongs in {places:?}", file.path));
+            }
+        }
+    }
+    for file in sources("tests", &["rs"]).iter().chain(&sources("benches", &["rs"])) {
+        for (line, _) in words(&file.code()).filter(|(_, word)| *word == "unsafe") {
+            wrong.push(format!("{}:{line}: `unsafe` in a test", file.path));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // A rule about a name that stands nowhere at all would hold whatever the code says.
+    for name in ["unsafe", "from_be_bytes", "crc32fast", "memmap2", "nix"] {
+        assert!(seen.contains(name), "`{name}` was found nowhere");
+    }
+}
+
+#[test]
+fn every_source_file_is_part_of_the_build() {
+    let mut wrong = Vec::new();
+    for folder in ["src", "tests/rust"] {
+        let files = sources(folder, &["rs"]);
+        let texts: BTreeMap<_, _> = files.iter().map(|s| (s.path.as_str(), s.code())).collect();
+        for path in
+            texts.keys().filter(|path| !path.ends_with("/lib.rs") && !path.ends_with("/main.rs"))
+        {
+            let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+            let (parent, name) = module.rsplit_once('/').unwrap();
+            let parents = [
+                format!("{parent}.rs"),
+                format!("{parent}/mod.rs"),
+                format!("{parent}/lib.rs"),
+                format!("{parent}/main.rs"),
+            ];
+            let declared = parents.iter().filter_map(|p| texts.get(p.as_str())).any(|code| {
+                code.lines().any(|line| line.trim().ends_with(&format!("mod {name};")))
+            });
+            if !declared {
+                wrong.push(format!("{path}: no `mod {name};` names it, so it is never compiled"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_marker_is_left_behind() {
+    // Spelled in halves: this file is searched too.
+    let markers = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("HA", "CK"),
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+        concat!("dbg", "!("),
+        concat!("#[ig", "nore"),
+        concat!("```ig", "nore"),
+        concat!("breakpoint", "()"),
+    ];
+    let extensions = ["rs", "py", "pyi", "toml", "md", "yml", "java", "xml", "sh"];
+    let mut wrong = Vec::new();
+    let mut searched = 0;
+    for folder in ["src", "python", "tests", "benches", "docs", "scripts", ".github"] {
+        for file in sources(folder, &extensions) {
+            searched += 1;
+            for (at, line) in file.text.lines().enumerate() {
+                for marker in markers.iter().filter(|marker| has_marker(line, marker)) {
+                    wrong.push(format!("{}:{}: {marker}", file.path, at + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(searched > 20, "only {searched} files were searched");
+}
+
+/// Whether `line` has `marker` as a word of its own.
+fn has_marker(line: &str, marker: &str) -> bool {
+    line.match_indices(marker).any(|(at, _)| {
+        let joins = |c: char| c == '_' || c.is_alphanumeric();
+        let before = line[..at].chars().next_back();
+        let after = line[at + marker.len()..].chars().next();
+        let open = marker.ends_with(|c: char| !joins(c)) || marker.starts_with(|c: char| !joins(c));
+        !before.is_some_and(joins) && (open || !after.is_some_and(joins))
+    })
+}
+
+#[test]
+fn a_marker_is_a_word_of_its_own() {
+    assert!(has_marker(concat!("// TO", "DO: x"), concat!("TO", "DO")));
+    assert!(has_marker(concat!("    dbg", "!(x)"), concat!("dbg", "!(")));
+    assert!(!has_marker(concat!("TO", "DOS"), concat!("TO", "DO")));
+    assert!(!has_marker(concat!("MY_XX", "X"), concat!("XX", "X")));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let mut wrong = Vec::new();
+    for folder in ["src", "python", "tests", "benches", "scripts"] {
+        for file in sources(folder, &["rs", "py", "java"]) {
+            if file.lines() > MAX_LINES {
+                wrong.push(format!("{}: {} lines, at most {MAX_LINES}", file.path, file.lines()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_golden_case_is_in_the_manifest_and_the_reverse() {
+    let manifest = fs::read_to_string(root().join("tests/golden/manifest.toml")).unwrap();
+    let (mut stores, mut index_files) = (BTreeSet::new(), BTreeSet::new());
+    let mut section = "";
+    for line in manifest.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name;
+            stores.extend(section.strip_prefix("cases.").and_then(|case| case.split('.').next()));
+        } else if let ("index_files", Some((key, _))) = (section, line.split_once('=')) {
+            index_files.insert(key.trim());
+        }
+    }
+    let (folders, files) = names_in("tests/golden");
+    assert!(files.contains("README.md"), "tests/golden says nothing of itself");
+    let (_, puts) = names_in("tests/golden/indexfile");
+    let puts: BTreeSet<_> = puts.iter().filter_map(|n| n.strip_suffix(".puts.jsonl")).collect();
+    stores.insert("indexfile");
+    assert_eq!(stores, folders.iter().map(String::as_str).collect(), "manifest; folders");
+    assert_eq!(index_files, puts, "index files of the manifest; files");
+    assert!(stores.len() > 1 && !index_files.is_empty(), "there is no golden case");
+}
+
+#[test]
+fn the_stated_rust_version_is_the_one_that_is_tested() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let cargo = read("Cargo.toml");
+    let version = cargo
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'))
+        .expect("Cargo.toml states a rust-version");
+    let workflow = read(".github/workflows/ci.yml");
+    assert!(workflow.contains(&format!("\"{version}\"")), "ci.yml does not test Rust {version}");
+}
