@@ -31,6 +31,7 @@ import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** Producers, consumers and the administrator's client, each as its library gives it. */
@@ -236,6 +237,7 @@ final class Clients implements AutoCloseable {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(1);
         consumer.setConsumeThreadMax(1);
+        consumer.setPersistConsumerOffsetInterval(POLL_MS);
         String tags = command.getString("tags");
         for (Object topic : command.getJSONArray("topics")) {
             consumer.subscribe(String.valueOf(topic), tags == null ? "*" : tags);
@@ -247,15 +249,35 @@ final class Clients implements AutoCloseable {
         consumer.start();
         try {
             long expected = command.getLongValue("count");
+            Map<MessageQueue, Long> reached = new HashMap<>();
             for (long taken = 0; taken < expected; taken++) {
                 MessageExt message = arrived.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
                 if (message == null) {
                     throw new IllegalStateException("only " + taken + " of " + expected + " messages came");
                 }
                 rows.accept(consumed(message));
+                MessageQueue queue = new MessageQueue(message.getTopic(), message.getBrokerName(),
+                    message.getQueueId());
+                reached.merge(queue, message.getQueueOffset() + 1, Math::max);
             }
+            awaitCommitted(command.getString("group"), reached, deadline);
         } finally {
             consumer.shutdown();
+        }
+    }
+
+    /** A client commits behind the listener's back and one way: only the broker knows when it has the offsets. */
+    private void awaitCommitted(String group, Map<MessageQueue, Long> reached, long deadline) throws Exception {
+        while (true) {
+            Map<MessageQueue, OffsetWrapper> held = admin().examineConsumeStats(group).getOffsetTable();
+            if (reached.entrySet().stream().allMatch(queue -> held.containsKey(queue.getKey())
+                && held.get(queue.getKey()).getConsumerOffset() >= queue.getValue())) {
+                return;
+            }
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("the broker holds " + held + ", the consumer reached " + reached);
+            }
+            TimeUnit.MILLISECONDS.sleep(POLL_MS / 4);
         }
     }
 
