@@ -1,0 +1,65 @@
+"""RocketMQ stores as a Spark table: the format ``mqstore``.
+
+After ``pip install 'mqstore[spark]'`` Spark finds the format by itself::
+
+    spark.read.format("mqstore").option("topics", "orders").load("/data/*/store")
+
+:func:`register` does that by hand, for a Spark whose driver cannot look for packages, and
+:func:`read` is the typed door to the same options.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format ``mqstore`` known to a session.
+
+    Args:
+        spark: The session.
+    """
+    from mqstore.spark.source import MqStoreDataSource  # needs pyspark, this module does not
+
+    spark.dataSource.register(MqStoreDataSource)
+
+
+def read(
+    spark: SparkSession,
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    **options: object,
+) -> DataFrame:
+    """The messages of stores, or one of their structures, as a data frame.
+
+    Args:
+        spark: The session.
+        paths: Directories of stores or globs of them, one or several.
+        **options: The options of the format by their names, as Python values: a list for
+            ``topics``, ``keys`` and ``columns``, a mapping for ``queues`` and the offsets, a number
+            or a ``datetime`` for times. ``None`` is an option that is not given.
+
+    Returns:
+        The data frame; nothing but the plan is read until Spark is asked for rows.
+
+    Raises:
+        ConfigError: No such option, or a value that it cannot have; the nearest names are offered.
+        NotAStoreError: A path that is no store, or a glob that no store matches.
+
+    Example:
+        >>> frame = read(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
+    """
+    from mqstore.spark.options import ReadOptions, as_texts
+
+    texts = as_texts(paths, options)
+    # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
+    ReadOptions.parse(texts)
+    register(spark)
+    return spark.read.format("mqstore").options(**texts).load()

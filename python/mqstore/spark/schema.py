@@ -1,0 +1,79 @@
+"""The columns that Spark sees, made from :data:`mqstore.ARROW_SCHEMA` and never written twice."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+import mqstore
+from mqstore.errors import ConfigError
+from mqstore.spark.options import unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["ON_REQUEST", "check_schema", "columns_schema", "message_schema", "usual_columns"]
+
+ON_REQUEST = ("raw_body", "error")
+"""Columns of a message that are there only when they are asked for."""
+
+
+@functools.cache
+def message_schema() -> StructType:
+    """Every column of a message."""
+    return from_arrow_schema(pa.schema(mqstore.ARROW_SCHEMA))
+
+
+def usual_columns() -> list[str]:
+    """The columns of a message unless others are asked for."""
+    return [name for name in message_schema().fieldNames() if name not in ON_REQUEST]
+
+
+def columns_schema(names: Iterable[str], every: StructType | None = None) -> StructType:
+    """The schema of some columns, in their order.
+
+    Args:
+        names: The columns.
+        every: All that there are; those of a message where left out.
+
+    Raises:
+        ConfigError: No such column, or one that is named twice.
+    """
+    every = message_schema() if every is None else every
+    known = every.fieldNames()
+    fields = []
+    for name in names:
+        if name not in known:
+            raise ConfigError(unknown_name("column", name, known), "columns")
+        field = every[name]
+        if field in fields:
+            raise ConfigError(f"column {name} is named twice", "columns")
+        fields.append(field)
+    return StructType(fields)
+
+
+def check_schema(schema: StructType, every: StructType | None = None) -> list[str]:
+    """The names in a schema that a user gave, which is how Spark hands over a projection.
+
+    Args:
+        schema: What was given to ``.schema(...)``.
+        every: All columns that there are; those of a message where left out.
+
+    Raises:
+        ConfigError: No such column, or one of another type.
+    """
+    names: Sequence[str] = schema.fieldNames()
+    for wanted, own in zip(schema, columns_schema(names, every), strict=True):
+        if wanted.dataType != own.dataType or wanted.nullable != own.nullable:
+            may = "" if own.nullable else " not null"
+            found = "" if wanted.nullable else " not null"
+            raise ConfigError(
+                f"column {own.name} is {own.dataType.simpleString()}{may}, "
+                f"the schema has {wanted.dataType.simpleString()}{found}",
+                "columns",
+            )
+    return list(names)

@@ -1,0 +1,81 @@
+"""The data source that Spark sees: name, schema, and who reads and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.schema import check_schema, columns_schema, usual_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["MqStoreDataSource"]
+
+
+class MqStoreDataSource(DataSource):
+    """Directories of RocketMQ stores as a table; see the module :mod:`mqstore.spark`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "mqstore"
+
+    def schema(self) -> StructType:
+        """The columns that were asked for by ``columns``, or the usual ones.
+
+        Raises:
+            ConfigError: An option or column that is none.
+        """
+        # Whether it is a batch or a stream is not known here.
+        options = ReadOptions.parse(self.options, streaming=True)
+        return columns_schema(options.columns or usual_columns())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Who plans and reads a batch.
+
+        Args:
+            schema: The columns, which is how Spark hands over a projection.
+
+        Raises:
+            ConfigError: An option or column that is none.
+        """
+        from mqstore.spark.reader import make_reader
+
+        return make_reader(ReadOptions.parse(self.options), check_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Who plans and reads the batches of a stream.
+
+        Args:
+            schema: The columns.
+
+        Raises:
+            ConfigError: An option or column that is none.
+        """
+        from mqstore.spark.stream import make_stream_reader
+
+        return make_stream_reader(
+            ReadOptions.parse(self.options, streaming=True), check_schema(schema)
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+        """Who writes new stores.
+
+        Args:
+            schema: The columns of the frame.
+            overwrite: Whether the mode is ``overwrite`` and not ``append``.
+
+        Raises:
+            ConfigError: An option or column that is none.
+        """
+        from mqstore.spark.writer import make_writer
+
+        return make_writer(self.options, schema, overwrite=overwrite)
