@@ -29,6 +29,7 @@ _COMMANDS = {
     "queues": "queues",
     "groups": "queues",
     "cat": "messages",
+    "tail": "tail",
     "get": "messages",
     "query": "messages",
     "at": "messages",

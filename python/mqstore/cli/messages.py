@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from base64 import b64encode
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -13,11 +14,12 @@ from mqstore.cli.units import size_text, time_text
 from mqstore.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import StoredMessage
+    from mqstore.cli.output import Output
 
-__all__ = ["FIELDS", "BodyForm", "MessageView", "Template"]
+__all__ = ["FIELDS", "BodyForm", "MessageView", "Template", "print_messages"]
 
 BodyForm: TypeAlias = Literal["text", "hex", "json", "none"]
 
@@ -46,6 +48,8 @@ FIELDS = (
 )
 """Fields of a message's JSON document, in order; the body follows."""
 
+_TEMPLATE_NAMES = (*FIELDS, "store_time", "born_time", "body")
+_BEGIN_MARK, _END_MARK = "\x1b[1;31m", "\x1b[0m"
 _DETAILS = tuple(field for field in FIELDS if field != "properties")
 _HEX_ROW = 16
 
@@ -57,12 +61,21 @@ class MessageView:
         body: The form of bodies; ``json`` shows one that is not JSON as ``text`` does.
         preview: For people at most so many bytes of a body.
         raw: Leaves text for people unescaped, for a program to read.
+        highlight: What is set off where it stands in a body, for a terminal that shows colour.
     """
 
-    def __init__(self, body: BodyForm = "text", *, preview: int = 4096, raw: bool = False) -> None:
+    def __init__(
+        self,
+        body: BodyForm = "text",
+        *,
+        preview: int = 4096,
+        raw: bool = False,
+        highlight: re.Pattern[bytes] | None = None,
+    ) -> None:
         self.body = body
         self.preview = preview
         self.raw = raw
+        self.highlight = highlight
 
     def document(self, message: StoredMessage) -> dict[str, object]:
         """The message for programs: every field, the body whole.
@@ -118,16 +131,30 @@ class MessageView:
     def body_text(self, message: StoredMessage) -> str:
         """The body in one line, cut after the preview's bytes."""
         body, failure = _body(message)
-        shown = body[: self.preview]
+        packed = _as_json(body) if self.body == "json" and not failure else None
         if failure or self.body == "hex":
-            text = shown.hex()
-        elif self.body == "json" and (packed := _as_json(body)) is not None:
-            text = packed if len(packed) <= self.preview else packed[: self.preview]
+            text = self._marked(body, bytes.hex)
+        elif packed is not None:
+            text = self._marked(packed, self._text)
         else:
-            text = self._safe(shown.decode("utf-8", "replace"))
-        if len(body) > len(shown):
+            text = self._marked(body, self._text)
+        if len(body) > self.preview:
             text += f" ... ({size_text(len(body))})"
         return text
+
+    def _marked(self, data: bytes, show: Callable[[bytes], str]) -> str:
+        """The beginning of `data`, what is to be highlighted set off."""
+        if self.highlight is None:
+            return show(data[: self.preview])
+        parts = []
+        at = 0
+        for begin, end in _spans(self.highlight, data, self.preview):
+            parts += [show(data[at:begin]), _BEGIN_MARK, show(data[begin:end]), _END_MARK]
+            at = end
+        return "".join([*parts, show(data[at : max(at, self.preview)])])
+
+    def _text(self, data: bytes) -> str:
+        return self._safe(data.decode("utf-8", "replace"))
 
     def _safe(self, text: str) -> str:
         return text if self.raw else escape(text)
@@ -179,8 +206,8 @@ class Template:
                 continue
             if name == "property" and argument:
                 continue
-            if argument is not None or name not in {*FIELDS, "store_time", "born_time", "body"}:
-                raise ValueError(f"no such field: {match[0]}")
+            if argument is not None or name not in _TEMPLATE_NAMES:
+                raise ValueError(f"no such field: {match[0]}{_near(name)}")
 
     def line(self, message: StoredMessage) -> str:
         """The message's line, without its end."""
@@ -213,6 +240,44 @@ class Template:
         return text if self._view.raw else escape(text)
 
 
+def _near(name: str) -> str:
+    """What may have been meant by a name that there is not."""
+    near = difflib.get_close_matches(name, (*_TEMPLATE_NAMES, "property"), cutoff=0.5)
+    names = [f"{{{one}:NAME}}" if one == "property" else f"{{{one}}}" for one in near]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
+
+
+def _spans(pattern: re.Pattern[bytes], data: bytes, stop: int) -> Iterator[tuple[int, int]]:
+    """Where the pattern is found before `stop`, moved out to whole characters of UTF-8."""
+    last = 0
+    for match in pattern.finditer(data):
+        begin, end = match.span()
+        if begin >= stop:
+            return
+        while begin > last and data[begin] & 0xC0 == 0x80:
+            begin -= 1
+        end = min(end, stop)
+        while end < len(data) and data[end] & 0xC0 == 0x80:
+            end += 1
+        if last <= begin < end:
+            yield begin, end
+            last = end
+
+
+def print_messages(
+    output: Output,
+    messages: Iterable[StoredMessage],
+    view: MessageView,
+    line: Callable[[StoredMessage], str],
+) -> None:
+    """Prints messages in the output's form; for people by `line`."""
+    if output.form == "text":
+        for message in messages:
+            output.line(line(message))
+    else:
+        output.rows(view.document(message) for message in messages)
+
+
 def _body(message: StoredMessage) -> tuple[bytes, str]:
     """The body and no complaint, or what is stored and why it cannot be read."""
     try:
@@ -236,11 +301,13 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
 
 
-def _as_json(body: bytes) -> str | None:
+def _as_json(body: bytes) -> bytes | None:
     try:
-        return escape(msgspec.json.format(body, indent=-1).decode())
+        packed = msgspec.json.format(body, indent=-1)
+        packed.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return packed
 
 
 def _hex_dump(data: bytes) -> Iterator[str]:

@@ -25,6 +25,7 @@ __all__ = [
     "OutputClosedError",
     "Row",
     "escape",
+    "in_colour",
     "note",
     "on_terminal",
     "table_lines",

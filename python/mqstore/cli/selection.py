@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mqstore import MessageScan, Store, StoredMessage
 
-__all__ = ["Selected", "Selection", "select"]
+__all__ = ["Selected", "Selection", "body_matches", "select"]
 
 # Most that a key query gives, and how much of the log or of a queue is held to be turned round.
 _MOST_OF_A_KEY = 65_536
@@ -108,12 +108,14 @@ def select(store: Store, what: Selection) -> Selected:
         messages = _backwards(store, what, found)
     else:
         messages = _forwards(store, what, found)
-    chosen = iter(messages) if what.grep is None else filter(_body_matches(what.grep), messages)
+    chosen = iter(messages) if what.grep is None else filter(body_matches(what.grep), messages)
     found.take(messages, islice(chosen, what.limit))
     return found
 
 
-def _body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
+def body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
+    """Whether a pattern is found in a message's body, in what is stored where it has none."""
+
     def matches(message: StoredMessage) -> bool:
         try:
             body = message.body

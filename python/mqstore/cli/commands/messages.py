@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.messages import MessageView, Template
+from mqstore.cli.message_options import (
+    body_option,
+    grep_option,
+    preview_option,
+    raw_option,
+    refuse_on_terminal,
+    tags_option,
+    template_option,
+)
+from mqstore.cli.messages import MessageView, Template, print_messages
 from mqstore.cli.options import (
     begin_end_options,
     config_option,
@@ -20,62 +27,19 @@ from mqstore.cli.options import (
     store_argument,
     topic_option,
 )
-from mqstore.cli.output import Column, note
+from mqstore.cli.output import Column, in_colour, note
 from mqstore.cli.selection import Selection, select
 from mqstore.cli.structures import find_queue
-from mqstore.cli.units import SIZE, TIME, time_text
+from mqstore.cli.units import TIME, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    import re
     from typing import Any
 
-    from mqstore import StoredMessage
     from mqstore.cli.messages import BodyForm
-    from mqstore.cli.output import Output, Row
+    from mqstore.cli.output import Output
 
 _ID_LENGTHS = {32, 56}
-
-body_option = click.option(
-    "--body",
-    type=click.Choice(["text", "hex", "json", "none"]),
-    default="text",
-    show_default=True,
-    help="How bodies are shown.",
-)
-preview_option = click.option(
-    "--preview",
-    type=SIZE,
-    default="4k",
-    show_default=True,
-    metavar="SIZE",
-    help="Most bytes of a body shown to people; JSON has all of them.",
-)
-
-
-def _read_template(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    value: str | None,
-) -> str | None:
-    if value is not None:
-        try:
-            Template(value, MessageView())
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-    return value
-
-
-def _read_pattern(
-    ctx: click.Context,  # noqa: ARG001
-    param: click.Parameter,  # noqa: ARG001
-    value: str | None,
-) -> re.Pattern[bytes] | None:
-    if value is None:
-        return None
-    try:
-        return re.compile(value.encode())
-    except re.error as error:
-        raise click.BadParameter(f"not a regular expression: {error}") from None
 
 
 @click.command("cat")
@@ -91,26 +55,15 @@ def _read_pattern(
 )
 @limit_option(None, "messages")
 @begin_end_options
-@click.option("--tags", metavar="EXPRESSION", help='Only these tags: "paid || refunded".')
+@tags_option
 @click.option("--key", metavar="KEY", help="Only this key, through the index; needs -t.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option(
-    "--grep",
-    callback=_read_pattern,
-    metavar="PATTERN",
-    help="Only bodies in which this regular expression is found.",
-)
+@grep_option
 @body_option
 @preview_option
-@click.option(
-    "--format",
-    "template",
-    callback=_read_template,
-    metavar="TEMPLATE",
-    help='A line for each: "{topic} {queue_offset} {property:NAME} {body}".',
-)
+@template_option
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
-@click.option("--raw", is_flag=True, help="Escape nothing; not to a terminal.")
+@raw_option
 @config_option
 @output_options
 def cat_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
@@ -147,8 +100,7 @@ def _cat(
         raise click.UsageError("-q and --key need -t.")
     if key is not None and (queue_id is not None or offset is not None or tags is not None):
         raise click.UsageError("--key goes with -t, -n, --from and --to only.")
-    _refuse_raw_on_terminal(raw=raw)
-    view = MessageView(body, preview=preview, raw=raw)
+    view = MessageView(body, preview=preview, raw=raw, highlight=grep if in_colour() else None)
     show = view.line if template is None else Template(template, view).line
     selection = Selection(
         topic=topic,
@@ -164,7 +116,7 @@ def _cat(
         skip_damage=skip_damage,
     )
     with open_store(store, config) as opened, closing(select(opened, selection)) as found:
-        _print_messages(output, found, view, show)
+        print_messages(output, found, view, show)
         if found.skipped_ranges:
             note(
                 f"passed over {found.skipped_ranges} damaged ranges, {found.skipped_bytes} bytes; "
@@ -179,7 +131,12 @@ def _cat(
 @click.argument("which", metavar="ID|OFFSET")
 @body_option
 @preview_option
-@click.option("--raw", is_flag=True, help="The body alone, as bytes; not to a terminal.")
+@click.option(
+    "--raw",
+    is_flag=True,
+    callback=refuse_on_terminal,
+    help="The body alone, as bytes; not to a terminal.",
+)
 @config_option
 @output_options
 def get_command(
@@ -192,7 +149,6 @@ def get_command(
     config: str | None,
 ) -> None:
     """Print one message, by its id or by its physical offset."""
-    _refuse_raw_on_terminal(raw=raw)
     view = MessageView(body, preview=preview)
     with open_store(store, config) as opened:
         if which.isdecimal() and which.isascii() and len(which) not in _ID_LENGTHS:
@@ -251,7 +207,7 @@ def query_command(
             documents = [view.document(message) for message in result]
             output.document({"messages": documents, **counts}, tuple)
         else:
-            _print_messages(output, result, view, view.line)
+            print_messages(output, result, view, view.line)
     if result.truncated:
         note(f"there are more; -n {limit} was the limit")
     if result.rejected_by_hash:
@@ -323,26 +279,3 @@ def at_command(
             Column("max_offset", right=True, title="MAX"),
         ),
     )
-
-
-def _print_messages(
-    output: Output,
-    messages: Iterable[StoredMessage],
-    view: MessageView,
-    line: Callable[[StoredMessage], str],
-) -> None:
-    if output.form == "text":
-        for message in messages:
-            output.line(line(message))
-    else:
-        output.rows(_documents(messages, view))
-
-
-def _documents(messages: Iterable[StoredMessage], view: MessageView) -> Iterator[Row]:
-    for message in messages:
-        yield view.document(message)
-
-
-def _refuse_raw_on_terminal(*, raw: bool) -> None:
-    if raw and sys.stdout.isatty():
-        raise click.UsageError("--raw writes unescaped bytes; send them to a file or a program.")

@@ -1,0 +1,134 @@
+"""``tail``: the last messages of a store, and those that come."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from mqstore.cli.follow import follow
+from mqstore.cli.message_options import (
+    body_option,
+    grep_option,
+    preview_option,
+    raw_option,
+    tags_option,
+    template_option,
+)
+from mqstore.cli.messages import MessageView, Template, print_messages
+from mqstore.cli.options import (
+    config_option,
+    open_store,
+    output_options,
+    queue_option,
+    store_argument,
+    topic_option,
+)
+from mqstore.cli.output import in_colour
+from mqstore.cli.selection import Selection, body_matches, select
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+    from typing import Any
+
+    from mqstore import Store, StoredMessage
+    from mqstore.cli.messages import BodyForm
+    from mqstore.cli.output import Output
+
+
+@click.command("tail")
+@store_argument
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what is written.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="COUNT",
+    help="How many of the messages that are there.",
+)
+@topic_option(required=False)
+@queue_option(required=False)
+@tags_option
+@grep_option
+@body_option
+@preview_option
+@template_option
+@raw_option
+@config_option
+@output_options
+def tail_command(output: Output, /, **options: Any) -> None:  # noqa: ANN401 - checked by click
+    """Print the last messages of the log, oldest first.
+
+    With -f also those that a broker or another process writes from now on, until interrupted. The
+    store is only read.
+    """
+    _tail(output, **options)
+
+
+def _tail(
+    output: Output,
+    *,
+    store: str,
+    config: str | None,
+    following: bool,
+    limit: int,
+    topic: str | None,
+    queue_id: int | None,
+    tags: str | None,
+    grep: re.Pattern[bytes] | None,
+    body: BodyForm,
+    preview: int,
+    template: str | None,
+    raw: bool,
+) -> None:
+    if queue_id is not None and topic is None:
+        raise click.UsageError("-q needs -t.")
+    if following and output.form == "json":
+        raise click.UsageError("-f has no end, and --json is one document; say --jsonl.")
+    view = MessageView(body, preview=preview, raw=raw, highlight=grep if in_colour() else None)
+    show = view.line if template is None else Template(template, view).line
+
+    matches = None if grep is None else body_matches(grep)
+
+    def put(messages: Iterable[StoredMessage]) -> None:
+        print_messages(output, messages, view, show)
+        output.flush()
+
+    def wanted(message: StoredMessage) -> bool:
+        return queue_id in {None, message.queue_id} and (matches is None or matches(message))
+
+    with open_store(store, config) as opened:
+        position = opened.max_physical_offset
+        put(_last(opened, limit, topic, queue_id, tags, grep))
+        if not following:
+            return
+        for begin, end in follow(opened, position):
+            written = opened.scan(
+                start_physical_offset=begin,
+                stop_physical_offset=end,
+                topics=None if topic is None else [topic],
+                tags=tags,
+            )
+            put(filter(wanted, written))
+
+
+def _last(
+    store: Store,
+    limit: int,
+    topic: str | None,
+    queue_id: int | None,
+    tags: str | None,
+    grep: re.Pattern[bytes] | None,
+) -> list[StoredMessage]:
+    """The newest messages, oldest first."""
+    if limit == 0:
+        return []
+    newest = Selection(
+        topic=topic, queue_id=queue_id, tags=tags, grep=grep, limit=limit, reverse=True
+    )
+    with closing(select(store, newest)) as found:
+        return list(found)[::-1]

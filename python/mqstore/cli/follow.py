@@ -1,0 +1,64 @@
+"""What a store gets while one looks, as ``tail -f`` shows it."""
+
+from __future__ import annotations
+
+import select
+import sys
+from typing import TYPE_CHECKING
+
+from mqstore.cli.output import OutputClosedError, note
+from mqstore.cli.units import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import Store
+
+__all__ = ["follow"]
+
+# How often whoever reads is looked for while nothing is written.
+_LOOK_S = 0.5
+
+
+def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
+    """Waits for messages, without end.
+
+    What retention deletes before it was read, and what a recovery cuts off, is told on standard
+    error.
+
+    Args:
+        store: The store, read-only.
+        position: Up to where its log was read already, a physical offset.
+
+    Yields:
+        From which physical offset until which something was written.
+
+    Raises:
+        OutputClosedError: Nobody reads standard output any more.
+    """
+    while True:
+        while not store.wait(position, timeout_s=_LOOK_S):
+            if store.max_physical_offset < position:
+                end = store.max_physical_offset
+                note(f"the log now ends at {end}, {size_text(position - end)} were cut off")
+                position = end
+            _check_reader()
+        if store.min_physical_offset > position:
+            begin = store.min_physical_offset
+            note(f"the log now begins at {begin}, {size_text(begin - position)} went unread")
+            position = begin
+        end = store.max_physical_offset
+        yield position, end
+        position = end
+
+
+def _check_reader() -> None:
+    """Ends the wait where standard output is a pipe that nobody reads.
+
+    Raises:
+        OutputClosedError: It is.
+    """
+    look = select.poll()
+    look.register(sys.stdout, 0)
+    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in look.poll(0)):
+        raise OutputClosedError
