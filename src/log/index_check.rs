@@ -219,6 +219,16 @@ impl IndexFile {
         Ok(self.entries_before(count))
     }
 
+    /// `count` entries from `number` on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it ends before.
+    pub fn entries_from(&self, number: u32, count: u32) -> Result<Vec<IndexEntry>> {
+        Records::<ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
+            .map(|raw| Ok(IndexEntry::decode(&raw?)))
+            .collect()
+    }
+
     fn entries_before(&self, count: u32) -> impl Iterator<Item = Result<(u32, IndexEntry)>> {
         let first = self.layout().entry_position(1);
         Records::<ENTRY_LEN>::new(self, first, count.saturating_sub(1))

@@ -52,6 +52,11 @@ impl<'a> DispatchKeys<'a> {
     fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.unique_key.into_iter().chain(split_keys(self.keys.unwrap_or_default()))
     }
+
+    /// Those of them that get an entry.
+    pub fn put(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.iter().take(MAX_KEYS)
+    }
 }
 
 /// What came of one message.
@@ -338,7 +343,11 @@ impl IndexService {
         }
     }
 
-    fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
+    /// Removes the file with that name and all newer files, usable or not.
+    ///
+    /// # Errors
+    /// As [`IndexService::remove_from`].
+    pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
         // What waits belongs to the newest file.
         self.waiting.clear();
         self.current = None;

@@ -104,7 +104,9 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    fn keys(&self) -> DispatchKeys<'a> {
+    /// What the index takes of it.
+    #[must_use]
+    pub fn keys(&self) -> DispatchKeys<'a> {
         DispatchKeys {
             physical_offset: self.physical_offset,
             store_timestamp_ms: self.store_timestamp_ms,

@@ -8,6 +8,7 @@ mod core;
 pub mod dispatch;
 pub mod flush;
 pub mod groups;
+pub mod index_audit;
 pub mod inner;
 pub mod inventory;
 pub mod key_query;

@@ -19,6 +19,7 @@ use super::append::Appender;
 use super::core::{Core, Reading, Writing};
 use super::dispatch::Dispatcher;
 use super::flush::FlushGate;
+use super::index_audit::IndexAudit;
 use super::lock::{self, StoreLock};
 use super::message_store::OpenMode;
 use super::parts::{Parts, is_store, load_parts, not_a_store};
@@ -140,8 +141,24 @@ fn open_to_write(
     let Parts { log, queues, layout, mut warnings } = parts;
     let mut checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
     let clean = mode != RecoveryMode::Crash;
-    let analysis =
-        recover::analyse(&log, &queues, &checkpoint.fields, clean, config.check_crc_on_recover)?;
+    let index_known_ms = if clean { i64::MAX } else { checkpoint.fields.index_msg_timestamp_ms };
+    let layout = layout.filter(|_| config.message_index_enable);
+    let mut index = None;
+    if let Some(layout) = layout {
+        let (service, findings) =
+            IndexService::load(Arc::clone(&storage), &paths.index(), layout, Arc::clone(&clock))?;
+        warnings.extend(findings.iter().map(ToString::to_string));
+        index = Some(service);
+    }
+    let audit = index.as_ref().map(|index| IndexAudit::new(index.run(), index_known_ms));
+    let analysis = recover::analyse(
+        &log,
+        &queues,
+        audit.transpose()?,
+        &checkpoint.fields,
+        clean,
+        config.check_crc_on_recover,
+    )?;
     analysis.refuse_damage(&log, &queues)?;
     // From here on the store is changed.
     store_lock.mark(&paths)?;
@@ -149,25 +166,13 @@ fn open_to_write(
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
-    let index = match layout.filter(|_| config.message_index_enable) {
-        Some(layout) => {
-            let (mut service, findings) = IndexService::load(
-                Arc::clone(&storage),
-                &paths.index(),
-                layout,
-                Arc::clone(&clock),
-            )?;
-            warnings.extend(findings.iter().map(ToString::to_string));
-            let known_ms = if clean { i64::MAX } else { checkpoint.fields.index_msg_timestamp_ms };
-            let from = mend_index(&mut service, &analysis, &log, known_ms)?;
-            if from < analysis.end && analysis.keyed.is_some() {
-                report.rebuilt.push("index".to_owned());
-                dispatch_from = dispatch_from.min(from);
-            }
-            Some(service)
+    if let Some(index) = &mut index {
+        let from = mend_index(index, &analysis, &log, index_known_ms)?;
+        if from < analysis.end && analysis.keyed.is_some() {
+            report.rebuilt.push("index".to_owned());
+            dispatch_from = dispatch_from.min(from);
         }
-        None => None,
-    };
+    }
     for queue in queues.all() {
         queue.correct_min_offset(log.min_offset())?;
     }
@@ -232,6 +237,9 @@ fn mend_index(
 ) -> Result<u64> {
     service.remove_from_unusable()?;
     service.keep_while(|header| header.end_timestamp_ms <= known_ms)?;
+    if let Some(name) = analysis.unsound_index {
+        service.remove_from_name(name)?;
+    }
     let end = i64::try_from(analysis.end).unwrap_or(i64::MAX);
     service.truncate(end, |offset| stored_at(log, offset))?;
     let Some((first_keyed, _)) = analysis.keyed else { return Ok(analysis.end) };

@@ -17,6 +17,7 @@ use crate::log::{CommitLog, ConsumeQueue};
 
 use super::audit::{Audit, QueueFinding};
 use super::dispatch::DispatchRequest;
+use super::index_audit::IndexAudit;
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::tail::{QuarantinedMessage, Tail};
@@ -86,18 +87,21 @@ pub struct Analysis {
     pub first_missing: Option<u64>,
     /// Where the first and the last record with a key lie that the index must hold.
     pub keyed: Option<(u64, u64)>,
+    /// The name of the first index file that does not hold what the log asks for.
+    pub unsound_index: Option<u64>,
     /// Records read.
     pub records: u64,
 }
 
-/// Reads the log from its first record on, checks every record, and holds the queues against it.
-/// Nothing is changed. `log` must be readable up to the end of its files.
+/// Reads the log from its first record on, checks every record, and holds the queues and the index
+/// against it. Nothing is changed. `log` must be readable up to the end of its files.
 ///
 /// # Errors
 /// [`Error::Io`] when the system cannot read.
 pub fn analyse(
     log: &CommitLog,
     queues: &QueueTable,
+    mut index: Option<IndexAudit>,
     checkpoint: &CheckpointFields,
     clean: bool,
     verify_crc: bool,
@@ -119,6 +123,9 @@ pub fn analyse(
                     break (at, Some(torn(log, at)));
                 }
                 audit.see(&request)?;
+                if let Some(index) = &mut index {
+                    index.see(&request.keys())?;
+                }
                 newest = newest.max(request.store_timestamp_ms);
                 let at = u64::try_from(request.physical_offset).unwrap_or(0);
                 last_record = Some(at);
@@ -146,6 +153,7 @@ pub fn analyse(
         queues: findings,
         first_missing,
         keyed,
+        unsound_index: index.and_then(|index| index.unsound_from()),
         records,
     })
 }

@@ -12,6 +12,7 @@ mod format;
 mod hostile_log;
 mod hostile_names;
 mod hostile_queue;
+mod index_damage;
 mod recovery;
 mod support;
 mod tidy;

@@ -1,0 +1,81 @@
+//! An index that was damaged or lost in part is whole again once the store was opened for writing,
+//! whatever was done to it.
+
+use std::fs;
+use std::path::Path;
+
+use mqstore::care::{Severity, VerifyOptions, verify};
+use mqstore::store::OpenMode;
+
+use crate::support::{Home, by_key, check, flip, key};
+
+const MESSAGES: usize = 120;
+
+/// Opens for writing, closes, and says what of the index is wrong then.
+fn mended(home: &Home) -> Vec<String> {
+    let store = home.write();
+    check(&store, MESSAGES);
+    for number in 0..MESSAGES {
+        assert_eq!(by_key(&store, number).len(), 1, "{}", key(number));
+    }
+    store.close().unwrap();
+    let report =
+        verify(home.path(), home.config.clone(), &VerifyOptions::default(), &mut |_, _| {
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity != Severity::Info)
+        .map(|finding| format!("{finding:?}"))
+        .collect()
+}
+
+fn is_used(path: &Path, position: usize) -> bool {
+    // Header, slots, and the entries that are counted; entry 0 is never used.
+    let (slots_end, len) = (40 + 4 * 7, fs::metadata(path).unwrap().len());
+    let count = u32::from_be_bytes(fs::read(path).unwrap()[36..40].try_into().unwrap());
+    let entries = slots_end + 20..slots_end + 20 * usize::try_from(count).unwrap();
+    position < slots_end || (entries.contains(&position) && (position as u64) < len)
+}
+
+#[test]
+fn any_missing_index_file_is_made_again() {
+    let sound = Home::closed(MESSAGES);
+    let files = sound.index_files();
+    assert!(files.len() >= 4, "{files:?}");
+    for lost in 0..files.len() {
+        let home = sound.copy();
+        fs::remove_file(&home.index_files()[lost]).unwrap();
+        assert_eq!(mended(&home), [] as [&str; 0], "without file {lost}");
+    }
+}
+
+#[test]
+fn any_flipped_byte_of_a_full_index_file_is_mended() {
+    let sound = Home::closed(MESSAGES);
+    for file in [0, 1] {
+        let len = fs::metadata(&sound.index_files()[file]).unwrap().len();
+        for position in 0..usize::try_from(len).unwrap() {
+            let home = sound.copy();
+            let path = &home.index_files()[file];
+            if !is_used(path, position) {
+                continue;
+            }
+            flip(path, position as u64);
+            assert_eq!(mended(&home), [] as [&str; 0], "file {file}, byte {position}");
+        }
+    }
+}
+
+#[test]
+fn an_index_that_was_made_again_has_the_bytes_it_had() {
+    let sound = Home::closed(MESSAGES);
+    let before: Vec<_> = sound.index_files().iter().map(|path| fs::read(path).unwrap()).collect();
+    let home = sound.copy();
+    fs::remove_file(&home.index_files()[1]).unwrap();
+    home.open(OpenMode::ReadWrite).unwrap().close().unwrap();
+    let after: Vec<_> = home.index_files().iter().map(|path| fs::read(path).unwrap()).collect();
+    assert!(before == after);
+}
