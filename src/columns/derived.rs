@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, ListArray, MapArray, PrimitiveArray, StructArray};
-use arrow_buffer::{NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
 use hashbrown::HashMap;
 
@@ -237,10 +237,18 @@ impl Properties {
     }
 
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.finish_with(None)
+    }
+
+    /// The same, null where `nulls` says so.
+    pub(super) fn finish_with(
+        &mut self,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, ArrowError> {
         let columns = vec![self.names.finish()?, self.values.finish()?];
         let entries = StructArray::try_new(self.fields.clone(), columns, None)?;
         let ends = self.ends.finish();
-        Ok(Arc::new(MapArray::try_new(Arc::clone(&self.entries), ends, entries, None, false)?))
+        Ok(Arc::new(MapArray::try_new(Arc::clone(&self.entries), ends, entries, nulls, false)?))
     }
 }
 

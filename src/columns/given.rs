@@ -88,14 +88,14 @@ fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
 pub(super) type Given = (Column, ArrayRef);
 
 /// The values of a dictionary's type count as its own.
-fn kind(data_type: &DataType) -> &DataType {
+pub(super) fn kind(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => values,
         other => other,
     }
 }
 
-fn is_text(data_type: &DataType) -> bool {
+pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(kind(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 

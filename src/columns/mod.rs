@@ -2,6 +2,7 @@
 
 mod builder;
 mod derived;
+mod functions;
 mod given;
 mod rows;
 mod scan;
@@ -9,6 +10,7 @@ mod schema;
 mod variable;
 
 pub use builder::{BatchBuilder, BatchLimits};
+pub use functions::{Function, FunctionError};
 pub use rows::{MessageRows, RowsError};
 pub use scan::{BatchError, MessageBatches};
 pub use schema::{Column, schema, schema_like, schema_of};

@@ -185,6 +185,12 @@ impl MessageRows {
         Ok(messages)
     }
 
+    /// Whether a row's properties have one of that name.
+    #[must_use]
+    pub fn has_property(&self, row: usize, name: &[u8]) -> bool {
+        self.pairs(row).any(|(known, _)| known == name)
+    }
+
     /// A message without its properties.
     fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>> {
         let topic = text(Some(&self.topic), row).ok_or_else(|| refused("topic", "is null"))?;

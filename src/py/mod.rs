@@ -2,6 +2,7 @@
 //! errors mapped; what is done is done below.
 
 mod append_arrow;
+mod array_functions;
 mod arrays;
 mod errors;
 mod fields;
@@ -64,5 +65,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
     module.setattr("_checkpoint", wrap_pyfunction!(files::_checkpoint, module)?)?;
+    let array_function = wrap_pyfunction!(array_functions::_array_function, module)?;
+    module.setattr("_array_function", array_function)?;
     module.setattr("__version__", env!("CARGO_PKG_VERSION"))
 }

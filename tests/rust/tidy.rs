@@ -34,6 +34,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("arrow_array", &["src/columns/", "src/py/"]),
     ("arrow_buffer", &["src/columns/", "src/py/"]),
     ("arrow_schema", &["src/columns/", "src/py/"]),
+    ("arrow_select", &["src/columns/"]),
 ];
 
 /// A longer file has a second responsibility in it.

@@ -1,0 +1,461 @@
+//! Functions over whole columns: what Spark's SQL functions `mq_*` compute.
+//!
+//! A null argument gives null. So do bytes and texts that are not what a function reads: a column of
+//! anything at all can be asked which of its rows hold a record or an id. What a function writes is
+//! never left out in silence: [`Function::Encode`] refuses a message that no record can hold.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryBuilder, BooleanBuilder, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch,
+    StructArray, UInt32Array,
+};
+use arrow_buffer::{NullBuffer, NullBufferBuilder};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, Field, Fields};
+use arrow_select::take::take;
+
+use super::builder::{BatchBuilder, BatchLimits};
+use super::derived::Properties;
+use super::given::{is_text, kind};
+use super::rows::{MessageRows, RowsError};
+use super::schema::{Column, schema_of};
+use crate::error::{Error, PutStatus};
+use crate::format::body;
+use crate::format::consume_queue;
+use crate::format::crc;
+use crate::format::java;
+use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::properties::names;
+use crate::format::sys_flag::{self, Compression, Transaction};
+use crate::store::append;
+
+/// Most bytes that one body may come to when it is decompressed.
+const MOST_BODY: usize = 64 << 20;
+/// Most bytes of a column: places in it are signed 32-bit numbers.
+const MOST_BYTES: usize = 1 << 30;
+
+/// A function over columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// Records to messages.
+    Decode,
+    /// Messages to records.
+    Encode,
+    /// Property strings to maps.
+    Properties,
+    /// Stored bodies, and their sys flags, to what the producer sent.
+    Body,
+    /// Bytes to the checksum that a record has of its body.
+    Crc32,
+    /// Texts to `String.hashCode`.
+    JavaHash,
+    /// Tags to the codes of the consume queue.
+    TagsCode,
+    /// Topics and keys to the index's hashes.
+    KeyHash,
+    /// Message ids to host, port and physical offset.
+    ParseMessageId,
+    /// Sys flags to what their bits say.
+    SysFlag,
+}
+
+/// Why a function gave no column.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FunctionError {
+    /// Columns of another kind or number.
+    #[error("{name} takes {wanted}, not {found}")]
+    Arguments {
+        /// The function.
+        name: &'static str,
+        /// What it takes.
+        wanted: &'static str,
+        /// What was given.
+        found: String,
+    },
+    /// A struct that is no message's.
+    #[error("mq_encode: {0}")]
+    Rows(#[from] RowsError),
+    /// A message that no record can hold.
+    #[error("row {row}: {error}")]
+    Message {
+        /// Its row in the batch.
+        row: usize,
+        /// Why.
+        error: Error,
+    },
+    /// More bytes than one column can have.
+    #[error(
+        "{name} makes more than 1 GiB of one batch; \
+         lower spark.sql.execution.arrow.maxRecordsPerBatch"
+    )]
+    TooLarge {
+        /// The function.
+        name: &'static str,
+    },
+    /// A fault in here.
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+}
+
+type Result<T> = std::result::Result<T, FunctionError>;
+
+impl Function {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Decode,
+        Self::Encode,
+        Self::Properties,
+        Self::Body,
+        Self::Crc32,
+        Self::JavaHash,
+        Self::TagsCode,
+        Self::KeyHash,
+        Self::ParseMessageId,
+        Self::SysFlag,
+    ];
+
+    /// Its name in SQL.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "mq_decode",
+            Self::Encode => "mq_encode",
+            Self::Properties => "mq_properties",
+            Self::Body => "mq_body",
+            Self::Crc32 => "mq_crc32",
+            Self::JavaHash => "mq_java_hash",
+            Self::TagsCode => "mq_tags_code",
+            Self::KeyHash => "mq_key_hash",
+            Self::ParseMessageId => "mq_parse_message_id",
+            Self::SysFlag => "mq_sys_flag",
+        }
+    }
+
+    /// The function of that name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|function| function.name() == name)
+    }
+
+    /// What it takes, in words.
+    const fn takes(self) -> &'static str {
+        match self {
+            Self::Decode | Self::Crc32 | Self::Properties => "one column of bytes",
+            Self::Encode => "one column of structs",
+            Self::Body => "a column of bytes and one of integers",
+            Self::JavaHash | Self::TagsCode | Self::ParseMessageId => "one column of texts",
+            Self::KeyHash => "two columns of texts",
+            Self::SysFlag => "one column of integers",
+        }
+    }
+
+    /// What it gives.
+    #[must_use]
+    pub fn returns(self) -> DataType {
+        match self {
+            Self::Decode => DataType::Struct(schema_of(&decoded()).fields().clone()),
+            Self::Encode | Self::Body => DataType::Binary,
+            Self::Properties => Column::Properties.data_type(),
+            Self::Crc32 | Self::JavaHash | Self::KeyHash => DataType::Int32,
+            Self::TagsCode => DataType::Int64,
+            Self::ParseMessageId => DataType::Struct(id_fields()),
+            Self::SysFlag => DataType::Struct(flag_fields()),
+        }
+    }
+
+    /// The function of columns, row by row.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub fn call(self, arguments: &[ArrayRef]) -> Result<ArrayRef> {
+        match (self, arguments) {
+            (Self::Decode, [raw]) => decode(&self.bytes(raw)?),
+            (Self::Encode, [messages]) => self.encode(messages),
+            (Self::Properties, [raw]) => properties(&self.bytes(raw)?),
+            (Self::Body, [raw, flags]) => self.body(&self.bytes(raw)?, &self.ints(flags)?),
+            (Self::Crc32, [bytes]) => {
+                let bytes = self.bytes(bytes)?;
+                Ok(Arc::new(
+                    bytes.iter().map(|bytes| bytes.map(crc::body_crc)).collect::<Int32Array>(),
+                ))
+            }
+            (Self::JavaHash, [texts]) => {
+                let hash = |text: &str| java::hash_code(text.as_bytes());
+                let texts = self.texts(texts)?;
+                Ok(Arc::new(texts.iter().map(|text| text.map(hash)).collect::<Int32Array>()))
+            }
+            (Self::TagsCode, [texts]) => {
+                let code = |text: &str| consume_queue::tags_code(Some(text.as_bytes()));
+                let texts = self.texts(texts)?;
+                Ok(Arc::new(texts.iter().map(|text| text.map(code)).collect::<Int64Array>()))
+            }
+            (Self::KeyHash, [topics, keys]) => {
+                let (topics, keys) = (self.texts(topics)?, self.texts(keys)?);
+                if topics.len() != keys.len() {
+                    return Err(self.wrong(arguments));
+                }
+                let pairs = topics.iter().zip(keys.iter());
+                let hash = |(topic, key): (Option<&str>, Option<&str>)| {
+                    Some(java::key_hash(topic?.as_bytes(), key?.as_bytes()))
+                };
+                Ok(Arc::new(pairs.map(hash).collect::<Int32Array>()))
+            }
+            (Self::ParseMessageId, [texts]) => parse_message_ids(&self.texts(texts)?),
+            (Self::SysFlag, [flags]) => sys_flags(&self.ints(flags)?),
+            _ => Err(self.wrong(arguments)),
+        }
+    }
+
+    #[cold]
+    fn wrong(self, arguments: &[ArrayRef]) -> FunctionError {
+        let kinds: Vec<_> = arguments
+            .iter()
+            .map(|array| format!("{} of {}", array.len(), array.data_type()))
+            .collect();
+        let found = if kinds.is_empty() { "none".to_owned() } else { kinds.join(" and ") };
+        FunctionError::Arguments { name: self.name(), wanted: self.takes(), found }
+    }
+
+    fn cast(self, array: &ArrayRef, fits: bool, to: &DataType) -> Result<ArrayRef> {
+        if !fits && !array.data_type().is_null() {
+            return Err(self.wrong(std::slice::from_ref(array)));
+        }
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        Ok(cast_with_options(array, to, &strict)?)
+    }
+
+    fn texts(self, array: &ArrayRef) -> Result<LargeStringArray> {
+        let array = self.cast(array, is_text(array.data_type()), &DataType::LargeUtf8)?;
+        Ok(array.as_string::<i64>().clone())
+    }
+
+    fn bytes(self, array: &ArrayRef) -> Result<LargeBinaryArray> {
+        use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary};
+        let fits = matches!(
+            kind(array.data_type()),
+            Binary | LargeBinary | BinaryView | FixedSizeBinary(_)
+        );
+        Ok(self.cast(array, fits, &DataType::LargeBinary)?.as_binary::<i64>().clone())
+    }
+
+    fn ints(self, array: &ArrayRef) -> Result<Int32Array> {
+        let array = self.cast(array, kind(array.data_type()).is_integer(), &DataType::Int32)?;
+        Ok(array.as_primitive::<Int32Type>().clone())
+    }
+
+    fn body(self, raw: &LargeBinaryArray, flags: &Int32Array) -> Result<ArrayRef> {
+        let mut bodies = BinaryBuilder::new();
+        let mut bytes = 0;
+        for (raw, flag) in raw.iter().zip(flags.iter()) {
+            let Some((raw, flag)) = raw.zip(flag) else {
+                bodies.append_null();
+                continue;
+            };
+            let Ok(body) = body::decompress(raw, flag, MOST_BODY) else {
+                bodies.append_null();
+                continue;
+            };
+            bytes += body.len();
+            if bytes > MOST_BYTES {
+                return Err(FunctionError::TooLarge { name: self.name() });
+            }
+            bodies.append_value(body);
+        }
+        Ok(Arc::new(bodies.finish()))
+    }
+
+    fn encode(self, messages: &ArrayRef) -> Result<ArrayRef> {
+        let Some(messages) = messages.as_struct_opt() else {
+            return Err(self.wrong(std::slice::from_ref(messages)));
+        };
+        // A null struct may have anything in its fields: only the others are looked at.
+        let valid: UInt32Array = places(messages.nulls(), messages.len());
+        let given = take(messages, &valid, None)?;
+        let given = RecordBatch::from(given.as_struct());
+        let rows = MessageRows::new(&given)?;
+        let physical_offsets = longs(&given, Column::PhysicalOffset)?;
+        let queue_offsets = longs(&given, Column::QueueOffset)?;
+        let row_of = |number: usize| valid.values().get(number).map_or(0, |row| *row as usize);
+        let mut blocks = Vec::new();
+        let mut records = BinaryBuilder::new();
+        let (mut next, mut bytes) = (0, 0);
+        for number in 0..rows.len() {
+            let row = row_of(number);
+            let failed = |error| FunctionError::Message { row, error };
+            let message = rows
+                .messages(number..number + 1, &mut blocks)
+                .map_err(|(_, error)| failed(error))?;
+            let Some(message) = message.first() else { continue };
+            let physical_offset =
+                at(&physical_offsets, number, Column::PhysicalOffset).map_err(failed)?;
+            let queue_offset = at(&queue_offsets, number, Column::QueueOffset).map_err(failed)?;
+            let property_crc = rows.has_property(number, names::CRC32);
+            let record = append::encode(message, physical_offset, queue_offset, property_crc)
+                .map_err(failed)?;
+            bytes += record.len();
+            if bytes > MOST_BYTES {
+                return Err(FunctionError::TooLarge { name: self.name() });
+            }
+            (next..row).for_each(|_| records.append_null());
+            records.append_value(record);
+            next = row + 1;
+        }
+        (next..messages.len()).for_each(|_| records.append_null());
+        Ok(Arc::new(records.finish()))
+    }
+}
+
+/// The rows that are not null.
+fn places(nulls: Option<&NullBuffer>, rows: usize) -> UInt32Array {
+    let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
+    match nulls {
+        Some(nulls) => nulls.valid_indices().map(number).collect::<Vec<_>>().into(),
+        None => (0..number(rows)).collect::<Vec<_>>().into(),
+    }
+}
+
+/// A column of the struct that `MessageRows` does not read.
+fn longs(given: &RecordBatch, column: Column) -> Result<Int64Array> {
+    let missing = || RowsError::Missing { name: column.name() };
+    let array = given.column_by_name(column.name()).ok_or_else(missing)?;
+    if !array.data_type().is_integer() {
+        let (wanted, found) = (DataType::Int64, array.data_type().clone());
+        return Err(RowsError::Type { name: column.name(), wanted, found }.into());
+    }
+    let array = cast_with_options(array, &DataType::Int64, &CastOptions::default())?;
+    Ok(array.as_primitive::<Int64Type>().clone())
+}
+
+fn at(numbers: &Int64Array, row: usize, column: Column) -> std::result::Result<i64, Error> {
+    if row < numbers.len() && numbers.is_valid(row) {
+        return Ok(numbers.value(row));
+    }
+    let (reason, status) = ("is null".to_owned(), PutStatus::MessageIllegal);
+    Err(Error::InvalidMessage { field: column.name(), reason, status, limit: None })
+}
+
+/// The columns that a record has of its own.
+fn decoded() -> Vec<Column> {
+    let own = |column: &Column| !matches!(column, Column::Broker | Column::Error);
+    Column::ALL.into_iter().filter(own).collect()
+}
+
+/// The record that `bytes` are: the whole of them, its checksum right.
+fn record(bytes: &[u8]) -> Option<MessageView<'_>> {
+    match read_frame(bytes) {
+        Ok(Frame::Message(view)) if view.as_bytes().len() == bytes.len() => {
+            view.check_body_crc().ok().map(|()| view)
+        }
+        _ => None,
+    }
+}
+
+fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
+    let columns = decoded();
+    let limits = BatchLimits { rows: usize::MAX, body_bytes: MOST_BYTES };
+    let mut builder = BatchBuilder::new(&columns, schema_of(&columns), limits)?;
+    let mut rows = 0_u32;
+    let mut places = Vec::with_capacity(raw.len());
+    for bytes in raw {
+        // A body that cannot be decompressed adds no row.
+        let pushed = bytes.and_then(record).and_then(|view| builder.push(&view).ok());
+        places.push(pushed.map(|_| rows));
+        if let Some(full) = pushed {
+            if full.is_break() {
+                return Err(FunctionError::TooLarge { name: Function::Decode.name() });
+            }
+            rows += 1;
+        }
+    }
+    let messages = StructArray::from(builder.finish()?);
+    if messages.len() == raw.len() {
+        return Ok(Arc::new(messages));
+    }
+    Ok(take(&messages, &UInt32Array::from(places), None)?)
+}
+
+fn properties(raw: &LargeBinaryArray) -> Result<ArrayRef> {
+    let mut maps = Properties::new(&Column::Properties.data_type())?;
+    let (mut nulls, mut bytes) = (NullBufferBuilder::new(raw.len()), 0);
+    for raw in raw {
+        let raw_bytes = raw.unwrap_or_default();
+        bytes += raw_bytes.len();
+        if bytes > MOST_BYTES {
+            return Err(FunctionError::TooLarge { name: Function::Properties.name() });
+        }
+        maps.push(raw_bytes);
+        nulls.append(raw.is_some());
+    }
+    Ok(maps.finish_with(nulls.finish())?)
+}
+
+fn id_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("host", DataType::Utf8, true),
+        Field::new("port", DataType::Int32, true),
+        Field::new("physical_offset", DataType::Int64, true),
+    ])
+}
+
+fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
+    let ids: Vec<_> = texts.iter().map(|text| java::parse_message_id(text?)).collect();
+    let hosts = ids.iter().map(|id| Some(id.as_ref()?.host.address().to_string()));
+    let mut addresses = StringBuilder::new();
+    hosts.for_each(|host| addresses.append_option(host));
+    let ports: Int32Array = ids.iter().map(|id| Some(id.as_ref()?.host.port())).collect();
+    let offsets: Int64Array = ids.iter().map(|id| Some(id.as_ref()?.physical_offset)).collect();
+    let nulls: NullBuffer = ids.iter().map(Option::is_some).collect::<Vec<_>>().into();
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(addresses.finish()), Arc::new(ports), Arc::new(offsets)];
+    Ok(Arc::new(StructArray::try_new(id_fields(), columns, Some(nulls))?))
+}
+
+/// The bits of a sys flag that are yes or no.
+const BITS: [(&str, i32); 6] = [
+    ("compressed", sys_flag::COMPRESSED),
+    ("multi_tags", sys_flag::MULTI_TAGS),
+    ("born_host_v6", sys_flag::BORN_HOST_V6),
+    ("store_host_v6", sys_flag::STORE_HOST_V6),
+    ("need_unwrap", sys_flag::NEED_UNWRAP),
+    ("inner_batch", sys_flag::INNER_BATCH),
+];
+
+fn flag_fields() -> Fields {
+    let text = |name| Field::new(name, DataType::Utf8, true);
+    let bits = BITS.iter().map(|(name, _)| Field::new(*name, DataType::Boolean, true));
+    [text("transaction"), text("compression")].into_iter().chain(bits).collect()
+}
+
+fn sys_flags(flags: &Int32Array) -> Result<ArrayRef> {
+    let mut transactions = StringBuilder::new();
+    let mut compressions = StringBuilder::new();
+    for flag in flags {
+        transactions.append_option(flag.map(|flag| match sys_flag::transaction(flag) {
+            Transaction::None => "none",
+            Transaction::Prepared => "prepared",
+            Transaction::Commit => "commit",
+            Transaction::Rollback => "rollback",
+        }));
+        compressions.append_option(flag.and_then(sys_flag::compression).map(
+            |method| match method {
+                Compression::None => "none",
+                Compression::Zlib => "zlib",
+                Compression::Lz4 => "lz4",
+                Compression::Zstd => "zstd",
+            },
+        ));
+    }
+    let mut columns: Vec<ArrayRef> =
+        vec![Arc::new(transactions.finish()), Arc::new(compressions.finish())];
+    for (_, bit) in BITS {
+        let mut column = BooleanBuilder::with_capacity(flags.len());
+        flags.iter().for_each(|flag| column.append_option(flag.map(|flag| flag & bit != 0)));
+        columns.push(Arc::new(column.finish()));
+    }
+    Ok(Arc::new(StructArray::try_new(flag_fields(), columns, flags.nulls().cloned())?))
+}
