@@ -1544,3 +1544,12 @@ def verify(
         ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
         findings there are of each code, listed or not.
     """
+
+def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:
+    """A function of :mod:`mqstore.spark.functions` on whole columns; it gives a ``pyarrow.Array``.
+
+    Raises:
+        InvalidMessageError: ``mq_encode`` of a message that no record can hold; a note names its row.
+        TypeError: Columns of another kind or number.
+        ValueError: No such function, a struct that is no message's, or more than 1 GiB of one column.
+    """

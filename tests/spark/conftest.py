@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+# What reads the golden stores lies beside the tests of the package.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "python")]
 
 
 @pytest.fixture(scope="session")

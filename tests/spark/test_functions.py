@@ -244,12 +244,13 @@ def test_each_kind_of_text_and_bytes_is_taken(text: pa.DataType) -> None:
 def test_python_and_sql_have_the_same_functions(
     spark: SparkSession, stored: list[tuple[Row, bytes]]
 ) -> None:
+    import mqstore.spark
     from mqstore.spark import functions
 
     records = [record for row, record in stored if map_holds(row)][:200]
     frame = spark.createDataFrame([(record,) for record in [*records, b"junk", None]], "raw binary")
     frame.createOrReplaceTempView("records")
-    functions.register_functions(spark)
+    mqstore.spark.register(spark)
     by_name = frame.select(
         "raw",
         functions.mq_encode(functions.mq_decode("raw")).alias("again"),

@@ -22,12 +22,19 @@ __all__ = ["read", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format ``mqstore`` known to a session.
+    """Makes the format ``mqstore`` known to a session, and the functions ``mq_*`` to its SQL.
 
     Args:
         spark: The session.
     """
-    from mqstore.spark.source import MqStoreDataSource  # needs pyspark, this module does not
+    from mqstore.spark.functions import register_functions  # needs pyspark, this module does not
+
+    _register_format(spark)
+    register_functions(spark)
+
+
+def _register_format(spark: SparkSession) -> None:
+    from mqstore.spark.source import MqStoreDataSource
 
     spark.dataSource.register(MqStoreDataSource)
 
@@ -61,5 +68,5 @@ def read(
     texts = as_texts(paths, options)
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
     ReadOptions.parse(texts)
-    register(spark)
+    _register_format(spark)
     return spark.read.format("mqstore").options(**texts).load()
