@@ -1549,7 +1549,7 @@ def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:
     """A function of :mod:`mqstore.spark.functions` on whole columns; it gives a ``pyarrow.Array``.
 
     Raises:
-        InvalidMessageError: ``mq_encode`` of a message that no record can hold; a note names its row.
+        InvalidMessageError: A message that no record can hold; a note names its row.
         TypeError: Columns of another kind or number.
-        ValueError: No such function, a struct that is no message's, or more than 1 GiB of one column.
+        ValueError: No such function, a struct that is no message's, more than 1 GiB of a column.
     """
