@@ -7,7 +7,9 @@
 //! and what is newer counts as not dispatched yet. Everything is read block by block, so memory grows
 //! with the number of queues and files, not with what they hold.
 
+mod batch_check;
 mod checkpoint;
+mod ext_check;
 mod index;
 mod index_check;
 mod log_walk;
@@ -35,9 +37,10 @@ use crate::error::{Corruption, Error, Result};
 use crate::files::file_run::Stray;
 use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
+use crate::log::QueueKind;
 use crate::store::lock::{self, StoreLock};
-use crate::store::parts;
 use crate::store::paths::StorePaths;
+use crate::store::{parts, topics};
 
 /// How closely a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,12 +317,6 @@ fn check(
         return Err(parts::not_a_store(&*storage, &paths));
     }
     let log_file = parts::commit_log_file_size(&storage, &paths, config)?;
-    let queues_are_folder =
-        matches!(storage.kind(&paths.consume_queue()), Ok(Some(FileKind::Directory)));
-    let queue_file = match queues_are_folder {
-        true => parts::queue_layout(&*storage, &paths, config)?.file_size,
-        false => StoreConfig::CONSUME_QUEUE_FILE,
-    };
     let mut cx = Context {
         findings: Findings::new(path, options.most_findings),
         state: State::Closed,
@@ -343,7 +340,13 @@ fn check(
     strays.iter().for_each(|stray| cx.stray(stray));
     cx.check_files(&log);
     let last = log_walk::last_with_data(&cx, &log);
-    let mut queues = Queues::list(&cx, queue_file)?;
+    let layout = parts::queue_layout(&*cx.storage, &cx.paths, config)?;
+    let (kinds, unknown_kinds) = topics::kinds(&*cx.storage, &cx.paths)?;
+    if let Some(why) = unknown_kinds {
+        let (path, expected) = (cx.paths.topics(), "the table of topics");
+        cx.findings.add(Code::Unreadable, Severity::Warning, &path, None, expected, why);
+    }
+    let mut queues = Queues::list(&cx, &layout, kinds)?;
     set_total(&cx, &log, &queues);
     let log_start = log.min_offset().unwrap_or(0);
     let queue_entries = read_queues(&cx, &mut queues.list, log_start)?;
@@ -416,9 +419,7 @@ fn state(cx: &Context<'_>) -> Result<State> {
 fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
     let log_bytes: u64 = log.files().iter().map(|file| file.len).sum();
     let queue_bytes: u64 = match cx.full {
-        true => {
-            queues.list.iter().flat_map(|queue| queue.run.files().to_vec()).map(|f| f.len).sum()
-        }
+        true => queues.list.iter().map(Queue::bytes).sum(),
         false => 0,
     };
     cx.meter.total.store(log_bytes.saturating_add(queue_bytes).max(1), Ordering::Relaxed);
@@ -430,8 +431,15 @@ fn read_queues(cx: &Context<'_>, queues: &mut [Queue], log_start: u64) -> Result
         return Ok(0);
     }
     let read = |queue: &mut Queue| {
-        let bytes: u64 = queue.run.files().iter().map(|file| file.len).sum();
-        let entries = queues::read_structure(cx, queue, log_start);
+        let bytes = queue.bytes();
+        let entries = match queue.kind {
+            QueueKind::Plain => queues::read_structure(cx, queue, log_start),
+            QueueKind::Batch => batch_check::read_structure(cx, queue, log_start),
+        };
+        let entries = entries.and_then(|entries| {
+            queue.ext.as_ref().map_or(Ok(()), |ext| ext_check::read_structure(cx, ext))?;
+            Ok(entries)
+        });
         cx.advance(bytes);
         match entries {
             Ok(entries) => entries,
@@ -499,7 +507,10 @@ fn check_behind(
     queues.list.par_iter().for_each(|queue| {
         let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
         if (doubtful || !all_met)
-            && let Err(error) = queue_check::check_entries(cx, queue, log, walked)
+            && let Err(error) = match queue.kind {
+                QueueKind::Plain => queue_check::check_entries(cx, queue, log, walked),
+                QueueKind::Batch => batch_check::check_entries(cx, queue, log, walked),
+            }
         {
             cx.error(&queue.dir(), error);
         }

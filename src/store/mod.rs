@@ -26,7 +26,7 @@ pub mod scan;
 mod services;
 pub mod tail;
 pub mod time_search;
-mod topics;
+pub mod topics;
 pub mod view;
 
 pub use append::NewMessage;

@@ -276,6 +276,9 @@ fn queue_file_size(
     entry: u64,
     (field, configured): (&str, Option<u64>),
 ) -> Result<Option<u64>> {
+    if storage.kind(dir).map_err(Error::io("stat", dir))? != Some(FileKind::Directory) {
+        return Ok(configured);
+    }
     let list = |dir: &Path| match storage.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other.map_err(Error::io("list", dir)),

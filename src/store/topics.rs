@@ -86,7 +86,7 @@ impl TopicTable {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn kinds(
+pub fn kinds(
     storage: &dyn Storage,
     paths: &StorePaths,
 ) -> Result<(TopicKinds, Option<String>)> {

@@ -17,3 +17,4 @@ mod recovery;
 mod support;
 mod tidy;
 mod verify;
+mod verify_kinds;

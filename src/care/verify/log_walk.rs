@@ -14,7 +14,7 @@ use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::FileRun;
 use crate::format::peek;
 use crate::format::properties::Indexed;
-use crate::format::sys_flag::{self, Transaction};
+use crate::format::sys_flag::Transaction;
 use crate::store::dispatch::DispatchRequest;
 use crate::store::queues::{most_queue_id, names_a_folder};
 
@@ -356,8 +356,12 @@ impl Walk<'_> {
         }
         let mut request = DispatchRequest::of(view);
         request.store_size = record.size;
-        let batch = sys_flag::is_inner_batch(view.sys_flag());
-        if self.is_queueable(&request, at) && !batch {
+        if let Some(error) = self.queues.check_batch(record, &request)? {
+            let found = error.found.clone();
+            let damage = Damage { at, code: Code::LogBatch, error };
+            self.add(Code::LogBatch, Severity::Warning, &damage, found);
+        }
+        if self.is_queueable(&request, at) {
             self.queues.see(&request)?;
         }
         let rolled_back = request.transaction == Transaction::Rollback;
@@ -381,7 +385,7 @@ impl Walk<'_> {
         let usual = (0..=self.most_queue_id).contains(&id);
         if self.topic_is_good
             && request.queue_offset >= 0
-            && (usual || self.all_queues.number_of(request.topic, id).is_some())
+            && (usual || self.all_queues.has(request.topic, id))
         {
             return true;
         }

@@ -3,15 +3,18 @@
 
 use std::sync::atomic::Ordering;
 
+use super::batch_check::BatchCheck;
+use super::ext_check::{EntryPlace, ExtCheck};
 use super::queues::{Met, Missing, Queue, Queues, each_entry, find};
-use super::record::probe;
+use super::record::{Record, probe};
 use super::{Context, State};
 use crate::care::finding::{Code, Severity};
-use crate::error::Result;
+use crate::error::{FormatError, Result};
 use crate::files::FileRun;
 use crate::format::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC, dispatch_tags_code};
 use crate::format::cq_ext;
 use crate::format::message::MessageView;
+use crate::format::sys_flag;
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
 use crate::store::dispatch::DispatchRequest;
@@ -35,8 +38,11 @@ pub(super) struct QueueCheck<'a> {
     entries: usize,
     /// The topic of the last message, with its queues.
     topic: Vec<u8>,
+    kind: QueueKind,
     of_topic: &'a [(i32, u32)],
     probed: Vec<u8>,
+    batches: BatchCheck<'a>,
+    exts: ExtCheck<'a>,
 }
 
 /// Some entries of one queue.
@@ -71,45 +77,40 @@ impl<'a> QueueCheck<'a> {
             windows: std::iter::repeat_with(Window::empty).take(windows).collect(),
             entries,
             topic: Vec::new(),
+            kind: QueueKind::Plain,
             of_topic: &[],
             probed: Vec::new(),
+            batches: BatchCheck::new(cx, queues, log),
+            exts: ExtCheck::new(cx),
         }
     }
 
     /// Holds one message against its queues.
     #[inline]
     pub(super) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
-        if !request.is_queued() || self.queues.is_batch_topic(request.topic) {
+        if !request.is_queued() {
             return Ok(());
         }
         if self.topic != request.topic {
             self.topic.clear();
             self.topic.extend_from_slice(request.topic);
-            self.of_topic = self.queues.of_topic(request.topic);
+            self.kind = self.queues.kind_of(request.topic);
+            self.of_topic = self.queues.of_topic(self.kind, request.topic);
         }
-        let number = request.queue_offset;
-        match find(self.of_topic, request.queue_id) {
-            Some(queue) => self.hold(queue, number, request)?,
-            None => self.miss(request.topic, request.queue_id, None, number, request),
+        let number = request.range(self.kind).base_queue_offset;
+        match (find(self.of_topic, request.queue_id), self.kind) {
+            (Some(queue), QueueKind::Plain) => self.hold(queue, number, request)?,
+            (Some(queue), QueueKind::Batch) => self.batches.hold(queue, request)?,
+            (None, _) => miss(self.queues, request.topic, request.queue_id, None, number, request),
         }
         if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
-    }
-
-    #[inline]
-    fn tags_code(&self, request: &DispatchRequest<'_>) -> i64 {
-        dispatch_tags_code(
-            request.topic,
-            &request.properties,
-            request.store_timestamp_ms,
-            &self.cx.config.message_delay_level,
-        )
     }
 
     /// The further queues of a message, where they are kept.
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         for (name, number) in request.more_queues() {
-            if let Some(queue) = self.queues.number_of(name, 0) {
+            if let Some(queue) = self.queues.number_of(QueueKind::Plain, name, 0) {
                 self.hold(queue, number, request)?;
             }
         }
@@ -120,7 +121,7 @@ impl<'a> QueueCheck<'a> {
     fn hold(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
         let Some(known) = self.queues.get(queue) else { return Ok(()) };
         if number < known.first || number >= known.end {
-            self.miss(&known.topic, known.id, Some(known), number, request);
+            miss(self.queues, &known.topic, known.id, Some(known), number, request);
             return Ok(());
         }
         let slot = usize::try_from(queue).unwrap_or(0) % self.windows.len();
@@ -142,8 +143,8 @@ impl<'a> QueueCheck<'a> {
             && u32::try_from(entry.store_size) == Ok(request.store_size)
         {
             window.met += 1;
-            if entry.tags_code != self.tags_code(request) {
-                self.other_tags(known, number, entry, request);
+            if entry.tags_code != tags_code(self.cx, request) {
+                return self.other_tags(known, queue, number, entry, request);
             }
             return Ok(());
         }
@@ -152,21 +153,27 @@ impl<'a> QueueCheck<'a> {
 
     #[cold]
     fn other_tags(
-        &self,
-        queue: &Queue,
+        &mut self,
+        queue: &'a Queue,
+        queue_number: u32,
         number: i64,
         entry: QueueEntry,
         request: &DispatchRequest<'_>,
-    ) {
-        // A delay's length is the broker's to set, and an address leads into another file.
-        if request.topic == SCHEDULE_TOPIC || cq_ext::is_address(entry.tags_code) {
-            return;
-        }
+    ) -> Result<()> {
         let (path, offset) = place(queue, number);
-        let expected = format!("tags code {}", self.tags_code(request));
+        if cq_ext::is_address(entry.tags_code) {
+            let at = EntryPlace { number, path, offset };
+            return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
+        }
+        // A delay's length is the broker's to set.
+        if request.topic == SCHEDULE_TOPIC {
+            return Ok(());
+        }
+        let expected = format!("tags code {}", tags_code(self.cx, request));
         let found = format!("entry {number} with tags code {}", entry.tags_code);
         let severity = Severity::Error;
         self.cx.findings.add(Code::QueueTags, severity, &path, Some(offset), expected, found);
+        Ok(())
     }
 
     /// The entry of a message's number is not the message's.
@@ -181,7 +188,7 @@ impl<'a> QueueCheck<'a> {
         let start = self.log.min_offset().unwrap_or(0);
         let leads = u64::try_from(entry.physical_offset).ok().filter(|&at| at >= start);
         if entry.is_pre_blank() || (entry.is_valid() && leads.is_none()) {
-            self.miss(&queue.topic, queue.id, Some(queue), number, request);
+            miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
             return Ok(());
         }
         // Zeros and impossible entries were reported, and what leads astray will be: unless another
@@ -192,44 +199,23 @@ impl<'a> QueueCheck<'a> {
             && leads_back(&view, queue, number, entry)
             && u32::try_from(entry.store_size) == Ok(size)
         {
-            let at = u64::try_from(request.physical_offset).unwrap_or(0);
-            let file = self.log.find(at);
-            let path = file.as_ref().map(|file| file.path.clone()).unwrap_or_default();
-            let offset = file.map_or(0, |file| at - file.base_offset);
-            let expected = format!(
-                "one message with number {number} in queue {} of {}",
-                queue.id,
-                String::from_utf8_lossy(&queue.topic)
-            );
-            let found = format!("a second one; the queue leads to the one at {leads}");
-            let severity = Severity::Warning;
-            self.cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+            tell_twice(self.cx, self.log, queue, number, leads, request);
         }
         Ok(())
     }
 
-    #[cold]
-    fn miss(
+    /// What is wrong with what a batch says of its messages.
+    #[inline]
+    pub(super) fn check_batch(
         &self,
-        topic: &[u8],
-        id: i32,
-        queue: Option<&Queue>,
-        number: i64,
+        record: &Record<'_>,
         request: &DispatchRequest<'_>,
-    ) {
-        let behind = queue.is_none_or(|queue| number >= queue.end);
-        let at = u64::try_from(request.physical_offset).unwrap_or(0);
-        self.queues.miss(topic, id, |missing: &mut Missing| {
-            missing.place = missing.place.min(at);
-            if behind {
-                missing.behind += 1;
-                missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
-                let (least, most) = missing.numbers.unwrap_or((number, number));
-                missing.numbers = Some((least.min(number), most.max(number)));
-            } else {
-                missing.inside += 1;
-            }
-        });
+    ) -> Result<Option<FormatError>> {
+        let is_batch = sys_flag::is_inner_batch(record.view.sys_flag());
+        if !is_batch && request.properties.inner_num.is_none() {
+            return Ok(None);
+        }
+        self.batches.check_record(record, request, is_batch)
     }
 
     /// Adds up what this walk met.
@@ -237,7 +223,68 @@ impl<'a> QueueCheck<'a> {
         for window in &mut self.windows {
             flush_window(window, self.queues);
         }
+        self.batches.finish();
     }
+}
+
+/// The tags code that the entry of a message has.
+#[inline]
+pub(super) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
+    dispatch_tags_code(
+        request.topic,
+        &request.properties,
+        request.store_timestamp_ms,
+        &cx.config.message_delay_level,
+    )
+}
+
+/// Notes that a message has no entry in a queue, where it has number `number`.
+#[cold]
+pub(super) fn miss(
+    queues: &Queues,
+    topic: &[u8],
+    id: i32,
+    queue: Option<&Queue>,
+    number: i64,
+    request: &DispatchRequest<'_>,
+) {
+    let behind = queue.is_none_or(|queue| number >= queue.end);
+    let at = u64::try_from(request.physical_offset).unwrap_or(0);
+    queues.miss(topic, id, |missing: &mut Missing| {
+        missing.place = missing.place.min(at);
+        if behind {
+            missing.behind += 1;
+            missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
+            let (least, most) = missing.numbers.unwrap_or((number, number));
+            missing.numbers = Some((least.min(number), most.max(number)));
+        } else {
+            missing.inside += 1;
+        }
+    });
+}
+
+/// Reports that a message has the number of another, which the queue leads to at `leads`.
+#[cold]
+pub(super) fn tell_twice(
+    cx: &Context<'_>,
+    log: &FileRun,
+    queue: &Queue,
+    number: i64,
+    leads: u64,
+    request: &DispatchRequest<'_>,
+) {
+    let at = u64::try_from(request.physical_offset).unwrap_or(0);
+    let file = log.find(at);
+    let path = file.as_ref().map(|file| file.path.clone()).unwrap_or_default();
+    let offset = file.map_or(0, |file| at - file.base_offset);
+    let expected = format!(
+        "one message with number {number} in queue {} of {}",
+        queue.id,
+        String::from_utf8_lossy(&queue.topic)
+    );
+    let found = format!("a second one; the queue leads to the one at {leads}");
+    let severity = Severity::Warning;
+    cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
 }
 
 fn flush_window(window: &mut Window, queues: &Queues) {
@@ -299,7 +346,7 @@ pub(super) fn check_entries(
     walked: &Walked,
 ) -> Result<()> {
     let mut buffer = Vec::new();
-    each_entry(cx, &queue.run, |number, met| {
+    each_entry(cx, &queue.run, |number, met: &Met<QueueEntry>| {
         let Met::Entry(entry) = met else { return Ok(()) };
         let Ok(at) = u64::try_from(entry.physical_offset) else { return Ok(()) };
         if number >= queue.end || at < walked.log_start || walked.is_damaged(at) {

@@ -2,11 +2,11 @@
 //! has its entry. Nothing grows with the number of messages: of each queue it is counted how many
 //! entries were met by a message, and only where that is not all of them, each is looked at.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{Context, State};
 use crate::care::finding::{Code, Severity};
@@ -14,11 +14,12 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::consume_queue::{ENTRY_LEN, QueueEntry};
-use crate::store::queues::names_a_folder;
+use crate::log::QueueKind;
+use crate::store::queues::{QueueLayout, TopicKinds, names_a_folder};
 
 const ENTRY: u64 = ENTRY_LEN as u64;
-/// What is read of a queue at a time.
-const BLOCK: usize = 3200 * ENTRY_LEN;
+/// How many entries of a queue are read at a time.
+const BLOCK: usize = 3200;
 /// How many queues with missing entries are told apart.
 const MOST_MISSING: usize = 100_000;
 
@@ -29,8 +30,11 @@ type Name = (Box<[u8]>, i32);
 pub(super) struct Queue {
     pub(super) topic: Box<[u8]>,
     pub(super) id: i32,
+    pub(super) kind: QueueKind,
     pub(super) run: FileRun,
-    /// The number with which its first file begins.
+    /// The files that its entries' addresses lead into, where there are any.
+    pub(super) ext: Option<FileRun>,
+    /// The number with which its first file begins; of a queue of batches that of the first entry.
     pub(super) first: i64,
     /// One past the number of its last entry.
     pub(super) end: i64,
@@ -43,6 +47,12 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn dir(&self) -> PathBuf {
         self.run.dirs().first().cloned().unwrap_or_default()
+    }
+
+    /// How long its files are, those of its extension too.
+    pub(super) fn bytes(&self) -> u64 {
+        let runs = std::iter::once(&self.run).chain(&self.ext);
+        runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
     }
 }
 
@@ -61,11 +71,15 @@ pub(super) struct Missing {
     pub(super) numbers: Option<(i64, i64)>,
 }
 
+/// The queues of each topic in order, each with its place in the list.
+type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
+
 /// All queues of a store.
 pub(super) struct Queues {
-    topics: HashMap<Box<[u8]>, Vec<(i32, u32)>>,
-    /// Topics whose queues are of the other kind, that of batches.
-    batch_topics: HashSet<Box<[u8]>>,
+    topics: Topics,
+    /// Those that keep batches together.
+    batch_topics: Topics,
+    kinds: TopicKinds,
     pub(super) list: Vec<Queue>,
     missing: Mutex<HashMap<Name, Missing>>,
     /// Messages of further queues, past [`MOST_MISSING`].
@@ -74,79 +88,111 @@ pub(super) struct Queues {
 
 impl Queues {
     /// Lists the queues; what does not belong there is reported.
-    pub(super) fn list(cx: &Context<'_>, file_size: u64) -> Result<Self> {
+    pub(super) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
             topics: HashMap::new(),
-            batch_topics: batch_topics(cx)?,
+            batch_topics: HashMap::new(),
+            kinds,
             list: Vec::new(),
             missing: Mutex::default(),
             missing_elsewhere: AtomicU64::new(0),
         };
-        let root = cx.paths.consume_queue();
-        if !cx.is_folder(&root)? {
-            return Ok(queues);
-        }
         let open_files = Arc::new(OpenFiles::default());
-        let mut topics = cx.list(&root)?;
-        topics.sort_by(|a, b| a.name.cmp(&b.name));
-        for topic in topics {
-            let topic_dir = root.join(&topic.name);
-            let name = topic.name.as_encoded_bytes();
-            if topic.kind != FileKind::Directory || !names_a_folder(name) {
-                cx.stray(&Stray { path: topic_dir, kind: topic.kind });
-                continue;
-            }
-            for queue in cx.list(&topic_dir)? {
-                let path = topic_dir.join(&queue.name);
-                let id = queue.name.to_str().and_then(parse_queue_id);
-                let (Some(id), FileKind::Directory) = (id, queue.kind) else {
-                    cx.stray(&Stray { path, kind: queue.kind });
-                    continue;
-                };
-                let (run, strays) = FileRun::load(
-                    Arc::clone(&cx.storage),
-                    Arc::clone(&open_files),
-                    vec![path],
-                    file_size,
-                    Access::Read,
-                )?;
-                strays.iter().for_each(|stray| cx.stray(stray));
-                cx.check_files(&run);
-                let number = u32::try_from(queues.list.len()).unwrap_or(u32::MAX);
-                queues.topics.entry(name.into()).or_default().push((id, number));
-                queues.list.push(Queue {
-                    topic: name.into(),
-                    id,
-                    run,
-                    first: 0,
-                    end: 0,
-                    live: 0,
-                    met: AtomicU64::new(0),
-                });
-            }
+        each_folder(cx, &cx.paths.consume_queue(), |topic, id, path| {
+            queues.add_folder(cx, QueueKind::Plain, (topic, id), path, |path| {
+                load(cx, &open_files, path, layout.file_size)
+            })
+        })?;
+        each_folder(cx, &cx.paths.batch_consume_queue(), |topic, id, path| {
+            queues.add_folder(cx, QueueKind::Batch, (topic, id), path, |path| {
+                load(cx, &open_files, path, layout.batch_file_size)
+            })
+        })?;
+        for topics in [&mut queues.topics, &mut queues.batch_topics] {
+            topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
         }
-        queues.topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
+        each_folder(cx, &cx.paths.consume_queue_ext(), |topic, id, path| {
+            let run = load(cx, &open_files, path, layout.ext_file_size)?;
+            let queue = queues.topics.get(topic).and_then(|queues| find(queues, id));
+            if let Some(queue) = queue.and_then(|number| queues.get_mut(number)) {
+                queue.ext = Some(run);
+            }
+            Ok(())
+        })?;
         Ok(queues)
     }
 
-    /// Whether the queues of a topic are those of batches, which are not held against the log.
+    /// Adds the queue in a folder, unless its topic's queues are of the other kind.
+    fn add_folder(
+        &mut self,
+        cx: &Context<'_>,
+        kind: QueueKind,
+        (topic, id): (&[u8], i32),
+        path: PathBuf,
+        load: impl FnOnce(PathBuf) -> Result<FileRun>,
+    ) -> Result<()> {
+        if self.kinds.get(topic).is_some_and(|&known| known != kind) {
+            cx.stray(&Stray { path, kind: FileKind::Directory });
+            return Ok(());
+        }
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let topics = match kind {
+            QueueKind::Plain => &mut self.topics,
+            QueueKind::Batch => &mut self.batch_topics,
+        };
+        topics.entry(topic.into()).or_default().push((id, number));
+        self.list.push(Queue {
+            topic: topic.into(),
+            id,
+            kind,
+            run: load(path)?,
+            ext: None,
+            first: 0,
+            end: 0,
+            live: 0,
+            met: AtomicU64::new(0),
+        });
+        Ok(())
+    }
+
+    /// The kind of a topic's queues: what the table of topics says, else what folders there are.
     #[inline]
-    pub(super) fn is_batch_topic(&self, topic: &[u8]) -> bool {
-        !self.batch_topics.is_empty() && self.batch_topics.contains(topic)
+    pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
+        if self.kinds.is_empty() && self.batch_topics.is_empty() {
+            return QueueKind::Plain;
+        }
+        match self.kinds.get(topic) {
+            Some(&kind) => kind,
+            None if self.batch_topics.contains_key(topic) => QueueKind::Batch,
+            None => QueueKind::Plain,
+        }
     }
 
     /// The queues of a topic in order, each with its place in the list.
-    pub(super) fn of_topic(&self, topic: &[u8]) -> &[(i32, u32)] {
-        self.topics.get(topic).map_or(&[], Vec::as_slice)
+    pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
+        let topics = match kind {
+            QueueKind::Plain => &self.topics,
+            QueueKind::Batch => &self.batch_topics,
+        };
+        topics.get(topic).map_or(&[], Vec::as_slice)
     }
 
     /// The place in the list of one queue.
-    pub(super) fn number_of(&self, topic: &[u8], id: i32) -> Option<u32> {
-        find(self.of_topic(topic), id)
+    pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
+        find(self.of_topic(kind, topic), id)
+    }
+
+    /// Whether there is a queue of either kind.
+    pub(super) fn has(&self, topic: &[u8], id: i32) -> bool {
+        self.number_of(self.kind_of(topic), topic, id).is_some()
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&Queue> {
         self.list.get(usize::try_from(number).ok()?)
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Queue> {
+        self.list.get_mut(usize::try_from(number).ok()?)
     }
 
     /// Notes that a message has no entry.
@@ -176,24 +222,47 @@ impl Queues {
     }
 }
 
-/// The topics with queues of batches (`BatchConsumeQueue`).
-fn batch_topics(cx: &Context<'_>) -> Result<HashSet<Box<[u8]>>> {
-    let dir = cx.paths.batch_consume_queue();
-    if !cx.is_folder(&dir)? {
-        return Ok(HashSet::new());
+/// Calls `take` for each queue's folder below `root`; what does not belong there is reported.
+fn each_folder(
+    cx: &Context<'_>,
+    root: &Path,
+    mut take: impl FnMut(&[u8], i32, PathBuf) -> Result<()>,
+) -> Result<()> {
+    if !cx.is_folder(root)? {
+        return Ok(());
     }
-    let topics: HashSet<Box<[u8]>> = cx
-        .list(&dir)?
-        .into_iter()
-        .filter(|entry| entry.kind == FileKind::Directory)
-        .map(|entry| entry.name.as_encoded_bytes().into())
-        .collect();
-    if !topics.is_empty() {
-        let found = format!("queues of batches in {} topics", topics.len());
-        let (code, severity) = (Code::QueueUnchecked, Severity::Info);
-        cx.findings.add(code, severity, &dir, None, "queues of messages", found);
+    let mut topics = cx.list(root)?;
+    topics.sort_by(|a, b| a.name.cmp(&b.name));
+    for topic in topics {
+        let topic_dir = root.join(&topic.name);
+        let name = topic.name.as_encoded_bytes();
+        if topic.kind != FileKind::Directory || !names_a_folder(name) {
+            cx.stray(&Stray { path: topic_dir, kind: topic.kind });
+            continue;
+        }
+        for queue in cx.list(&topic_dir)? {
+            let path = topic_dir.join(&queue.name);
+            match (queue.name.to_str().and_then(parse_queue_id), queue.kind) {
+                (Some(id), FileKind::Directory) => take(name, id, path)?,
+                (_, kind) => cx.stray(&Stray { path, kind }),
+            }
+        }
     }
-    Ok(topics)
+    Ok(())
+}
+
+/// The files of a queue's folder; what is wrong with their names and lengths is reported.
+fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
+    let (run, strays) = FileRun::load(
+        Arc::clone(&cx.storage),
+        Arc::clone(open),
+        vec![dir],
+        file_size,
+        Access::Read,
+    )?;
+    strays.iter().for_each(|stray| cx.stray(stray));
+    cx.check_files(&run);
+    Ok(run)
 }
 
 /// The place in the list of one of a topic's queues.
@@ -209,19 +278,20 @@ fn parse_queue_id(name: &str) -> Option<i32> {
     (id >= 0 && id.to_string() == name).then_some(id)
 }
 
-/// The entries of a queue in order, each with its number; what is empty is passed over and told as
-/// a range.
-pub(super) fn each_entry(
+/// The entries of a queue in order, each with its place, which is its number where each has one; what
+/// is empty is passed over and told as a range.
+pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
     cx: &Context<'_>,
     run: &FileRun,
-    mut take: impl FnMut(i64, &Met) -> Result<()>,
+    mut take: impl FnMut(i64, &Met<E>) -> Result<()>,
 ) -> Result<()> {
-    let mut block = vec![0; BLOCK];
+    let entry_len = LEN as u64;
+    let mut block = vec![0; BLOCK * LEN];
     for file in run.files().iter() {
-        if file.base_offset % ENTRY != 0 {
+        if file.base_offset % entry_len != 0 {
             continue;
         }
-        let len = file.len.min(run.file_size()) / ENTRY * ENTRY;
+        let len = file.len.min(run.file_size()) / entry_len * entry_len;
         let open = match run.open(file) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 continue;
@@ -229,34 +299,28 @@ pub(super) fn each_entry(
             other => other?,
         };
         let number = |position: u64| {
-            i64::try_from(file.base_offset.saturating_add(position) / ENTRY).unwrap_or(i64::MAX)
+            i64::try_from(file.base_offset.saturating_add(position) / entry_len).unwrap_or(i64::MAX)
         };
         let mut position = 0;
         while position < len {
             // Files are made in full length and sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
-            let data = data.unwrap_or(len).min(len) / ENTRY * ENTRY;
+            let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
                 take(number(position), &Met::Empty)?;
                 position = data;
                 continue;
             }
-            let wanted = usize::try_from(len - position).unwrap_or(usize::MAX).min(BLOCK);
+            let wanted = usize::try_from(len - position).unwrap_or(usize::MAX).min(block.len());
             let wanted = block.get_mut(..wanted).unwrap_or_default();
             let read = open.read_at(wanted, position).map_err(Error::io("read", &file.path))?;
-            let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<ENTRY_LEN>();
+            let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<LEN>();
             if entries.is_empty() {
                 break;
             }
             for entry in entries {
-                let met = match QueueEntry::decode(entry) {
-                    entry if entry.is_pre_blank() => Met::Blank,
-                    entry if entry.is_valid() => Met::Entry(entry),
-                    QueueEntry { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
-                    entry => Met::Impossible(entry),
-                };
-                take(number(position), &met)?;
-                position += ENTRY;
+                take(number(position), &E::met(entry))?;
+                position += entry_len;
             }
             if cx.is_cancelled() {
                 return Ok(());
@@ -266,14 +330,32 @@ pub(super) fn each_entry(
     Ok(())
 }
 
-/// What lies at a number of a queue.
-pub(super) enum Met {
-    Entry(QueueEntry),
+/// What lies at a place of a queue.
+pub(super) enum Met<E> {
+    Entry(E),
     /// It fills the file up to the first entry.
     Blank,
     /// Zeros, from here on up to the next that is met.
     Empty,
-    Impossible(QueueEntry),
+    Impossible(E),
+}
+
+/// An entry of either kind of queue.
+pub(super) trait Entry<const LEN: usize>: Sized {
+    /// What these bytes are.
+    fn met(bytes: &[u8; LEN]) -> Met<Self>;
+}
+
+impl Entry<ENTRY_LEN> for QueueEntry {
+    #[inline]
+    fn met(bytes: &[u8; ENTRY_LEN]) -> Met<Self> {
+        match Self::decode(bytes) {
+            entry if entry.is_pre_blank() => Met::Blank,
+            entry if entry.is_valid() => Met::Entry(entry),
+            Self { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
+            entry => Met::Impossible(entry),
+        }
+    }
 }
 
 /// Reads a queue through: where it ends, how many of its entries count, and what is wrong with it by
@@ -292,7 +374,7 @@ pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64
     let (mut first, mut end) = (None, None);
     let mut last: Option<QueueEntry> = None;
     let (mut empty, mut blanks) = (None, None);
-    each_entry(cx, &queue.run, |number, met| {
+    each_entry(cx, &queue.run, |number, met: &Met<QueueEntry>| {
         first = first.or(Some(number));
         let entry = match met {
             Met::Empty => {
@@ -375,10 +457,11 @@ pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64
 pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, trusted_ms: i64) {
     let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
     for ((topic, id), missing) in queues.take_missing() {
-        let queue = queues.number_of(&topic, id).and_then(|number| queues.get(number));
+        let kind = queues.kind_of(&topic);
+        let queue = queues.number_of(kind, &topic, id).and_then(|number| queues.get(number));
         let end = queue.map_or(0, |queue| queue.end);
-        let dir =
-            cx.paths.consume_queue().join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
+        let below = cx.paths.root().join(kind.folder());
+        let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
         let behind = missing.behind;
         let late = cx.state == State::Closed || missing.oldest_ms <= trusted_ms;
         let lost = missing.inside + if late { behind } else { 0 };
@@ -398,6 +481,7 @@ pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, trusted_ms: i64)
             (least, most, count)
         });
         if let Some((least, most, count)) = span
+            && kind == QueueKind::Plain
             && (count != behind || (end > 0 && least != end))
         {
             let expected =
