@@ -86,10 +86,7 @@ impl TopicTable {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub fn kinds(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-) -> Result<(TopicKinds, Option<String>)> {
+pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
     let path = paths.topics();
     let mut why = None;
     for path in [path.with_extension("json"), path.with_extension("json.bak")] {
