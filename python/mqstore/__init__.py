@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         RecoveryReport,
         VerifyReport,
     )
+    from mqstore.store_stats import StoreStats, Totals, stats
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -122,7 +123,9 @@ __all__ = [
     "StoreLockedError",
     "StorePoisonedError",
     "StoreReadOnlyError",
+    "StoreStats",
     "StoredMessage",
+    "Totals",
     "UnsupportedError",
     "VerifyReport",
     "__version__",
@@ -135,6 +138,7 @@ __all__ = [
     "open",
     "parse_message_id",
     "read_config_json",
+    "stats",
     "tags_code",
     "verify",
 ]
@@ -148,6 +152,9 @@ _LATER = {
     "QueryResult": "mqstore.results",
     "RecoveryReport": "mqstore.results",
     "VerifyReport": "mqstore.results",
+    "StoreStats": "mqstore.store_stats",
+    "Totals": "mqstore.store_stats",
+    "stats": "mqstore.store_stats",
 }
 
 

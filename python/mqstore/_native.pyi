@@ -58,6 +58,7 @@ __all__ = [
     "open_store",
     "parse_message_id",
     "read_config_json",
+    "stats",
     "tags_code",
     "verify",
 ]
@@ -1543,6 +1544,38 @@ def verify(
         by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
         ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
         findings there are of each code, listed or not.
+    """
+
+def stats(
+    path: _Path,
+    /,
+    *,
+    by: Sequence[str],
+    topics: Iterable[str] | None,
+    tags: _Tags,
+    begin_ms: int | None,
+    end_ms: int | None,
+    on_error: str,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> tuple[ArrowScan, list[tuple[object, ...]], tuple[int, int, int, int], int, int]:
+    """Counts messages; :func:`mqstore.stats` is the public door to this.
+
+    Args:
+        path: The store's root folder.
+        by: Names out of ``topic``, ``queue_id``, ``hour``, ``day``, ``tags``.
+        topics: As for :meth:`Store.scan`, and so are the next four.
+        tags: As for :meth:`Store.scan`.
+        begin_ms: As for :meth:`Store.scan`.
+        end_ms: As for :meth:`Store.scan`.
+        on_error: As for :meth:`Store.scan`.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the count.
+        settings: As for :func:`open_store`.
+
+    Returns:
+        The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
+        of what had no room; how many damaged ranges were passed over, and their bytes.
     """
 
 def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:

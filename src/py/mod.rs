@@ -14,9 +14,11 @@ mod index;
 mod index_arrow;
 mod message;
 mod message_scan;
+mod progress;
 mod purpose;
 mod reading;
 mod scan;
+mod stats;
 mod store;
 mod stored;
 mod values;
@@ -61,6 +63,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(functions::inventory, module)?)?;
     module.add_function(wrap_pyfunction!(functions::read_config_json, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(stats::stats, module)?)?;
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;

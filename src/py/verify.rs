@@ -1,7 +1,6 @@
 //! Looking for damage: what was found, as rows that the Python side makes findings of.
 
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
@@ -11,6 +10,7 @@ use pyo3::types::PyDict;
 use crate::care::{self, Finding, Level, VerifyOptions, VerifyReport};
 use crate::error::Error;
 
+use super::progress::with_progress;
 use super::store::config_of;
 
 /// Code, severity, path, offset, expected, found, message, fix.
@@ -46,30 +46,8 @@ pub(super) fn verify<'py>(
     let config = config_of(&given)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let options = VerifyOptions { level, threads, ..VerifyOptions::default() };
-    let mut raised = None;
-    let outcome = py.detach(|| {
-        care::verify(&path, config, &options, &mut |done, total| {
-            let told = Python::attach(|py| {
-                // An interrupt must not wait for the end of a large store.
-                py.check_signals()?;
-                match &progress {
-                    Some(progress) => progress.call1(py, (done, total)).map(|_| ()),
-                    None => Ok(()),
-                }
-            });
-            match told {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    raised = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
-    let report = outcome?;
+    let report =
+        with_progress(py, progress.as_ref(), |tell| care::verify(&path, config, &options, tell))?;
     let counts = counts(py, &report)?;
     Ok((report.findings.into_iter().map(row).collect(), counts))
 }

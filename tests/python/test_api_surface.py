@@ -48,6 +48,8 @@ MODULE = [
     "tags_code",
     "parse_message_id",
     "verify",
+    "stats",
+    "StoreStats",
     "VerifyReport",
     "Finding",
     "RecoveryReport",

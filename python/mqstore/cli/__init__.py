@@ -38,6 +38,8 @@ _COMMANDS = {
     "checkpoint": "structures",
     "config": "info",
     "verify": "verify",
+    "stats": "stats",
+    "metrics": "metrics",
     "demo": "demo",
 }
 

@@ -1,0 +1,185 @@
+"""A store's state in Prometheus' text format, under the names that RocketMQ's broker uses.
+
+Needs ``prometheus-client`` (``pip install 'mqstore[metrics]'``). What only a running broker knows,
+such as connections and messages in flight, is left out.
+
+>>> from prometheus_client import CollectorRegistry, generate_latest
+>>> import mqstore, tempfile
+>>> folder = tempfile.mkdtemp()
+>>> mqstore.open(folder, "a").close()
+>>> registry = CollectorRegistry()
+>>> registry.register(StoreCollector(folder))
+>>> b"rocketmq_storage_flush_behind_bytes" in generate_latest(registry)
+True
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+import mqstore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from mqstore import GroupOffset, Store
+    from mqstore.config import ConfigLike
+
+__all__ = ["StoreCollector"]
+
+Samples: TypeAlias = "list[tuple[dict[str, str], int]]"
+
+# `DefaultStoreMetricsManager` says the same of every store.
+_STORAGE = {"storage_type": "local", "storage_medium": "disk"}
+_RETRY_PREFIX = "%RETRY%"
+# `TopicValidator`, and the prefix of system groups in `MixAll`.
+_SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "cid_rmq_sys_"
+
+
+class StoreCollector(Collector):
+    """Gives a store's metrics whenever it is asked, to be registered with a registry.
+
+    Names, labels and meanings are those of a broker (``DefaultStoreMetricsManager``,
+    ``BrokerMetricsManager``):
+
+    - ``rocketmq_storage_size``: used bytes of the store's file system, as a broker tells it;
+    - ``rocketmq_storage_flush_behind_bytes`` and ``rocketmq_storage_dispatch_behind_bytes``;
+    - ``rocketmq_storage_message_reserve_time``: milliseconds since the oldest message;
+    - ``rocketmq_messages_in_total`` by topic;
+    - ``rocketmq_consumer_lag_messages`` by consumer group and topic, and
+      ``rocketmq_consumer_lag_latency``: milliseconds since the oldest message not consumed.
+
+    Args:
+        path: The store's root folder; it is opened read-only at each collection.
+        config: As for :func:`mqstore.open`.
+        labels: More labels for every metric, such as ``cluster`` and ``node_id``.
+        now_ms: What the time is; the system's where left out.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: ConfigLike = None,
+        labels: dict[str, str] | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._path = path
+        self._config = config
+        self._labels = labels or {}
+        self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+
+    def describe(self) -> list[Metric]:
+        """Nothing, so that the store is not read before it is asked for."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as of now.
+
+        Raises:
+            NotAStoreError: No such folder, or no store in it.
+            StoreIOError: The operating system refused something.
+        """
+        with mqstore.open(self._path, config=self._config) as store:
+            yield from self._storage(store)
+            yield self._messages_in(store)
+            yield from self._lag(store)
+
+    def _storage(self, store: Store) -> Iterator[Metric]:
+        disk = os.statvfs(store.path)
+        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        end = store.max_physical_offset
+        unflushed, undispatched = end - store.flushed_offset, end - store.dispatched_offset
+        for name, text, value in (
+            ("size", "Broker storage size", used),
+            ("flush_behind_bytes", "Broker flush behind bytes", unflushed),
+            ("dispatch_behind_bytes", "Broker dispatch behind bytes", undispatched),
+        ):
+            yield self._gauge(f"rocketmq_storage_{name}", text, [(_STORAGE, max(value, 0))])
+        oldest = next(store.scan(on_error="skip"), None)
+        if oldest is not None and oldest.store_timestamp_ms > 0:
+            age_ms = self._now_ms() - oldest.store_timestamp_ms
+            name = "rocketmq_storage_message_reserve_time"
+            yield self._gauge(name, "Broker message reserve time", [(_STORAGE, age_ms)])
+
+    def _messages_in(self, store: Store) -> Metric:
+        counts: dict[str, int] = {}
+        for queue in store.queues():
+            counts[queue.topic] = counts.get(queue.topic, 0) + queue.max_offset
+        samples = [
+            ({"topic": topic, "is_system": _truth(_is_system(topic))}, count)
+            for topic, count in counts.items()
+        ]
+        family = CounterMetricFamily(
+            "rocketmq_messages_in_total", "Total number of incoming messages"
+        )
+        return self._filled(family, samples)
+
+    def _lag(self, store: Store) -> Iterator[Metric]:
+        lags: Samples = []
+        latencies: Samples = []
+        for group, offsets in sorted(store.groups().items()):
+            topics: dict[str, list[GroupOffset]] = {}
+            for offset in offsets:
+                topics.setdefault(offset.topic, []).append(offset)
+            for topic, queues in topics.items():
+                labels = {
+                    "consumer_group": group,
+                    "topic": topic,
+                    "is_retry": _truth(topic.startswith(_RETRY_PREFIX)),
+                    "is_system": _truth(_is_system(topic, group)),
+                }
+                lags.append((labels, sum(queue.lag for queue in queues)))
+                latencies.append((labels, self._latency_ms(store, queues)))
+        yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
+        yield self._gauge("rocketmq_consumer_lag_latency", "Consumer lag time", latencies)
+
+    def _latency_ms(self, store: Store, queues: list[GroupOffset]) -> int:
+        """How long ago the oldest message was stored that the group has not consumed."""
+        oldest = []
+        for queue in queues:
+            if queue.lag > 0:
+                read = store.read(queue.topic, queue.queue_id, queue.queue_offset, max_messages=1)
+                oldest += [message.store_timestamp_ms for message in read.messages]
+        return max(self._now_ms() - min(oldest), 0) if oldest else 0
+
+    def _gauge(self, name: str, text: str, samples: Samples) -> Metric:
+        return self._filled(GaugeMetricFamily(name, text), samples)
+
+    def _filled(self, family: Metric, samples: Samples) -> Metric:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        for labels, value in samples:
+            family.add_sample(name, self._labels | labels, value)
+        return family
+
+
+def _is_system(topic: str, group: str = "") -> bool:
+    return (
+        topic in _SYSTEM_TOPICS
+        or topic.startswith(_SYSTEM_TOPIC_PREFIX)
+        or group.lower().startswith(_SYSTEM_GROUP_PREFIX)
+    )
+
+
+def _truth(value: bool) -> str:  # noqa: FBT001 - a label's value
+    return "true" if value else "false"

@@ -1,0 +1,171 @@
+"""How many messages and bytes a store holds: by topic, queue, hour, day, tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, final
+
+from mqstore import _native
+from mqstore.store import _settings
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from mqstore._native import ArrowScan, ArrowSchema
+    from mqstore.config import ConfigLike
+
+__all__ = ["StoreStats", "Totals", "stats"]
+
+Grouping: TypeAlias = Literal["topic", "queue_id", "hour", "day", "tags"]
+
+_ROW_NAMES = {"hour": "hour_ms", "day": "day_ms"}
+
+
+class Totals(NamedTuple):
+    """How many messages, how large, from when to when."""
+
+    messages: int
+    """How many messages."""
+    bytes: int
+    """Sizes of their records together."""
+    first_store_timestamp_ms: int
+    """The least store time among them; 0 where there are none."""
+    last_store_timestamp_ms: int
+    """The greatest."""
+
+
+@final
+class StoreStats:
+    """Counts of messages, one row for each group; made by :func:`mqstore.stats`.
+
+    It is an Arrow stream for whatever takes one, with the columns that were grouped by, then
+    ``messages``, ``bytes`` (sizes of the records), ``first_store_timestamp`` and
+    ``last_store_timestamp``; ``hour`` and ``day`` are the times at which these begin, in UTC.
+    Iterated it gives a dict for each row, with times as ``..._ms``.
+    """
+
+    __slots__ = ("_by", "_others", "_rows", "_scan", "_skipped")
+
+    def __init__(
+        self,
+        by: tuple[Grouping, ...],
+        scan: ArrowScan,
+        rows: Sequence[tuple[object, ...]],
+        others: Totals,
+        skipped: tuple[int, int],
+    ) -> None:
+        self._by = by
+        self._scan = scan
+        self._rows = rows
+        self._others = others
+        self._skipped = skipped
+
+    @property
+    def by(self) -> tuple[Grouping, ...]:
+        """What the messages are grouped by."""
+        return self._by
+
+    @property
+    def others(self) -> Totals:
+        """Messages that are in no row: there were more groups than 32 MiB hold, about 160,000."""
+        return self._others
+
+    @property
+    def skipped_ranges(self) -> int:
+        """How many damaged ranges were passed over (``on_error="skip"``)."""
+        return self._skipped[0]
+
+    @property
+    def skipped_bytes(self) -> int:
+        """How many bytes these had."""
+        return self._skipped[1]
+
+    @property
+    def schema(self) -> ArrowSchema:
+        """The columns of the stream."""
+        return self._scan.schema
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema as a capsule of the Arrow PyCapsule interface."""
+        return self._scan.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows as a capsule of an Arrow stream."""
+        return self._scan.__arrow_c_stream__(requested_schema)
+
+    def read_all(self) -> object:
+        """All rows: a ``pyarrow.Table``.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+        return self._scan.read_all()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        names = [*(_ROW_NAMES.get(name, name) for name in self._by), *Totals._fields]
+        return (dict(zip(names, row, strict=True)) for row in self._rows)
+
+    def __repr__(self) -> str:
+        return f"<StoreStats of {len(self)} rows by {', '.join(self._by) or 'nothing'}>"
+
+
+def stats(
+    path: str | os.PathLike[str],
+    *,
+    by: Iterable[Grouping] = ("topic", "hour"),
+    topics: Iterable[str] | None = None,
+    tags: str | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> StoreStats:
+    """Counts the messages of a store and their bytes, in one walk over its log.
+
+    System topics count too. Rows are sorted by topic, queue, time and tags. Memory is bounded; see
+    :attr:`StoreStats.others`.
+
+    Args:
+        path: The store's root folder.
+        by: What to group by, in the order of the columns; hours and days are those of the store
+            time in UTC. Nothing gives one row.
+        topics: Only these topics.
+        tags: Only messages that match this tag expression.
+        begin_ms: Only store times from here on.
+        end_ms: Only store times up to here.
+        on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record and count.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then.
+        config: As for :func:`mqstore.open`.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        ConfigError: A setting that cannot be.
+        CorruptionError: Damage in the log, with ``on_error="raise"``.
+        StoreIOError: The operating system refused something.
+        ValueError: Nothing that one can group by.
+
+    Example:
+        >>> import mqstore, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a") as store:
+        ...     results = store.append_many(mqstore.Message("orders", b"paid") for _ in range(3))
+        >>> [(row["topic"], row["messages"]) for row in mqstore.stats(folder, by=["topic"])]
+        [('orders', 3)]
+    """
+    groupings = tuple(by)
+    scan, rows, others, ranges, skipped_bytes = _native.stats(
+        path,
+        by=groupings,
+        topics=topics,
+        tags=tags,
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        on_error=on_error,
+        progress=progress,
+        settings=_settings(config),
+    )
+    return StoreStats(groupings, scan, rows, Totals(*others), (ranges, skipped_bytes))

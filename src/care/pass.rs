@@ -1,0 +1,52 @@
+//! One walk over the messages of a store, for whoever counts them.
+
+use std::ops::ControlFlow;
+
+use crate::error::{Error, Result};
+use crate::format::message::MessageView;
+use crate::store::MessageStore;
+use crate::store::scan::{OnDamage, Scan, ScanFilter};
+
+/// How much is read between two calls of `progress`.
+const STEP: u64 = 16 << 20;
+
+/// Damage that a walk passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// How many ranges of bytes.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Hands every message of the log to `take`, in order. `progress` is called now and then with the
+/// bytes that were read and those there are, and can end it.
+///
+/// # Errors
+/// [`Error::Corrupt`] at damage unless it is to be skipped; [`Error::Io`] when the system cannot
+/// read, or of kind `Interrupted` when `progress` ended it.
+pub(super) fn each_message(
+    store: &MessageStore,
+    on_damage: OnDamage,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    mut take: impl FnMut(&MessageView<'_>),
+) -> Result<Skipped> {
+    let (begin, end) = (store.log().min_offset(), store.end_offset());
+    let total = end.saturating_sub(begin);
+    let mut scan = Scan::new(begin, end, end, ScanFilter::ALL, on_damage);
+    loop {
+        let mut read = 0_u64;
+        let more = scan.run(store.log(), |view| {
+            take(view);
+            read = read.saturating_add(u64::from(view.store_size()));
+            Ok(if read < STEP { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
+        if progress(done, total).is_break() {
+            return Err(Error::io("read", store.path())(std::io::ErrorKind::Interrupted.into()));
+        }
+        if !more {
+            return Ok(Skipped { ranges: scan.skipped_ranges(), bytes: scan.skipped_bytes() });
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! How many messages and bytes there are: by topic, queue, hour, day, tags, or several of these.
+//!
+//! One walk over the log. Memory is bounded: once the groups take [`StatsOptions::most_bytes`], what
+//! belongs to a group that is not known yet is counted together.
+
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use hashbrown::{Equivalent, HashMap};
+
+use super::pass::{Skipped, each_message};
+use crate::config::StoreConfig;
+use crate::error::Result;
+use crate::format::message::MessageView;
+use crate::format::properties::names;
+use crate::store::scan::{OnDamage, ScanFilter};
+use crate::store::{MessageStore, OpenMode};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+/// What a group takes beside its topic and tags, about.
+const GROUP_BYTES: usize = 192;
+
+/// What messages are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Their topic.
+    Topic,
+    /// The number of their queue.
+    QueueId,
+    /// The hour of their store time, in UTC.
+    Hour,
+    /// The day of it, in UTC.
+    Day,
+    /// Their tags.
+    Tags,
+}
+
+impl Grouping {
+    /// Each of them.
+    pub const ALL: [Self; 5] = [Self::Topic, Self::QueueId, Self::Hour, Self::Day, Self::Tags];
+
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Topic => "topic",
+            Self::QueueId => "queue_id",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Tags => "tags",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|grouping| grouping.name() == name)
+    }
+}
+
+/// How [`stats`] goes about it.
+#[derive(Clone, Debug)]
+pub struct StatsOptions {
+    /// What it groups by.
+    pub by: Vec<Grouping>,
+    /// Which messages count.
+    pub filter: ScanFilter,
+    /// What it does at damage.
+    pub on_damage: OnDamage,
+    /// How much memory the groups may take, about.
+    pub most_bytes: usize,
+}
+
+impl StatsOptions {
+    /// All messages, grouped by these.
+    #[must_use]
+    pub fn by(by: &[Grouping]) -> Self {
+        Self {
+            by: by.to_vec(),
+            filter: ScanFilter::ALL,
+            on_damage: OnDamage::Raise,
+            most_bytes: 32 << 20,
+        }
+    }
+}
+
+/// How many messages, how large, from when to when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How many messages.
+    pub messages: u64,
+    /// Sizes of their records together.
+    pub bytes: u64,
+    /// The least store time among them, Unix milliseconds; 0 where there is none.
+    pub first_store_timestamp_ms: i64,
+    /// The greatest.
+    pub last_store_timestamp_ms: i64,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, size: u32, time_ms: i64) {
+        let (first, last) = if self.messages == 0 {
+            (time_ms, time_ms)
+        } else {
+            (self.first_store_timestamp_ms.min(time_ms), self.last_store_timestamp_ms.max(time_ms))
+        };
+        (self.first_store_timestamp_ms, self.last_store_timestamp_ms) = (first, last);
+        self.messages = self.messages.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(u64::from(size));
+    }
+}
+
+/// What the messages of a group have in common; what was not asked for is empty or 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// Their topic, as its bytes.
+    pub topic: Box<[u8]>,
+    /// Their queue.
+    pub queue_id: i32,
+    /// When the day of their store time begins, Unix milliseconds.
+    pub day_ms: i64,
+    /// When the hour of it begins.
+    pub hour_ms: i64,
+    /// Their tags, as bytes; `None` where they have none.
+    pub tags: Option<Box<[u8]>>,
+}
+
+/// The same, borrowed from a message.
+struct GroupOf<'a> {
+    topic: &'a [u8],
+    queue_id: i32,
+    day_ms: i64,
+    hour_ms: i64,
+    tags: Option<&'a [u8]>,
+}
+
+impl Hash for GroupOf<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // As `Group` derives it: a box and a slice hash alike.
+        self.topic.hash(state);
+        self.queue_id.hash(state);
+        self.day_ms.hash(state);
+        self.hour_ms.hash(state);
+        self.tags.hash(state);
+    }
+}
+
+impl Equivalent<Group> for GroupOf<'_> {
+    fn equivalent(&self, group: &Group) -> bool {
+        *self.topic == *group.topic
+            && self.queue_id == group.queue_id
+            && self.day_ms == group.day_ms
+            && self.hour_ms == group.hour_ms
+            && self.tags == group.tags.as_deref()
+    }
+}
+
+impl From<&GroupOf<'_>> for Group {
+    fn from(group: &GroupOf<'_>) -> Self {
+        Self {
+            topic: group.topic.into(),
+            queue_id: group.queue_id,
+            day_ms: group.day_ms,
+            hour_ms: group.hour_ms,
+            tags: group.tags.map(Into::into),
+        }
+    }
+}
+
+/// What [`stats`] counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// What it grouped by.
+    pub by: Vec<Grouping>,
+    /// The groups, sorted.
+    pub groups: Vec<(Group, Totals)>,
+    /// Messages whose groups had no room.
+    pub others: Totals,
+    /// What was passed over.
+    pub skipped: Skipped,
+}
+
+/// Counts the messages of the store at `path`. `progress` is called now and then with the bytes that
+/// were read and those there are, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan of the log:
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) at damage unless it is to be skipped.
+pub fn stats(
+    path: &Path,
+    config: StoreConfig,
+    options: &StatsOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Stats> {
+    let store = MessageStore::open(path, OpenMode::Read, config)?;
+    let mut groups: HashMap<Group, Totals> = HashMap::new();
+    let mut others = Totals::default();
+    let mut held = 0_usize;
+    let by = |grouping| options.by.contains(&grouping);
+    let (topic, queue_id, day) = (by(Grouping::Topic), by(Grouping::QueueId), by(Grouping::Day));
+    let (hour, tags) = (by(Grouping::Hour), by(Grouping::Tags));
+    let skipped = each_message(&store, options.on_damage, progress, |view: &MessageView<'_>| {
+        if !options.filter.takes(view) {
+            return;
+        }
+        let time_ms = view.store_timestamp_ms();
+        let begin = |wanted: bool, length: i64| {
+            if wanted { time_ms.div_euclid(length).saturating_mul(length) } else { 0 }
+        };
+        let group = GroupOf {
+            topic: if topic { view.topic() } else { &[] },
+            queue_id: if queue_id { view.queue_id() } else { 0 },
+            day_ms: begin(day, DAY_MS),
+            hour_ms: begin(hour, HOUR_MS),
+            tags: if tags { view.property(names::TAGS) } else { None },
+        };
+        let totals = match groups.get_mut(&group) {
+            Some(totals) => totals,
+            None => {
+                let size = GROUP_BYTES + group.topic.len() + group.tags.map_or(0, <[u8]>::len);
+                if held.saturating_add(size) > options.most_bytes {
+                    &mut others
+                } else {
+                    held += size;
+                    groups.entry(Group::from(&group)).or_default()
+                }
+            }
+        };
+        totals.add(view.store_size(), time_ms);
+    })?;
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(Stats { by: options.by.clone(), groups, others, skipped })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::NewMessage;
+
+    fn count(path: &Path, options: &StatsOptions) -> Stats {
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        stats(path, StoreConfig::default(), options, &mut go_on).unwrap()
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let config =
+            StoreConfig { mapped_file_size_commit_log: Some(4096), ..StoreConfig::default() };
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
+        for number in 0..30 {
+            let topic = format!("topic{}", number % 10);
+            let mut message = NewMessage::new(topic.as_bytes(), b"body");
+            message.store_timestamp_ms = Some(1000 + number);
+            store.append(&message).unwrap();
+        }
+        store.close().unwrap();
+
+        let all = count(dir.path(), &StatsOptions::by(&[Grouping::Topic]));
+        assert_eq!((all.groups.len(), all.others), (10, Totals::default()));
+        let most_bytes = 4 * (GROUP_BYTES + "topic0".len());
+        let few = StatsOptions { most_bytes, ..StatsOptions::by(&[Grouping::Topic]) };
+        let few = count(dir.path(), &few);
+        assert_eq!(few.groups, all.groups[..4]);
+        assert_eq!((few.others.messages, few.others.bytes), (18, few.groups[0].1.bytes * 6));
+        let times = (few.others.first_store_timestamp_ms, few.others.last_store_timestamp_ms);
+        assert_eq!(times, (1004, 1029));
+    }
+
+    #[test]
+    fn hours_before_1970_begin_before_their_messages() {
+        let dir = tempfile::tempdir().unwrap();
+        let store =
+            MessageStore::open(dir.path(), OpenMode::Create, StoreConfig::default()).unwrap();
+        for time_ms in [-1, 0, i64::MIN] {
+            let mut message = NewMessage::new(b"t", b"");
+            message.store_timestamp_ms = Some(time_ms);
+            store.append(&message).unwrap();
+        }
+        store.close().unwrap();
+        let hours = count(dir.path(), &StatsOptions::by(&[Grouping::Hour]));
+        let begins: Vec<_> = hours.groups.iter().map(|(group, _)| group.hour_ms).collect();
+        assert_eq!(begins, [i64::MIN, -HOUR_MS, 0]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Counts of messages as a record batch.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+
+use super::derived::Times;
+use super::schema::Column;
+use crate::care::stats::{Group, Grouping, Stats, Totals};
+
+/// The counts, a row for each group: what it was grouped by, in that order, then `messages`, `bytes`,
+/// `first_store_timestamp`, `last_store_timestamp`. Times outside the years 1 to 9999 are null.
+///
+/// # Errors
+/// When Arrow refuses a column.
+pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
+    let mut columns = Vec::new();
+    for grouping in &stats.by {
+        let keys = stats.groups.iter().map(|(group, _)| group);
+        columns.push((grouping.name(), group_column(*grouping, keys)?));
+    }
+    let totals = || stats.groups.iter().map(|(_, totals)| totals);
+    let count = |value: fn(&Totals) -> u64| -> ArrayRef {
+        let values = totals().map(|totals| i64::try_from(value(totals)).unwrap_or(i64::MAX));
+        Arc::new(Int64Array::from_iter_values(values))
+    };
+    columns.push(("messages", count(|totals| totals.messages)));
+    columns.push(("bytes", count(|totals| totals.bytes)));
+    let first = totals().map(|totals| totals.first_store_timestamp_ms);
+    columns.push(("first_store_timestamp", times(first)?));
+    let last = totals().map(|totals| totals.last_store_timestamp_ms);
+    columns.push(("last_store_timestamp", times(last)?));
+    let (fields, arrays): (Vec<_>, Vec<_>) = columns
+        .into_iter()
+        .map(|(name, array)| (Field::new(name, array.data_type().clone(), true), array))
+        .unzip();
+    let schema: SchemaRef = Arc::new(Schema::new(fields));
+    RecordBatch::try_new(schema, arrays)
+}
+
+fn group_column<'a>(
+    grouping: Grouping,
+    groups: impl Iterator<Item = &'a Group>,
+) -> Result<ArrayRef, ArrowError> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(match grouping {
+        Grouping::Topic => {
+            Arc::new(StringArray::from_iter_values(groups.map(|group| text(&group.topic))))
+        }
+        Grouping::QueueId => {
+            Arc::new(Int32Array::from_iter_values(groups.map(|group| group.queue_id)))
+        }
+        Grouping::Hour => times(groups.map(|group| group.hour_ms))?,
+        Grouping::Day => times(groups.map(|group| group.day_ms))?,
+        Grouping::Tags => {
+            Arc::new(groups.map(|group| group.tags.as_deref().map(text)).collect::<StringArray>())
+        }
+    })
+}
+
+fn times(times_ms: impl Iterator<Item = i64>) -> Result<ArrayRef, ArrowError> {
+    let mut times = Times::new(&Column::StoreTimestamp.data_type());
+    times_ms.for_each(|time_ms| times.push(time_ms));
+    times.finish()
+}

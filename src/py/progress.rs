@@ -1,0 +1,40 @@
+//! Telling Python how far long work has come.
+
+use std::ops::ControlFlow;
+
+use pyo3::prelude::*;
+
+use crate::error::Result;
+
+/// Runs `work` without the interpreter. What it tells goes to `progress`, and an exception there, an
+/// interrupt too, ends it and is raised.
+pub(super) fn with_progress<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<T> + Send,
+) -> PyResult<T> {
+    let mut raised = None;
+    let outcome = py.detach(|| {
+        work(&mut |done, total| {
+            let told = Python::attach(|py| {
+                // An interrupt must not wait for the end of a large store.
+                py.check_signals()?;
+                match progress {
+                    Some(progress) => progress.call1(py, (done, total)).map(|_| ()),
+                    None => Ok(()),
+                }
+            });
+            match told {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    raised = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => Ok(outcome?),
+    }
+}

@@ -1,0 +1,124 @@
+//! Counts of messages: rows for Python, and the same as an Arrow stream.
+
+use std::path::PathBuf;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::care::stats::{self as care, Grouping, StatsOptions, Totals};
+use crate::columns::{BatchError, stats_batch};
+use crate::error::Error;
+
+use super::errors::not_one_of;
+use super::progress::with_progress;
+use super::reading::{on_damage, scan_filter};
+use super::scan::{ArrowScan, BatchSource, Batches};
+use super::store::config_of;
+
+/// Messages, bytes, first and last store time.
+type TotalsRow = (u64, u64, i64, i64);
+
+/// What a count answers: the stream, the rows, what had no room, ranges and bytes passed over.
+type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, u64, u64);
+
+/// Counts the messages of a store.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, by, topics, tags, begin_ms, end_ms, on_error, progress, settings))]
+#[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+pub(super) fn stats<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    by: Vec<String>,
+    topics: Option<&Bound<'py, PyAny>>,
+    tags: Option<&str>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+    on_error: &str,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Counted<'py>> {
+    let options = StatsOptions {
+        filter: scan_filter(topics, tags, begin_ms, end_ms)?,
+        on_damage: on_damage(on_error)?,
+        ..StatsOptions::by(&groupings(&by)?)
+    };
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let counted =
+        with_progress(py, progress.as_ref(), |tell| care::stats(&path, config, &options, tell))?;
+    let rows = PyList::empty(py);
+    for (group, totals) in &counted.groups {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let row = PyList::empty(py);
+        for grouping in &counted.by {
+            match grouping {
+                Grouping::Topic => row.append(text(&group.topic)),
+                Grouping::QueueId => row.append(group.queue_id),
+                Grouping::Hour => row.append(group.hour_ms),
+                Grouping::Day => row.append(group.day_ms),
+                Grouping::Tags => row.append(group.tags.as_deref().map(text)),
+            }?;
+        }
+        let (messages, bytes, first_ms, last_ms) = totals_row(totals);
+        row.append(messages)?;
+        row.append(bytes)?;
+        row.append(first_ms)?;
+        row.append(last_ms)?;
+        rows.append(row.to_tuple())?;
+    }
+    let batch = stats_batch(&counted).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let others = totals_row(&counted.others);
+    let skipped = counted.skipped;
+    Ok((ArrowScan::new(Counts { batch }), rows, others, skipped.ranges, skipped.bytes))
+}
+
+fn totals_row(totals: &Totals) -> TotalsRow {
+    (totals.messages, totals.bytes, totals.first_store_timestamp_ms, totals.last_store_timestamp_ms)
+}
+
+/// What those names mean, each once.
+fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
+    let mut groupings = Vec::new();
+    for name in names {
+        let Some(grouping) = Grouping::by_name(name) else {
+            return Err(not_one_of("by", "topic, queue_id, hour, day, tags", name));
+        };
+        if groupings.contains(&grouping) {
+            return Err(PyValueError::new_err(format!("by names {name} twice")));
+        }
+        groupings.push(grouping);
+    }
+    Ok(groupings)
+}
+
+/// A batch that is there already.
+struct Counts {
+    batch: RecordBatch,
+}
+
+impl BatchSource for Counts {
+    fn schema(&self) -> SchemaRef {
+        self.batch.schema()
+    }
+
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        self.schema()
+    }
+
+    fn open(&self, _schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+        Ok(Box::new(Once(Some(self.batch.clone()))))
+    }
+}
+
+struct Once(Option<RecordBatch>);
+
+impl Batches for Once {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        Ok(self.0.take().filter(|batch| batch.num_rows() > 0))
+    }
+}
