@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read", "register"]
+__all__ = ["read", "register", "write_store"]
 
 
 def register(spark: SparkSession) -> None:
@@ -70,3 +70,12 @@ def read(
     ReadOptions.parse(texts)
     _register_format(spark)
     return spark.read.format("mqstore").options(**texts).load()
+
+
+def __getattr__(name: str) -> object:
+    # What needs pyspark is imported when it is first asked for.
+    if name == "write_store":
+        from mqstore.spark.writer import write_store
+
+        return write_store
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

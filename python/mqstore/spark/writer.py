@@ -1,27 +1,235 @@
-"""Writing new stores, one for each task."""
+"""Writing new stores: one for each task, or one for each broker."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore.errors import UnsupportedError
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from mqstore.config import load_config
+from mqstore.errors import ConfigError
+from mqstore.spark.options import check_names, unknown_name
+from mqstore.spark.schema import columns_schema
+from mqstore.spark.staging import Staging, append, check_out, stores_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql.datasource import DataSourceWriter
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["make_writer"]
+    from mqstore.config import ConfigLike
+
+__all__ = ["make_writer", "write_store"]
+
+WRITE_OPTIONS = ("path", "config", "storeBy")
+"""Every option that a write can have."""
+
+WAYS = ("task", "broker")
+_PART = re.compile(r"part-([0-9]+)")
 
 
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
-) -> DataSourceWriter:
-    """The writer for some options and columns."""
-    raise UnsupportedError(
-        f"writing {len(schema)} columns (overwrite={overwrite}) to {options.get('path')} "
-        "is not there yet",
-        "write",
-        options.get("path", ""),
-    )
+) -> DataSourceArrowWriter:
+    """The writer for some options and columns.
+
+    Raises:
+        ConfigError: An unknown option or column, no path, or a path that is a store itself.
+        StoreLockedError: ``overwrite`` would replace a store that is being written.
+    """
+    given = check_names(options, WRITE_OPTIONS)
+    if "path" not in given:
+        raise ConfigError("no path was given; save(path) names the directory", "path")
+    by = given.get("storeBy", "task").strip().lower()
+    if by not in ("task", "broker"):
+        raise ConfigError(f"option storeBy: {unknown_name('value', by, WAYS)}", "storeBy")
+    check_columns(schema)
+    if by == "broker" and "broker" not in schema.fieldNames():
+        raise ConfigError("column broker is missing: it says whose store a row goes to", "broker")
+    out = check_out(re.sub(r"^file:(//)?(?=/)", "", given["path"]))
+    if overwrite:
+        stores_in(out)
+    staging = Staging(str(out.absolute()), _settings(given.get("config")))
+    kind = StoreWriter if by == "task" else BrokerWriter
+    return kind(staging, overwrite=overwrite)
+
+
+def _settings(config: str | None) -> ConfigLike:
+    """A path, or settings as JSON."""
+    if config is None or not config.lstrip().startswith("{"):
+        return config
+    try:
+        settings = load_config(json.loads(config))
+    except ValueError as error:
+        raise ConfigError(f"option config: {error}", "config") from None
+    return settings.given()
+
+
+def check_columns(schema: StructType) -> None:
+    """Whether rows of a schema can be messages.
+
+    Raises:
+        ConfigError: A column that no message has, or one that is missing.
+    """
+    names = schema.fieldNames()
+    columns_schema(names)
+    if "topic" not in names:
+        raise ConfigError("column topic is missing", "columns")
+    if "body" not in names and "raw_body" not in names:
+        raise ConfigError("column body (or raw_body) is missing", "columns")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What an attempt of a task wrote.
+
+    Attributes:
+        partition: The task's number.
+        stores: Name and path of each staged store; none where the task had no row.
+    """
+
+    partition: int
+    stores: list[tuple[str, str]]
+
+
+class StoreWriter(DataSourceArrowWriter):
+    """Writes the rows of each task as a store of its own.
+
+    Args:
+        staging: Where.
+        overwrite: Whether the stores that are there are replaced.
+    """
+
+    def __init__(self, staging: Staging, *, overwrite: bool) -> None:
+        self.staging = staging
+        self.overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Stages a store of the rows of one task."""
+        context = _task()
+        partition = context.partitionId()
+        filled = (batch for batch in iterator if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return Written(partition, [])
+        name = f"part-{partition}"
+        with self.staging.store(name, context.taskAttemptId()) as (store, path):
+            append(store, first)
+            for batch in filled:
+                append(store, batch)
+        return Written(partition, [(name, path)])
+
+    def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:
+        """Names and paths of staged stores: by partition, behind the numbers that are taken."""
+        numbers = (int(match[1]) for name in taken if (match := _PART.fullmatch(name)))
+        free = 1 + max(numbers, default=-1)
+        return [
+            (f"part-{free + one.partition:05}", path) for one in written for _, path in one.stores
+        ]
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Gives the stores of a job their names."""
+        out = Path(self.staging.out)
+        replaced = stores_in(out) if self.overwrite else []
+        taken = [path.name for path in out.iterdir() if path not in replaced]
+        written = [one for one in messages if isinstance(one, Written)]
+        self.staging.publish(self.names(written, taken), replace=replaced)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Removes whatever a job that failed has written."""
+        self.staging.discard()
+
+
+class BrokerWriter(StoreWriter):
+    """Writes a store for each broker of rows that come sorted by it."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Stages the stores of one task."""
+        context = _task()
+        stores = []
+        runs = _runs(iterator)
+        run = next(runs, None)
+        while run is not None:
+            broker, batch = run
+            name = _directory(broker)
+            with self.staging.store(name, context.taskAttemptId()) as (store, path):
+                append(store, batch)
+                while (run := next(runs, None)) is not None and run[0] == broker:
+                    append(store, run[1])
+            stores.append((name, path))
+        return Written(context.partitionId(), stores)
+
+    def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Names and paths of staged stores: their brokers'."""
+        return [store for one in written for store in one.stores]
+
+
+def write_store(
+    frame: DataFrame, out: str | os.PathLike[str], *, config: ConfigLike = None
+) -> list[str]:
+    """Writes one store for each value of ``broker``, in order of store time.
+
+    Args:
+        frame: Messages: columns of the source by name, ``broker`` among them. Rows with ``error``
+            set are no messages and must be filtered out.
+        out: The directory that the stores go to, which every worker reaches under this name; each
+            is named after its broker.
+        config: Settings of the new stores, as for :func:`mqstore.open`.
+
+    Returns:
+        The paths of the stores, sorted.
+
+    Raises:
+        ConfigError: A column that no message has, one that is missing, a broker that is null or
+            whose name cannot be a directory's, or a directory that is a store itself.
+        StoreIOError: There is something of a broker's name already; nothing was written then.
+        pyspark.errors.PythonException: A row is no message; the text names the reason.
+
+    Example:
+        >>> write_store(frame.where("topic = 'orders'"), "/data/restored")  # doctest: +SKIP
+    """
+    given = {"path": os.fspath(out), "storeBy": "broker"}
+    if config is not None:
+        given["config"] = json.dumps(load_config(config).given())
+    # Here the user's own call is in the traceback.
+    make_writer(given, frame.schema, overwrite=False)
+    path = Path(out).absolute()
+    before = set(stores_in(path, written=True))
+    order = [name for name in ("broker", "store_timestamp") if name in frame.columns]
+    rows = frame.repartition("broker").sortWithinPartitions(*order)
+    rows.write.format("mqstore").options(**given).mode("append").save()
+    return [str(store) for store in stores_in(path, written=True) if store not in before]
+
+
+def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """Slices of batches in which all rows have one broker."""
+    for batch in batches:
+        ends = pc.run_end_encode(batch.column("broker"))
+        begin = 0
+        for end, broker in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
+            yield broker, batch.slice(begin, end - begin)
+            begin = end
+
+
+def _directory(broker: str | None) -> str:
+    if broker is None:
+        raise ConfigError("a row's broker is null, which says whose store it goes to", "broker")
+    if not broker or broker[0] in "._" or "/" in broker or "\0" in broker or len(broker) > 200:
+        raise ConfigError(f"broker {broker[:64]!r} cannot be the name of a directory", "broker")
+    return broker
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("this runs in a task of Spark's")
+    return context

@@ -1,0 +1,247 @@
+"""New stores out of data frames: whole or not at all, each row once."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructField, StructType
+from stores import TIME, TINY
+
+import mqstore
+import mqstore.spark
+from mqstore.spark import writer
+from mqstore.spark.schema import columns_schema
+from mqstore.spark.writer import make_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ["topic", "queue_id", "body", "keys", "tags", "store_timestamp", "broker"]
+CONF = """mappedFileSizeCommitLog=4096
+mappedFileSizeConsumeQueue=200
+maxHashSlotNum=7
+maxIndexNum=50
+"""
+
+
+def rows(numbers: range) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": "orders",
+            "queue_id": n % 2,
+            "body": b"body %d" % n,
+            "keys": [f"k{n}"],
+            "tags": "even" if n % 2 == 0 else None,
+            "store_timestamp": TIME * 1000 + n * 1_000_000,
+            "broker": f"broker-{n % 3}",
+        }
+        for n in numbers
+    ]
+
+
+def batches(numbers: range, rows_of_a_batch: int = 7) -> list[pa.RecordBatch]:
+    schema = pa.schema([pa.schema(mqstore.ARROW_SCHEMA).field(name) for name in COLUMNS])
+    return pa.Table.from_pylist(rows(numbers), schema).to_batches(max_chunksize=rows_of_a_batch)
+
+
+def bodies(*stores: Path) -> list[bytes]:
+    """The bodies in stores, each of which must be sound."""
+    found = []
+    for path in stores:
+        report = mqstore.verify(path, config=TINY)
+        assert report.ok, report.findings
+        with mqstore.open(path, config=TINY) as store:
+            found += [message.body for message in store.scan()]
+    return sorted(found)
+
+
+def sent(numbers: range) -> list[bytes]:
+    return sorted(b"body %d" % n for n in numbers)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> str:
+    (tmp_path / "broker.conf").write_text(CONF)
+    return str(tmp_path / "broker.conf")
+
+
+class Task:
+    """What a task sees of Spark."""
+
+    def __init__(self, partition: int, attempt: int) -> None:
+        self.partitionId = lambda: partition
+        self.taskAttemptId = lambda: attempt
+
+
+@pytest.fixture
+def as_task(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run(made: Any, partition: int, attempt: int, given: Any) -> Any:
+        monkeypatch.setattr(writer, "_task", lambda: Task(partition, attempt))
+        return made.write(iter(given))
+
+    return run
+
+
+def new_writer(out: Path, conf: str, *, overwrite: bool = False) -> Any:
+    options = {"PATH": str(out), "config": conf}
+    return make_writer(options, columns_schema(COLUMNS), overwrite=overwrite)
+
+
+def test_each_task_becomes_a_store_at_commit(tmp_path: Path, conf: str, as_task: Any) -> None:
+    out = tmp_path / "out"
+    job = new_writer(out, conf)
+    one = as_task(job, 0, 10, batches(range(20)))
+    none = as_task(job, 1, 11, [])
+    two = as_task(job, 2, 12, batches(range(20, 30)))
+    # Nobody sees a store before the commit.
+    assert list(out.glob("*/commitlog")) == []
+    job.commit([one, none, two])
+    assert sorted(path.name for path in out.iterdir()) == ["part-00000", "part-00002"]
+    assert bodies(out / "part-00000", out / "part-00002") == sent(range(30))
+
+    before = digests(out)
+    again = new_writer(out, conf)
+    again.commit([as_task(again, 0, 20, batches(range(30, 40)))])
+    assert {path: digests(out)[path] for path in before} == before
+    assert bodies(out / "part-00003") == sent(range(30, 40))
+
+
+def test_repeated_and_speculative_attempts_write_nothing_twice(
+    tmp_path: Path, conf: str, as_task: Any
+) -> None:
+    out = tmp_path / "out"
+    job = new_writer(out, conf)
+
+    def dies():
+        yield from batches(range(10), 3)
+        raise OSError("the executor's disk is gone")
+
+    with pytest.raises(OSError, match="disk is gone"):
+        as_task(job, 0, 1, dies())
+    assert [path for path in job.staging.root.rglob("*") if path.is_file()] == []
+    # Two attempts end; Spark takes one of them.
+    as_task(job, 0, 2, batches(range(10)))
+    taken = as_task(job, 0, 3, batches(range(10)))
+    job.commit([taken])
+    assert [path.name for path in out.iterdir()] == ["part-00000"]
+    assert bodies(out / "part-00000") == sent(range(10))
+
+
+def test_an_aborted_job_leaves_nothing(tmp_path: Path, conf: str, as_task: Any) -> None:
+    out = tmp_path / "out"
+    job = new_writer(out, conf)
+    job.abort([as_task(job, 0, 1, batches(range(5))), None])
+    assert list(out.iterdir()) == []
+
+
+def test_a_commit_that_fails_takes_everything_back(tmp_path: Path, conf: str, as_task: Any) -> None:
+    out = tmp_path / "out"
+    first = new_writer(out, conf)
+    first.commit([as_task(first, 0, 1, batches(range(5)))])
+    before = digests(out)
+    job = new_writer(out, conf, overwrite=True)
+    good, bad = (as_task(job, n, n, batches(range(9))) for n in range(2))
+    bad.stores = [(name, f"{path}-gone") for name, path in bad.stores]
+    with pytest.raises(mqstore.StoreIOError, match="rename"):
+        job.commit([good, bad])
+    job.abort([good, bad])
+    assert digests(out) == before
+
+
+def test_overwrite_replaces_stores_and_nothing_else(
+    tmp_path: Path, conf: str, as_task: Any
+) -> None:
+    out = tmp_path / "out"
+    first = new_writer(out, conf)
+    first.commit([as_task(first, n, n, batches(range(5))) for n in range(3)])
+    (out / "notes.txt").write_text("mine")
+    (out / "part-00007").mkdir()
+    job = new_writer(out, conf, overwrite=True)
+    job.commit([as_task(job, 0, 9, batches(range(5, 9)))])
+    assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "part-00007", "part-00008"]
+    assert bodies(out / "part-00008") == sent(range(5, 9))
+
+    with (
+        mqstore.open(out / "part-00008", "r+", config=TINY),
+        pytest.raises(mqstore.StoreLockedError, match="part-00008"),
+    ):
+        new_writer(out, conf, overwrite=True)
+
+
+def test_what_cannot_be_written_is_told_before_any_task(tmp_path: Path, conf: str) -> None:
+    columns = columns_schema(COLUMNS)
+    extra = StructType([*columns.fields, StructField("day", columns["topic"].dataType)])
+    for options, schema, says in [
+        ({}, columns, "path"),
+        ({"path": str(tmp_path), "confg": "x"}, columns, "did you mean config"),
+        ({"path": str(tmp_path)}, extra, "no column 'day'"),
+        ({"path": str(tmp_path)}, columns_schema(["body"]), "topic is missing"),
+        ({"path": str(tmp_path)}, columns_schema(["topic"]), "body"),
+    ]:
+        with pytest.raises(mqstore.ConfigError, match=says):
+            make_writer(options, schema, overwrite=False)
+    with mqstore.open(tmp_path / "store", "a"):
+        pass
+    with pytest.raises(mqstore.ConfigError, match="is a store itself"):
+        make_writer({"path": str(tmp_path / "store")}, columns, overwrite=False)
+
+
+def frame(spark: SparkSession, numbers: range) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_batches(batches(numbers)))
+
+
+def test_spark_writes_stores_that_it_reads_again(
+    spark: SparkSession, tmp_path: Path, conf: str
+) -> None:
+    out = tmp_path / "out"
+    write = frame(spark, range(50)).repartition(3).write.format("mqstore").option("config", conf)
+    write.mode("append").save(str(out))
+    parts = sorted(out.iterdir())
+    assert len(parts) == 3
+    assert bodies(*parts) == sent(range(50))
+    read = spark.read.format("mqstore").option("config", conf).load(f"{out}/part-*")
+    found = sorted(read.select("body", "tags", "keys", "queue_id").collect())
+    wanted = [(r["body"], r["tags"], r["keys"], r["queue_id"]) for r in rows(range(50))]
+    assert [tuple(row) for row in found] == sorted(wanted)
+
+    before = digests(out)
+    bad = frame(spark, range(10)).unionByName(
+        spark.createDataFrame([(None, b"x")], "topic string, body binary"), allowMissingColumns=True
+    )
+    with pytest.raises(Exception, match=r"topic is (null|missing)"):
+        bad.write.format("mqstore").option("config", conf).mode("overwrite").save(str(out))
+    assert digests(out) == before
+    assert sorted(out.iterdir()) == parts
+
+
+def test_write_store_makes_one_store_of_each_broker(
+    spark: SparkSession, tmp_path: Path, conf: str
+) -> None:
+    out = tmp_path / "out"
+    given = frame(spark, range(60)).orderBy("body", ascending=False)
+    paths = mqstore.spark.write_store(given, out, config=conf)
+    assert paths == [str(out / f"broker-{n}") for n in range(3)]
+    assert sorted(path.name for path in out.iterdir()) == [Path(path).name for path in paths]
+    for number, path in enumerate(paths):
+        assert bodies(Path(path)) == sent(range(number, 60, 3))
+        with mqstore.open(path, config=TINY) as store:
+            times = [message.store_timestamp_ms for message in store.scan()]
+        assert times == sorted(times)
+    before = digests(out)
+    with pytest.raises(Exception, match="something of that name"):
+        mqstore.spark.write_store(given, out, config=conf)
+    assert digests(out) == before
+    with pytest.raises(Exception, match="cannot be the name of a directory"):
+        mqstore.spark.write_store(given.selectExpr("topic", "body", "'../up' AS broker"), out)
+    with pytest.raises(mqstore.ConfigError, match="broker is missing"):
+        mqstore.spark.write_store(given.drop("broker"), out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.conf", "out"]
