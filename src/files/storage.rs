@@ -59,6 +59,17 @@ pub struct FileStat {
     pub modified_ms: i64,
 }
 
+/// What tells whether a file was changed since it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The file's identity on its file system.
+    pub inode: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// When bytes or metadata were last changed, Unix nanoseconds; nobody can set it back.
+    pub changed_ns: i64,
+}
+
 /// The operating system's files, as far as the store needs them.
 pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a regular file; links, pipes and devices are refused without blocking.
@@ -79,6 +90,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// What a path is, links not followed; `None` where there is nothing.
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>>;
+    /// When the file at a path was last changed, links not followed; `None` where that is not known.
+    fn stamp(&self, _path: &Path) -> io::Result<Option<Stamp>> {
+        Ok(None)
+    }
     /// How many percent of the disk that holds a directory, or will hold it, are used.
     fn used_percent(&self, _dir: &Path) -> io::Result<u64> {
         Ok(0)
@@ -195,6 +210,18 @@ impl Storage for Os {
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         fs::remove_dir(path)
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(Some(Stamp {
+            inode: metadata.ino(),
+            len: metadata.len(),
+            changed_ns: metadata
+                .ctime()
+                .saturating_mul(1_000_000_000)
+                .saturating_add(metadata.ctime_nsec()),
+        }))
     }
 
     fn used_percent(&self, dir: &Path) -> io::Result<u64> {

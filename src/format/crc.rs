@@ -10,6 +10,13 @@ pub const PROPERTY_CRC_LEN: usize = 20;
 /// The name of that property (`MessageConst.PROPERTY_CRC32`).
 pub const PROPERTY_CRC_NAME: &[u8; 8] = b"__CRC32#";
 
+/// The checksum of `bytes`, all 32 bits of it (CRC-32 of IEEE 802.3, as `java.util.zip.CRC32`).
+#[inline]
+#[must_use]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
 /// The checksum of `bytes` as a record stores it (`UtilAll#crc32`).
 #[inline]
 #[must_use]

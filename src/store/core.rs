@@ -21,6 +21,7 @@ use super::lock::{self, StoreLock};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::RecoveryReport;
+use super::seal::Seal;
 use super::topics::TopicTable;
 use super::view::{Overlay, QueueView};
 
@@ -415,6 +416,10 @@ impl Core {
             let first_unused = if spare == 0 { 0 } else { spare.div_ceil(size) * size };
             self.log.run().remove_from(first_unused)?;
             if writing.dispatched.load(Ordering::Acquire) >= self.log.end_offset() {
+                let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+                let end = self.log.end_offset();
+                // Without a seal the next opening reads the log, and is none the worse.
+                let _ = Seal::put(&*self.storage, &self.paths, &self.config, end, newest_ms);
                 lock::remove_abort(&*self.storage, &self.paths)?;
             }
             derived

@@ -23,6 +23,7 @@ pub mod pull;
 pub mod queues;
 pub mod recover;
 pub mod scan;
+pub mod seal;
 mod services;
 pub mod tail;
 pub mod time_search;

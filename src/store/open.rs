@@ -25,6 +25,7 @@ use super::message_store::OpenMode;
 use super::parts::{Parts, is_store, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::recover::{self, Analysis, RecoveryMode};
+use super::seal::Seal;
 use super::topics::{self, TopicTable};
 use super::view;
 
@@ -150,15 +151,22 @@ fn open_to_write(
         warnings.extend(findings.iter().map(ToString::to_string));
         index = Some(service);
     }
-    let audit = index.as_ref().map(|index| IndexAudit::new(index.run(), index_known_ms));
-    let analysis = recover::analyse(
-        &log,
-        &queues,
-        audit.transpose()?,
-        &checkpoint.fields,
-        clean,
-        config.check_crc_on_recover,
-    )?;
+    let sealed = match mode {
+        RecoveryMode::Clean => match Seal::holding(&*storage, &paths, &config)? {
+            Some(seal) => recover::sealed(&log, &queues, &seal)?,
+            None => None,
+        },
+        _ => None,
+    };
+    let analysis = match sealed {
+        Some(analysis) => analysis,
+        None => {
+            let audit = index.as_ref().map(|index| IndexAudit::new(index.run(), index_known_ms));
+            let verify_crc = config.check_crc_on_recover;
+            let fields = &checkpoint.fields;
+            recover::analyse(&log, &queues, audit.transpose()?, fields, clean, verify_crc)?
+        }
+    };
     analysis.refuse_damage(&log, &queues)?;
     // From here on the store is changed.
     store_lock.mark(&paths)?;
@@ -166,7 +174,7 @@ fn open_to_write(
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
-    if let Some(index) = &mut index {
+    if let Some(index) = index.as_mut().filter(|_| !analysis.sealed) {
         let from = mend_index(index, &analysis, &log, index_known_ms)?;
         if from < analysis.end && analysis.keyed.is_some() {
             report.rebuilt.push("index".to_owned());

@@ -92,6 +92,12 @@ impl StorePaths {
         self.root.join("abort.bak")
     }
 
+    /// What closing in good order says of the store's files.
+    #[must_use]
+    pub fn seal(&self) -> PathBuf {
+        self.root.join("mqstore.seal")
+    }
+
     /// The file whose first byte a writer keeps locked.
     #[must_use]
     pub fn lock(&self) -> PathBuf {

@@ -20,6 +20,7 @@ use super::dispatch::DispatchRequest;
 use super::index_audit::IndexAudit;
 use super::paths::StorePaths;
 use super::queues::QueueTable;
+use super::seal::Seal;
 use super::tail::{QuarantinedMessage, Tail};
 
 /// In what state a store was found.
@@ -91,6 +92,8 @@ pub struct Analysis {
     pub unsound_index: Option<u64>,
     /// Records read.
     pub records: u64,
+    /// Whether all of it is known from a seal, and durable.
+    pub sealed: bool,
 }
 
 /// Reads the log from its first record on, checks every record, and holds the queues and the index
@@ -155,7 +158,34 @@ pub fn analyse(
         keyed,
         unsound_index: index.and_then(|index| index.unsound_from()),
         records,
+        sealed: false,
     })
+}
+
+/// What a seal says of a store, if nothing lies behind its end.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn sealed(log: &CommitLog, queues: &QueueTable, seal: &Seal) -> Result<Option<Analysis>> {
+    let end = seal.end;
+    let mut scanner = Scanner::new(log, end, log.end_offset(), true);
+    if end > log.end_offset() || !matches!(scanner.step()?, Err(Stop::End | Stop::Empty)) {
+        return Ok(None);
+    }
+    let tail = Tail::read(log, queues, end, seal.newest_timestamp_ms, i64::MAX)?;
+    Ok(tail.data_end.is_none().then(|| Analysis {
+        end,
+        stop: None,
+        newest_timestamp_ms: seal.newest_timestamp_ms,
+        last_record: None,
+        tail,
+        queues: Vec::new(),
+        first_missing: None,
+        keyed: None,
+        unsound_index: None,
+        records: 0,
+        sealed: true,
+    }))
 }
 
 /// What is wrong with a record of which not all came to the disk.
@@ -247,7 +277,7 @@ pub fn repair(
         None
     };
     // What a reader is shown from now on must survive a power cut.
-    for file in log.run().files().iter() {
+    for file in log.run().files().iter().filter(|_| !analysis.sealed) {
         log.run().open(file)?.sync().map_err(Error::io("flush", &file.path))?;
     }
     log.set_end(analysis.end);

@@ -14,6 +14,7 @@ mod hostile_names;
 mod hostile_queue;
 mod index_damage;
 mod recovery;
+mod seal;
 mod support;
 mod tidy;
 mod verify;
