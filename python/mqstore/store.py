@@ -64,9 +64,10 @@ def verify(
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> VerifyReport:
-    """Looks for damage, and holds log, queues, index and checkpoint against each other.
+    """Looks for damage, and holds log, queues, index, checkpoint and tables against each other.
 
-    It never writes, takes no lock, and lists every damage and not only the first.
+    The tables are the broker's configuration: its topics, and how far consumers have read. It never
+    writes, takes no lock, and lists every damage and not only the first.
 
     Args:
         path: The store's root folder.

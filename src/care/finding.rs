@@ -63,6 +63,18 @@ macro_rules! codes {
 }
 
 codes! {
+    ConfigUnreadable "MQ-CFG-01" "neither a configuration file nor its backup can be read"
+        "none by itself: put back a copy, or take the file away and let the broker begin it anew"
+    ConfigBackup "MQ-CFG-02" "of a configuration file only the backup can be read"
+        "none needed: a broker takes the backup; copy it over the file before that is lost too"
+    ConfigNoBackup "MQ-CFG-03" "the backup of a configuration file cannot be read"
+        "none needed: the next change of the file makes it anew"
+    ConfigTopic "MQ-CFG-04" "a topic with queues is not in the table of topics, so no consumer gets it"
+        "enter it with RocketMQ's `mqadmin updateTopic`; or let it be, if the topic was deleted"
+    ConfigQueues "MQ-CFG-05" "the table of topics has fewer queues than there are, so no consumer gets the rest"
+        "raise the number of queues with RocketMQ's `mqadmin updateTopic`"
+    ConfigKind "MQ-CFG-06" "the table of topics names another kind of queue than there is"
+        "correct `queue.type` of the topic in config/topics.json; RocketMQ does not start like this"
     CheckpointTime "MQ-CK-01" "the checkpoint has a time that cannot be"
         "none needed: such a time counts as no knowledge, and the next writer puts it right"
     CheckpointConfirm "MQ-CK-02" "the checkpoint confirms a place that the log does not reach"
@@ -161,6 +173,12 @@ codes! {
         "none: its messages can be read by place and by key, but from no queue"
     LogBatch "MQ-LOG-12" "a batch does not hold the messages that it counts"
         "none: the record is read as it is, and its queue has it as one message"
+    OffsetBeyond "MQ-OFF-01" "a consumer's offset lies beyond the end of its queue"
+        "set it back with RocketMQ's `mqadmin resetOffsetByTime`: what comes next would be left out"
+    OffsetBefore "MQ-OFF-02" "a consumer's offset lies before the first message of its queue"
+        "none needed: the consumer goes on with the first that is there"
+    OffsetNowhere "MQ-OFF-03" "a consumer's offset is of a queue that does not exist"
+        "none needed where the topic was deleted; else `mqstore rebuild STORE --what consumequeue --apply`"
 }
 
 impl fmt::Display for Code {

@@ -1,5 +1,6 @@
 //! Looking for damage: every record of the log, each queue entry and index entry against it, the
-//! checkpoint, the files' lengths and names.
+//! checkpoint, the files' lengths and names, the broker's tables of topics and of what consumers have
+//! read against the queues.
 //!
 //! Nothing is written and no lock taken. First queues and index are read by themselves, which also
 //! notes how far they reach; then the log is walked, its files on several threads, and each message
@@ -16,6 +17,7 @@ mod log_walk;
 mod queue_check;
 mod queues;
 mod record;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,6 +33,7 @@ use self::index_check::{Gap, Unindexed};
 use self::log_walk::FileWalk;
 use self::queue_check::Walked;
 use self::queues::{Queue, Queues};
+use self::tables::Tables;
 use super::finding::{Code, Finding, Findings, Severity};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
@@ -329,6 +332,7 @@ fn check(
         flushed_ms: 0,
     };
     cx.state = state(&cx)?;
+    let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
     let (log, strays) = FileRun::load(
         Arc::clone(&cx.storage),
@@ -364,6 +368,7 @@ fn check(
         let known = checkpoint.map_or(0, |fields| fields.min_timestamp_ms());
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
+        tables.check(&cx, &queues);
         queues::report_missing(&cx, &queues, trusted_ms);
         check_behind(&cx, &log, &queues, &index, &walks, &joined.walked)?;
     }

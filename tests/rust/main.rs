@@ -19,3 +19,4 @@ mod support;
 mod tidy;
 mod verify;
 mod verify_kinds;
+mod verify_tables;

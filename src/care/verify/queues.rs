@@ -168,6 +168,28 @@ impl Queues {
         }
     }
 
+    /// The topics with queues of batches.
+    pub(super) fn batch_topics(&self) -> impl Iterator<Item = &[u8]> {
+        self.batch_topics.iter().map(|topic| &**topic)
+    }
+
+    /// The numbers of a queue's messages, from the first that the log still holds; those that have no
+    /// entry yet counted too. `None` where there is no such queue.
+    pub(super) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
+        let queue = self.number_of(topic, id).and_then(|number| self.get(number));
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = missing.get(&(topic.into(), id)).and_then(|missing| missing.numbers);
+        let most = numbers.map(|(_, most)| most.saturating_add(1));
+        match (queue, numbers) {
+            (Some(queue), _) => {
+                let live = i64::try_from(queue.live).unwrap_or(0);
+                Some((queue.end.saturating_sub(live), queue.end.max(most.unwrap_or(0))))
+            }
+            (None, Some((least, most))) => Some((least, most.saturating_add(1))),
+            (None, None) => None,
+        }
+    }
+
     /// The queues of a topic in order, each with its place in the list.
     pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
         let topics = match kind {

@@ -54,9 +54,9 @@ def verify_command(
     threads: int | None,
     config: str | None,
 ) -> int:
-    """Look for damage: the log, queues and index against it, the checkpoint. Never writes.
+    """Look for damage: the log; queues, index, checkpoint and configuration against it.
 
-    Exits with 1 where something is wrong, and lists every damage and not only the first.
+    Never writes. Exits with 1 where something is wrong; lists every damage, not only the first.
     """
     began = time.monotonic()
     with progress("verifying") as tell:

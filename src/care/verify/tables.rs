@@ -1,0 +1,283 @@
+//! The broker's tables below `config`: can they be read, and do they fit the queues on disk?
+//!
+//! They are read before the queues are: a broker that goes on running only moves the ends of its
+//! queues on, so what a consumer has read by then is in the queues by the time these are looked at.
+
+use std::path::{Path, PathBuf};
+
+use super::queues::Queues;
+use super::{Context, State};
+use crate::care::finding::{Code, Severity};
+use crate::error::{Error, FormatError};
+use crate::files::FileKind;
+use crate::format::config_json::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
+use crate::format::consume_queue::SCHEDULE_TOPIC;
+use crate::format::json;
+use crate::store::config_file;
+use crate::store::lmq;
+use crate::store::queues::is_broker_topic;
+
+/// Topics that a broker makes for itself at each start, whatever the table says
+/// (`TopicConfigManager#init`).
+const SYSTEM_TOPICS: [&[u8]; 6] = [
+    SCHEDULE_TOPIC,
+    b"TBW102",
+    b"SELF_TEST_TOPIC",
+    b"BenchmarkTest",
+    b"OFFSET_MOVED_EVENT",
+    b"TRANS_CHECK_MAX_TIME_TOPIC",
+];
+/// What the names of others begin with (`TopicValidator`), or end with.
+const SYSTEM_PREFIXES: [&[u8]; 3] = [b"RMQ_SYS_", b"rmq_sys_", lmq::PREFIX];
+const REPLY_TOPIC: &[u8] = b"_REPLY_TOPIC";
+
+/// Files of which it is only asked whether they can be read.
+const OTHERS: [&str; 4] = [
+    "subscriptionGroup.json",
+    "consumerFilter.json",
+    "consumerOrderInfo.json",
+    "topicQueueMapping.json",
+];
+
+/// What a group, or the delivery of a delay level, has come to in one queue.
+struct Place {
+    of: String,
+    topic: Box<[u8]>,
+    queue_id: i32,
+    queue_offset: i64,
+}
+
+/// The tables that could be read.
+#[derive(Default)]
+pub(super) struct Tables {
+    topics: Option<TopicTable>,
+    places: Vec<(PathBuf, Vec<Place>)>,
+}
+
+impl Tables {
+    /// Reads them; what cannot be read is reported.
+    pub(super) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
+        let mut tables = Self::default();
+        if !cx.is_folder(&cx.paths.config())? {
+            return Ok(tables);
+        }
+        tables.topics = read_one(cx, &cx.paths.topics(), TopicTable::parse);
+        for enable_lmq in [false, true] {
+            let path = cx.paths.consumer_offsets(enable_lmq);
+            if let Some(table) = read_one(cx, &path, OffsetTable::parse) {
+                tables.places.push((path, of_groups(&table)));
+            }
+        }
+        let path = cx.paths.config().join("delayOffset.json");
+        if let Some(levels) = read_one(cx, &path, parse_delay_offsets) {
+            tables.places.push((path, of_levels(&levels)));
+        }
+        for name in OTHERS {
+            read_one(cx, &cx.paths.config().join(name), json::parse);
+        }
+        Ok(tables)
+    }
+
+    /// Holds them against the queues, once these and the log are read.
+    pub(super) fn check(&self, cx: &Context<'_>, queues: &Queues) {
+        if let Some(topics) = &self.topics {
+            check_topics(cx, topics, queues);
+        }
+        for (path, places) in &self.places {
+            places.iter().for_each(|place| check_place(cx, path, place, queues));
+        }
+    }
+}
+
+fn of_groups(table: &OffsetTable) -> Vec<Place> {
+    let place = |at: crate::format::config_json::GroupOffset<'_>| Place {
+        of: format!("group {} in {}", at.group, at.topic),
+        topic: at.topic.as_bytes().into(),
+        queue_id: at.queue_id,
+        queue_offset: at.queue_offset,
+    };
+    table.iter().map(place).collect()
+}
+
+fn of_levels(levels: &[(i32, i64)]) -> Vec<Place> {
+    let place = |&(level, queue_offset): &(i32, i64)| Place {
+        of: format!("delay level {level}"),
+        topic: SCHEDULE_TOPIC.into(),
+        queue_id: level.saturating_sub(1),
+        queue_offset,
+    };
+    levels.iter().map(place).collect()
+}
+
+/// How reading one file went.
+enum Read<T> {
+    Missing,
+    Empty,
+    Table(T),
+    Bad(String),
+}
+
+/// A table, or else the backup of it, as a broker takes it (`ConfigManager#load`).
+fn read_one<T>(
+    cx: &Context<'_>,
+    path: &Path,
+    parse: fn(&[u8]) -> Result<T, FormatError>,
+) -> Option<T> {
+    let backup_path = path.with_extension("json.bak");
+    let (main, backup) = (read_file(cx, path, parse), read_file(cx, &backup_path, parse));
+    let expected = "JSON as a broker writes it";
+    let add = |code, severity, path: &Path, found: &str| {
+        cx.findings.add(code, severity, path, None, expected, found);
+    };
+    let what_is_wrong = match main {
+        Read::Table(table) => {
+            if let Read::Bad(why) = backup {
+                add(Code::ConfigNoBackup, Severity::Info, &backup_path, &why);
+            }
+            return Some(table);
+        }
+        Read::Missing => "no such file".to_owned(),
+        Read::Empty => "an empty file".to_owned(),
+        Read::Bad(why) => why,
+    };
+    match backup {
+        Read::Table(table) => {
+            let found = format!("{what_is_wrong}; the backup can be read");
+            add(Code::ConfigBackup, Severity::Warning, path, &found);
+            Some(table)
+        }
+        Read::Missing if what_is_wrong == "no such file" => None,
+        Read::Missing | Read::Empty => {
+            let found = format!("{what_is_wrong}; no backup");
+            add(Code::ConfigUnreadable, Severity::Error, path, &found);
+            None
+        }
+        Read::Bad(why) => {
+            let found = format!("{what_is_wrong}; of the backup: {why}");
+            add(Code::ConfigUnreadable, Severity::Error, path, &found);
+            None
+        }
+    }
+}
+
+fn read_file<T>(
+    cx: &Context<'_>,
+    path: &Path,
+    parse: fn(&[u8]) -> Result<T, FormatError>,
+) -> Read<T> {
+    match cx.storage.kind(path) {
+        Ok(Some(kind @ (FileKind::Directory | FileKind::Other))) => {
+            cx.stray_as(Code::NoRegularFile, Severity::Warning, path, kind, "a file");
+            return Read::Missing;
+        }
+        Ok(None) => return Read::Missing,
+        Ok(Some(FileKind::File)) | Err(_) => {}
+    }
+    match config_file::read(&*cx.storage, path) {
+        Ok(None) => Read::Missing,
+        Ok(Some(bytes)) if bytes.is_empty() => Read::Empty,
+        Ok(Some(bytes)) => match parse(&bytes) {
+            Ok(table) => Read::Table(table),
+            Err(error) => Read::Bad(format!("{} at byte {}", error.found, error.position)),
+        },
+        Err(Error::Corrupt(fault)) => Read::Bad(fault.found),
+        Err(error) => {
+            cx.error(path, error);
+            Read::Bad("a file that the system cannot read".to_owned())
+        }
+    }
+}
+
+/// Holds the table of topics against the folders of queues.
+fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
+    let mut known: Option<(&[u8], Option<TopicConfig>)> = None;
+    for queue in &queues.list {
+        if queue.first >= queue.end || is_system(&queue.topic) {
+            continue;
+        }
+        if known.as_ref().is_none_or(|(topic, _)| **topic != *queue.topic) {
+            let config = std::str::from_utf8(&queue.topic).ok().and_then(|name| topics.get(name));
+            match &config {
+                None => report_topic(cx, &queue.topic),
+                Some(config) if config.is_batch_queue() => {
+                    let dir = cx.paths.consume_queue().join(&config.name);
+                    let expected = "no queues of single messages, by topics.json";
+                    let (code, found) = (Code::ConfigKind, "some");
+                    cx.findings.add(code, Severity::Error, &dir, None, expected, found);
+                }
+                Some(_) => {}
+            }
+            known = Some((&queue.topic, config));
+        }
+        if let Some((_, Some(config))) = &known
+            && !config.is_batch_queue()
+            && queue.id >= config.read_queue_nums
+            // No number of queues is high enough for the last of all.
+            && queue.id < i32::MAX
+        {
+            let expected = format!("queues below {}, by topics.json", config.read_queue_nums);
+            let found = format!("queue {} with {} entries", queue.id, queue.end - queue.first);
+            let (code, severity) = (Code::ConfigQueues, Severity::Warning);
+            cx.findings.add(code, severity, &queue.dir(), None, expected, found);
+        }
+    }
+    for topic in queues.batch_topics() {
+        let config = std::str::from_utf8(topic).ok().and_then(|name| topics.get(name));
+        match config {
+            None if is_system(topic) => {}
+            None => report_topic(cx, topic),
+            Some(config) if !config.is_batch_queue() => {
+                let dir = cx.paths.batch_consume_queue().join(&config.name);
+                let expected = "no queues of batches, by topics.json";
+                let (code, found) = (Code::ConfigKind, "some");
+                cx.findings.add(code, Severity::Error, &dir, None, expected, found);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Tells that a topic is not in the table; one that no broker takes cannot be.
+fn report_topic(cx: &Context<'_>, topic: &[u8]) {
+    if is_broker_topic(topic) {
+        let name = String::from_utf8_lossy(topic);
+        let expected = format!("the topic {name}, which has queues");
+        let (code, severity) = (Code::ConfigTopic, Severity::Warning);
+        cx.findings.add(code, severity, &cx.paths.topics(), None, expected, "no such topic");
+    }
+}
+
+fn is_system(topic: &[u8]) -> bool {
+    SYSTEM_TOPICS.contains(&topic)
+        || topic.ends_with(REPLY_TOPIC)
+        || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
+}
+
+/// Holds what was read of a queue against what it has.
+fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
+    let Place { of, topic, queue_id, queue_offset } = place;
+    if queues.is_batch_topic(topic) {
+        return;
+    }
+    let add = |code, severity, expected: String, found: String| {
+        cx.findings.add(code, severity, path, None, format!("{of}: {expected}"), found);
+    };
+    let end = queues.end_of(topic, *queue_id);
+    let Some((start, end)) = end else {
+        if *queue_offset > 0 {
+            let expected = format!("a queue {queue_id}, of which it has read");
+            let found = format!("no such queue, and offset {queue_offset}");
+            add(Code::OffsetNowhere, Severity::Warning, expected, found);
+        }
+        return;
+    };
+    if *queue_offset > end {
+        // The newest entries of a queue in use may not be there yet.
+        let severity = if cx.state == State::InUse { Severity::Info } else { Severity::Warning };
+        let expected = format!("an offset of queue {queue_id} up to {end}");
+        add(Code::OffsetBeyond, severity, expected, queue_offset.to_string());
+    } else if *queue_offset < start {
+        let expected = format!("an offset of queue {queue_id} from {start} on");
+        add(Code::OffsetBefore, Severity::Info, expected, queue_offset.to_string());
+    }
+}

@@ -1,0 +1,160 @@
+//! `verify` of the broker's tables: topics and what consumers have read, held against the queues.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+
+use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport, verify};
+
+use crate::support::Home;
+
+fn look_at(home: &Home, level: Level) -> VerifyReport {
+    let options = VerifyOptions { level, threads: Some(2), ..VerifyOptions::default() };
+    let config = home.config.clone();
+    verify(home.path(), config, &options, &mut |_, _| ControlFlow::Continue(())).unwrap()
+}
+
+fn look(home: &Home) -> VerifyReport {
+    look_at(home, Level::Full)
+}
+
+fn one(code: Code) -> BTreeMap<Code, u64> {
+    BTreeMap::from([(code, 1)])
+}
+
+/// Writes a file below `config`.
+fn put(home: &Home, name: &str, text: &str) {
+    fs::write(home.path().join("config").join(name), text).unwrap();
+}
+
+fn topic(kind: &str, queues: i32) -> String {
+    format!(
+        r#"{{"topicConfigTable":{{"Topic":{{"topicName":"Topic","readQueueNums":{queues},
+        "writeQueueNums":{queues},"attributes":{{{kind}}}}}}}}}"#
+    )
+}
+
+/// What a group has read of a queue of a topic.
+fn offset(topic: &str, queue: i32, offset: i64) -> String {
+    format!(r#"{{"offsetTable":{{"{topic}@g":{{{queue}:{offset}}}}}}}"#)
+}
+
+#[test]
+fn tables_that_cannot_be_read_are_told_with_their_backups() {
+    let home = Home::closed(20);
+    let good = fs::read_to_string(home.path().join("config/topics.json")).unwrap();
+    let (error, warning, info) = (Severity::Error, Severity::Warning, Severity::Info);
+    for (main, backup, expected) in [
+        (Some("{"), None, Some((Code::ConfigUnreadable, error))),
+        (Some(""), None, Some((Code::ConfigUnreadable, error))),
+        (Some(""), Some(""), Some((Code::ConfigUnreadable, error))),
+        (Some("{"), Some("[]"), Some((Code::ConfigUnreadable, error))),
+        (None, Some("{"), Some((Code::ConfigUnreadable, error))),
+        (None, None, None),
+        (Some("{"), Some(good.as_str()), Some((Code::ConfigBackup, warning))),
+        (None, Some(good.as_str()), Some((Code::ConfigBackup, warning))),
+        (Some(good.as_str()), Some("{"), Some((Code::ConfigNoBackup, info))),
+        (Some(good.as_str()), Some(""), None),
+    ] {
+        let copy = home.copy();
+        fs::remove_file(copy.path().join("config/topics.json")).unwrap();
+        for (name, text) in [("topics.json", main), ("topics.json.bak", backup)] {
+            if let Some(text) = text {
+                put(&copy, name, text);
+            }
+        }
+        let before = copy.snapshot();
+        for level in [Level::Quick, Level::Full] {
+            let report = look_at(&copy, level);
+            let found: Vec<_> = report.findings.iter().map(|f| (f.code, f.severity)).collect();
+            assert_eq!(found, Vec::from_iter(expected), "{main:?} {backup:?}");
+            assert_eq!(report.ok, expected.is_none_or(|(_, severity)| severity == info));
+        }
+        assert!(copy.snapshot() == before, "verify wrote something");
+    }
+    for name in ["consumerOffset.json", "delayOffset.json", "subscriptionGroup.json"] {
+        let copy = home.copy();
+        put(&copy, name, "{\"offsetTable\":{\"a@b\":{0:");
+        let report = look(&copy);
+        assert_eq!(report.found, one(Code::ConfigUnreadable), "{name}");
+        assert!(report.findings[0].path.ends_with(name));
+    }
+}
+
+#[test]
+fn a_table_that_is_no_file_is_not_opened() {
+    let home = Home::closed(4);
+    std::os::unix::fs::symlink("/etc/passwd", home.path().join("config/delayOffset.json")).unwrap();
+    assert_eq!(look(&home).found, one(Code::NoRegularFile));
+}
+
+#[test]
+fn queues_that_the_table_of_topics_does_not_have_are_told() {
+    let home = Home::closed(20);
+    for (table, expected) in [
+        (topic("", 4), BTreeMap::new()),
+        (topic("", 2), BTreeMap::from([(Code::ConfigQueues, 2)])),
+        (topic(r#""queue.type":"BatchCQ""#, 4), one(Code::ConfigKind)),
+        (r#"{"topicConfigTable":{}}"#.to_owned(), one(Code::ConfigTopic)),
+    ] {
+        let copy = home.copy();
+        put(&copy, "topics.json", &table);
+        assert_eq!(look(&copy).found, expected, "{table}");
+        assert_eq!(look_at(&copy, Level::Quick).found, BTreeMap::new(), "{table}");
+    }
+}
+
+#[test]
+fn what_consumers_have_read_is_held_against_the_queues() {
+    // Queue 1 has 5 messages, 0 to 4; there are queues 0 to 3.
+    let home = Home::closed(20);
+    for (table, expected) in [
+        (offset("Topic", 1, 0), BTreeMap::new()),
+        (offset("Topic", 1, 5), BTreeMap::new()),
+        (offset("Topic", 1, 6), one(Code::OffsetBeyond)),
+        (offset("Topic", 1, i64::MAX), one(Code::OffsetBeyond)),
+        (offset("Topic", 1, -1), one(Code::OffsetBefore)),
+        (offset("Topic", 9, 1), one(Code::OffsetNowhere)),
+        (offset("Topic", 9, 0), BTreeMap::new()),
+        (offset("Other", 1, 3), one(Code::OffsetNowhere)),
+        ("{}".to_owned(), BTreeMap::new()),
+    ] {
+        for name in ["consumerOffset.json", "lmqConsumerOffset.json"] {
+            let copy = home.copy();
+            put(&copy, name, &table);
+            let report = look(&copy);
+            assert_eq!(report.found, expected, "{name} {table}");
+            assert!(report.findings.iter().all(|finding| finding.path.ends_with(name)));
+        }
+    }
+    let report = {
+        put(&home, "delayOffset.json", r#"{"offsetTable":{1:0,2:7}}"#);
+        look(&home)
+    };
+    assert_eq!(report.found, one(Code::OffsetNowhere));
+    let message = report.findings[0].message();
+    assert!(message.contains("delay level 2") && message.contains("offset 7"), "{message}");
+}
+
+#[test]
+fn what_the_log_no_longer_holds_lies_before_the_start() {
+    let home = Home::closed(100);
+    fs::remove_file(home.log_file(0).0).unwrap();
+    let start = home.read().queue(b"Topic", 1).unwrap().unwrap().min_offset;
+    assert!(start > 0);
+    for (at, expected) in [(start, BTreeMap::new()), (start - 1, one(Code::OffsetBefore))] {
+        put(&home, "consumerOffset.json", &offset("Topic", 1, at));
+        let report = look(&home);
+        assert_eq!(report.found, expected);
+        assert!(report.ok);
+    }
+}
+
+#[test]
+fn messages_that_wait_for_their_entries_count() {
+    let home = Home::killed(40);
+    put(&home, "consumerOffset.json", &offset("Topic", 1, 10));
+    assert!(!look(&home).found.contains_key(&Code::OffsetBeyond));
+    put(&home, "consumerOffset.json", &offset("Topic", 1, 11));
+    assert!(look(&home).found.contains_key(&Code::OffsetBeyond));
+}
