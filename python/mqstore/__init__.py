@@ -66,11 +66,12 @@ from mqstore.errors import (
     UnsupportedError,
 )
 from mqstore.status import GetStatus, PutStatus
-from mqstore.store import open, verify  # noqa: A004 - `mqstore.open` is the public name
+from mqstore.store import doctor, open, verify  # noqa: A004 - `mqstore.open` is the public name
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigWarning, StoreConfig
     from mqstore.results import (
+        Diagnosis,
         Finding,
         QuarantinedMessage,
         QueryResult,
@@ -92,6 +93,7 @@ __all__ = [
     "ConsumeQueue",
     "ConsumerGroup",
     "CorruptionError",
+    "Diagnosis",
     "Finding",
     "FlushTimeoutError",
     "GetStatus",
@@ -130,6 +132,7 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "decode",
+    "doctor",
     "encode",
     "inventory",
     "java_hash",
@@ -147,6 +150,7 @@ __all__ = [
 _LATER = {
     "ConfigWarning": "mqstore.config",
     "StoreConfig": "mqstore.config",
+    "Diagnosis": "mqstore.results",
     "Finding": "mqstore.results",
     "QuarantinedMessage": "mqstore.results",
     "QueryResult": "mqstore.results",

@@ -50,6 +50,7 @@ __all__ = [
     "Store",
     "StoredMessage",
     "decode",
+    "doctor",
     "encode",
     "inventory",
     "java_hash",
@@ -1544,6 +1545,25 @@ def verify(
         by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
         ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
         findings there are of each code, listed or not.
+    """
+
+def doctor(
+    path: _Path,
+    /,
+    *,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> list[tuple[str, Literal["error", "warning", "info"], str, list[str], str | None, str]]:
+    """Examines a store; :func:`mqstore.doctor` is the public door to this. Never writes.
+
+    Args:
+        path: The store's root folder.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the examination.
+        settings: As for :func:`open_store`.
+
+    Returns:
+        The diagnoses, each ``(code, severity, title, evidence, cure, fix)``, sorted by code.
     """
 
 def stats(

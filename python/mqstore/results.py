@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final, overload
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
 
-__all__ = ["Finding", "QuarantinedMessage", "QueryResult", "RecoveryReport", "VerifyReport"]
+__all__ = [
+    "Diagnosis",
+    "Finding",
+    "QuarantinedMessage",
+    "QueryResult",
+    "RecoveryReport",
+    "VerifyReport",
+]
 
 
 @final
@@ -179,6 +186,29 @@ class Finding(_Report):
     expected: str
     found: str
     message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis(_Report):
+    """A state that a store is in, and the way out of it.
+
+    Attributes:
+        code: A stable name, ``"MQ-DOC-01"``, or that of a finding; each has a page in the
+            documentation.
+        severity: ``"error"`` is damage, ``"warning"`` may lose something or keep RocketMQ from
+            starting well, ``"info"`` is worth knowing and no fault.
+        title: What it is, in a few words.
+        evidence: What shows it, a line each.
+        cure: The command that cures it, as a shell takes it; ``None`` where no command does.
+        fix: What that does, or what else to do.
+    """
+
+    code: str
+    severity: Literal["error", "warning", "info"]
+    title: str
+    evidence: tuple[str, ...]
+    cure: str | None
     fix: str
 
 

@@ -1,4 +1,4 @@
-"""The doors to a store: opening one and checking one."""
+"""The doors to a store: opening one, checking one and naming what is wrong."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mqstore.config import ConfigLike
-    from mqstore.results import VerifyReport
+    from mqstore.results import Diagnosis, VerifyReport
 
-__all__ = ["open", "verify"]
+__all__ = ["doctor", "open", "verify"]
 
 
 def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
@@ -91,6 +91,59 @@ def verify(
     findings = tuple(Finding(*row) for row in rows)
     ok = all(finding.severity == "info" for finding in findings)
     return VerifyReport(str(path), level, ok, findings, counts)
+
+
+def doctor(
+    path: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> list[Diagnosis]:
+    """Names the broken states that a store is in, with the evidence and the cure of each.
+
+    It knows those that operators of RocketMQ report; what :func:`verify` finds beyond them is a
+    diagnosis by itself. It never writes and takes no lock.
+
+    Args:
+        path: The store's root folder.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then.
+        config: As for :func:`open`; where it is the path of a ``broker.conf``, the cures name it.
+
+    Returns:
+        The diagnoses, sorted by code; an empty list for a sound store.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        ConfigError: A setting that cannot be.
+        StoreIOError: The operating system refused something.
+
+    Example:
+        >>> import mqstore, shutil, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        ...     _ = store.append("orders", b"one", queue_id=0)
+        >>> shutil.rmtree(f"{folder}/consumequeue/orders/0")
+        >>> [(diagnosis.code, diagnosis.title) for diagnosis in mqstore.doctor(folder)]
+        [('MQ-DOC-01', 'messages are in the log and not in their queues, ...')]
+    """
+    from mqstore.results import Diagnosis  # not needed to import mqstore
+
+    rows = _native.doctor(path, progress=progress, settings=_settings(config))
+    given = _broker_conf(config)
+    return [
+        Diagnosis(code, severity, title, tuple(evidence), cure and cure + given, fix)
+        for code, severity, title, evidence, cure, fix in rows
+    ]
+
+
+def _broker_conf(config: ConfigLike) -> str:
+    """The option that tells a command of the same file, as a shell takes it."""
+    import os
+    import shlex
+
+    if not isinstance(config, (str, os.PathLike)):
+        return ""
+    return f" --config {shlex.quote(os.fspath(config))}"
 
 
 def _settings(config: ConfigLike) -> dict[str, bool | int | str]:

@@ -34,6 +34,7 @@ use self::log_walk::FileWalk;
 use self::queue_check::Walked;
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
+pub(super) use self::tables::is_system as is_system_topic;
 use super::finding::{Code, Finding, Findings, Severity};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
@@ -345,11 +346,8 @@ fn check(
     cx.check_files(&log);
     let last = log_walk::last_with_data(&cx, &log);
     let layout = parts::queue_layout(&*cx.storage, &cx.paths, config)?;
-    let (kinds, unknown_kinds) = topics::kinds(&*cx.storage, &cx.paths)?;
-    if let Some(why) = unknown_kinds {
-        let (path, expected) = (cx.paths.topics(), "the table of topics");
-        cx.findings.add(Code::Unreadable, Severity::Warning, &path, None, expected, why);
-    }
+    // That the table cannot be read has been told.
+    let (kinds, _) = topics::kinds(&*cx.storage, &cx.paths)?;
     let mut queues = Queues::list(&cx, &layout, kinds)?;
     set_total(&cx, &log, &queues);
     let log_start = log.min_offset().unwrap_or(0);

@@ -4,6 +4,7 @@
 mod append_arrow;
 mod array_functions;
 mod arrays;
+mod doctor;
 mod errors;
 mod fields;
 mod files;
@@ -64,6 +65,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(functions::read_config_json, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(stats::stats, module)?)?;
+    module.add_function(wrap_pyfunction!(doctor::doctor, module)?)?;
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;

@@ -94,13 +94,22 @@ fn queues_that_the_table_of_topics_does_not_have_are_told() {
     for (table, expected) in [
         (topic("", 4), BTreeMap::new()),
         (topic("", 2), BTreeMap::from([(Code::ConfigQueues, 2)])),
-        (topic(r#""queue.type":"BatchCQ""#, 4), one(Code::ConfigKind)),
         (r#"{"topicConfigTable":{}}"#.to_owned(), one(Code::ConfigTopic)),
     ] {
         let copy = home.copy();
         put(&copy, "topics.json", &table);
         assert_eq!(look(&copy).found, expected, "{table}");
         assert_eq!(look_at(&copy, Level::Quick).found, BTreeMap::new(), "{table}");
+    }
+}
+
+#[test]
+fn queues_of_another_kind_than_the_table_says_are_told() {
+    let home = Home::closed(20);
+    put(&home, "topics.json", &topic(r#""queue.type":"BatchCQ""#, 4));
+    for level in [Level::Quick, Level::Full] {
+        let report = look_at(&home, level);
+        assert_eq!(report.found.get(&Code::ConfigKind), Some(&4), "{:?}", report.findings);
     }
 }
 

@@ -40,6 +40,7 @@ _COMMANDS = {
     "verify": "verify",
     "stats": "stats",
     "metrics": "metrics",
+    "doctor": "doctor",
     "demo": "demo",
 }
 

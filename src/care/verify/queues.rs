@@ -132,7 +132,11 @@ impl Queues {
         load: impl FnOnce(PathBuf) -> Result<FileRun>,
     ) -> Result<()> {
         if self.kinds.get(topic).is_some_and(|&known| known != kind) {
-            cx.stray(&Stray { path, kind: FileKind::Directory });
+            let (expected, found) = match kind {
+                QueueKind::Plain => ("no queue of single messages, by topics.json", "one"),
+                QueueKind::Batch => ("no queue of batches, by topics.json", "one"),
+            };
+            cx.findings.add(Code::ConfigKind, Severity::Error, &path, None, expected, found);
             return Ok(());
         }
         let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
@@ -168,22 +172,23 @@ impl Queues {
         }
     }
 
-    /// The topics with queues of batches.
-    pub(super) fn batch_topics(&self) -> impl Iterator<Item = &[u8]> {
-        self.batch_topics.iter().map(|topic| &**topic)
-    }
-
     /// The numbers of a queue's messages, from the first that the log still holds; those that have no
     /// entry yet counted too. `None` where there is no such queue.
     pub(super) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
-        let queue = self.number_of(topic, id).and_then(|number| self.get(number));
+        let kind = self.kind_of(topic);
+        let queue = self.number_of(kind, topic, id).and_then(|number| self.get(number));
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = missing.get(&(topic.into(), id)).and_then(|missing| missing.numbers);
         let most = numbers.map(|(_, most)| most.saturating_add(1));
         match (queue, numbers) {
             (Some(queue), _) => {
                 let live = i64::try_from(queue.live).unwrap_or(0);
-                Some((queue.end.saturating_sub(live), queue.end.max(most.unwrap_or(0))))
+                let first = match kind {
+                    QueueKind::Plain => queue.end.saturating_sub(live),
+                    // An entry stands for many messages.
+                    QueueKind::Batch => queue.first,
+                };
+                Some((first, queue.end.max(most.unwrap_or(0))))
             }
             (None, Some((least, most))) => Some((least, most.saturating_add(1))),
             (None, None) => None,
@@ -467,6 +472,16 @@ pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64
         let (expected, found) = (format!("entry {from}"), "fillers up to the end".to_owned());
         let severity = Severity::Warning;
         cx.findings.add(Code::QueueBlank, severity, &path, Some(offset), expected, found);
+    }
+    let files = queue.run.files();
+    // With the first file of all empty, RocketMQ takes the queue for a new one.
+    if let Some(file) = files.last().filter(|file| file.base_offset > 0 && file.len > 0)
+        && cx.state != State::InUse
+        && empty.is_some_and(|from| i64::try_from(file.base_offset / ENTRY) == Ok(from))
+    {
+        let (code, severity) = (Code::QueueFileEmpty, Severity::Error);
+        let found = "zeros, behind a full file or as the only one";
+        cx.findings.add(code, severity, &file.path, Some(0), "an entry", found);
     }
     queue.first = first.unwrap_or(0);
     queue.end = end.or(first).unwrap_or(0);

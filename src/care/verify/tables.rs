@@ -197,20 +197,12 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
         }
         if known.as_ref().is_none_or(|(topic, _)| **topic != *queue.topic) {
             let config = std::str::from_utf8(&queue.topic).ok().and_then(|name| topics.get(name));
-            match &config {
-                None => report_topic(cx, &queue.topic),
-                Some(config) if config.is_batch_queue() => {
-                    let dir = cx.paths.consume_queue().join(&config.name);
-                    let expected = "no queues of single messages, by topics.json";
-                    let (code, found) = (Code::ConfigKind, "some");
-                    cx.findings.add(code, Severity::Error, &dir, None, expected, found);
-                }
-                Some(_) => {}
+            if config.is_none() {
+                report_topic(cx, &queue.topic);
             }
             known = Some((&queue.topic, config));
         }
         if let Some((_, Some(config))) = &known
-            && !config.is_batch_queue()
             && queue.id >= config.read_queue_nums
             // No number of queues is high enough for the last of all.
             && queue.id < i32::MAX
@@ -219,20 +211,6 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
             let found = format!("queue {} with {} entries", queue.id, queue.end - queue.first);
             let (code, severity) = (Code::ConfigQueues, Severity::Warning);
             cx.findings.add(code, severity, &queue.dir(), None, expected, found);
-        }
-    }
-    for topic in queues.batch_topics() {
-        let config = std::str::from_utf8(topic).ok().and_then(|name| topics.get(name));
-        match config {
-            None if is_system(topic) => {}
-            None => report_topic(cx, topic),
-            Some(config) if !config.is_batch_queue() => {
-                let dir = cx.paths.batch_consume_queue().join(&config.name);
-                let expected = "no queues of batches, by topics.json";
-                let (code, found) = (Code::ConfigKind, "some");
-                cx.findings.add(code, Severity::Error, &dir, None, expected, found);
-            }
-            Some(_) => {}
         }
     }
 }
@@ -247,7 +225,8 @@ fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     }
 }
 
-fn is_system(topic: &[u8]) -> bool {
+/// Whether a broker has the topic at each start, whatever the table says.
+pub(in crate::care) fn is_system(topic: &[u8]) -> bool {
     SYSTEM_TOPICS.contains(&topic)
         || topic.ends_with(REPLY_TOPIC)
         || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
@@ -256,9 +235,6 @@ fn is_system(topic: &[u8]) -> bool {
 /// Holds what was read of a queue against what it has.
 fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     let Place { of, topic, queue_id, queue_offset } = place;
-    if queues.is_batch_topic(topic) {
-        return;
-    }
     let add = |code, severity, expected: String, found: String| {
         cx.findings.add(code, severity, path, None, format!("{of}: {expected}"), found);
     };

@@ -1,0 +1,99 @@
+//! Commands as a shell takes them.
+
+use std::path::Path;
+
+/// More topics than this are not named one by one.
+const MOST_TOPICS: usize = 20;
+
+/// What is put into the words in capitals of a command.
+#[derive(Debug, Default)]
+pub(super) struct Words<'a> {
+    pub(super) topics: Vec<&'a str>,
+    pub(super) queue_id: i32,
+    pub(super) key: &'a str,
+    pub(super) time_ms: i64,
+}
+
+/// The first command of ours in a text that has them between backticks.
+pub(super) fn command_in(text: &str) -> Option<&str> {
+    text.split('`').skip(1).step_by(2).find(|command| command.starts_with("mqstore "))
+}
+
+/// A command of a fix with the store and everything else in its place. `None` where a word has a
+/// character that a terminal could be led astray with.
+pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<String> {
+    let store = store.to_str()?;
+    let mut out = Vec::new();
+    let mut parts = command.split(' ').peekable();
+    while let Some(part) = parts.next() {
+        match part {
+            "-t" if parts.peek() == Some(&"TOPIC") => {
+                parts.next();
+                let named = words.topics.len() <= MOST_TOPICS;
+                for topic in words.topics.iter().filter(|_| named) {
+                    out.extend(["-t".to_owned(), quoted(topic)?]);
+                }
+            }
+            "STORE" => out.push(quoted(store)?),
+            "OUT" => out.push(quoted(&format!("{}.salvaged", store.trim_end_matches('/')))?),
+            "QUEUE" => out.push(words.queue_id.to_string()),
+            "TIME" => out.push(words.time_ms.to_string()),
+            "KEY" => out.push(quoted(words.key)?),
+            other => out.push(other.to_owned()),
+        }
+    }
+    Some(out.join(" "))
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: &str) -> Option<String> {
+    if word.chars().any(char::is_control) {
+        return None;
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    Some(if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_filled_in_and_quoted() {
+        let words = Words { topics: vec!["a", "b c"], queue_id: 3, key: "it's", time_ms: 7 };
+        for (command, expected) in [
+            (
+                "mqstore rebuild STORE -t TOPIC --apply",
+                "mqstore rebuild /s/x -t a -t 'b c' --apply",
+            ),
+            (
+                "mqstore query STORE -t TOPIC -k KEY",
+                r"mqstore query /s/x -t a -t 'b c' -k 'it'\''s'",
+            ),
+            ("mqstore at STORE -q QUEUE TIME", "mqstore at /s/x -q 3 7"),
+            ("mqstore salvage STORE --out OUT", "mqstore salvage /s/x --out /s/x.salvaged"),
+        ] {
+            assert_eq!(fill(command, Path::new("/s/x"), &words).as_deref(), Some(expected));
+        }
+        let many = Words { topics: vec!["a"; 21], ..Words::default() };
+        let filled = fill("mqstore rebuild STORE -t TOPIC --apply", Path::new("s"), &many);
+        assert_eq!(filled.as_deref(), Some("mqstore rebuild s --apply"));
+    }
+
+    #[test]
+    fn nothing_that_moves_a_cursor_gets_into_a_command() {
+        let words = Words { key: "a\u{1b}[2J", ..Words::default() };
+        assert_eq!(fill("mqstore query STORE -k KEY", Path::new("s"), &words), None);
+        assert_eq!(fill("mqstore verify STORE", Path::new("a\nb"), &words), None);
+    }
+
+    #[test]
+    fn the_command_of_a_text_is_the_first_of_ours() {
+        assert_eq!(command_in("look at `x`, or `mqstore a`: b, `mqstore c`"), Some("mqstore a"));
+        assert_eq!(command_in("none needed"), None);
+    }
+}

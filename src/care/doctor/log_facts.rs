@@ -1,0 +1,214 @@
+//! What only the messages themselves tell: keys that the index cannot tell apart, times that step
+//! back, topics that have messages and no queue.
+//!
+//! One walk over the log, with memory that does not grow with the number of messages.
+
+use std::hash::BuildHasher;
+use std::ops::ControlFlow;
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+use crate::error::{Error, Result};
+use crate::format::consume_queue::ENTRY_LEN;
+use crate::format::java::key_hash;
+use crate::format::sys_flag::Transaction;
+use crate::log::CommitLog;
+use crate::log::scanner::{Scanned, Scanner, Stop};
+use crate::store::dispatch::DispatchRequest;
+
+/// How many keys are remembered at a time, each at the place that its hash leads to.
+const KEYS: usize = 1 << 20;
+/// How many topics, and how many queues, are told apart.
+const MOST_NAMES: usize = 100_000;
+/// How many bytes go by between two calls of `progress`.
+const STEP: u64 = 16 << 20;
+
+/// Two keys with one hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Collision {
+    pub(super) hash: i32,
+    /// The messages that have them.
+    pub(super) places: [u64; 2],
+    /// The newer one's topic and key.
+    pub(super) topic: Box<[u8]>,
+    pub(super) key: Box<[u8]>,
+}
+
+/// A place in a queue, by its message's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct QueuePlace {
+    pub(super) topic: Box<[u8]>,
+    pub(super) queue_id: i32,
+    pub(super) queue_offset: i64,
+    pub(super) time_ms: i64,
+}
+
+/// Something that is there more than once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tally<T> {
+    pub(super) count: u64,
+    pub(super) first: Option<T>,
+}
+
+impl<T> Default for Tally<T> {
+    fn default() -> Self {
+        Self { count: 0, first: None }
+    }
+}
+
+impl<T> Tally<T> {
+    fn add(&mut self, what: impl FnOnce() -> T) {
+        self.count += 1;
+        self.first.get_or_insert_with(what);
+    }
+}
+
+/// What the walk found.
+#[derive(Debug, Default)]
+pub(super) struct LogFacts {
+    pub(super) collisions: Tally<Collision>,
+    /// Messages with a lower time than one before them in the log: where, and with what time.
+    pub(super) steps_back: Tally<(u64, i64)>,
+    /// The greatest of these steps.
+    pub(super) furthest_back_ms: i64,
+    /// Messages with a lower time than the one before them in their queue.
+    pub(super) queue_steps_back: Tally<QueuePlace>,
+    /// Messages at the beginning of a queue's file with the time of the one before.
+    pub(super) ties_at_edges: Tally<QueuePlace>,
+    /// How many messages each topic has.
+    pub(super) topics: HashMap<Box<[u8]>, u64>,
+}
+
+/// Walks the log; what is damaged is passed over.
+///
+/// # Errors
+/// [`Error::Io`], of kind `Interrupted` where `progress` ended it.
+pub(super) fn read(
+    log: &CommitLog,
+    queue_file_size: u64,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<LogFacts> {
+    let mut facts = Facts {
+        found: LogFacts::default(),
+        hasher: DefaultHashBuilder::default(),
+        keys: vec![Key::default(); KEYS],
+        queues: HashMap::new(),
+        queue_count: 0,
+        newest_ms: i64::MIN,
+        entries_of_file: i64::try_from(queue_file_size / ENTRY_LEN as u64).unwrap_or(i64::MAX),
+    };
+    let mut scanner = Scanner::new(log, log.min_offset(), log.end_offset(), false);
+    let mut told = scanner.position();
+    loop {
+        match scanner.step()? {
+            Ok(Scanned::Message(view)) => facts.see(&DispatchRequest::of(&view)),
+            Ok(Scanned::Blank { .. }) => {}
+            Err(Stop::End) => break,
+            Err(Stop::Empty | Stop::Damage(_)) => {
+                if !scanner.resync()? {
+                    break;
+                }
+            }
+        }
+        if scanner.position() - told >= STEP {
+            told = scanner.position();
+            if progress(told.saturating_sub(log.min_offset())).is_break() {
+                let path = log.run().dirs().first().cloned().unwrap_or_default();
+                return Err(Error::io("examine", path)(std::io::ErrorKind::Interrupted.into()));
+            }
+        }
+    }
+    Ok(facts.found)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Key {
+    hash: i32,
+    /// Of topic and key; 0 for none.
+    fingerprint: u64,
+    place: u64,
+}
+
+struct Facts {
+    found: LogFacts,
+    hasher: DefaultHashBuilder,
+    keys: Vec<Key>,
+    /// The time of the last message of each queue.
+    queues: HashMap<Box<[u8]>, HashMap<i32, i64>>,
+    queue_count: usize,
+    newest_ms: i64,
+    entries_of_file: i64,
+}
+
+impl Facts {
+    fn see(&mut self, request: &DispatchRequest<'_>) {
+        let place = u64::try_from(request.physical_offset).unwrap_or(0);
+        let time_ms = request.store_timestamp_ms;
+        if time_ms < self.newest_ms {
+            self.found.steps_back.add(|| (place, time_ms));
+            let back = self.newest_ms.saturating_sub(time_ms);
+            self.found.furthest_back_ms = self.found.furthest_back_ms.max(back);
+        }
+        self.newest_ms = self.newest_ms.max(time_ms);
+        if request.is_queued() {
+            self.see_queue(request);
+        }
+        if request.transaction != Transaction::Rollback {
+            for key in request.keys().put() {
+                self.see_key(request.topic, key, place);
+            }
+        }
+    }
+
+    fn see_queue(&mut self, request: &DispatchRequest<'_>) {
+        let topics = &mut self.found.topics;
+        if let Some(count) = topics.get_mut(request.topic) {
+            *count += 1;
+        } else if topics.len() < MOST_NAMES {
+            topics.insert(request.topic.into(), 1);
+        } else {
+            return;
+        }
+        let here = || QueuePlace {
+            topic: request.topic.into(),
+            queue_id: request.queue_id,
+            queue_offset: request.queue_offset,
+            time_ms: request.store_timestamp_ms,
+        };
+        let time_ms = request.store_timestamp_ms;
+        let of_topic = match self.queues.get_mut(request.topic) {
+            Some(of_topic) => of_topic,
+            None => self.queues.entry(request.topic.into()).or_default(),
+        };
+        if let Some(last) = of_topic.get_mut(&request.queue_id) {
+            if time_ms < *last {
+                self.found.queue_steps_back.add(here);
+            } else if time_ms == *last
+                && request.queue_offset.checked_rem(self.entries_of_file) == Some(0)
+            {
+                self.found.ties_at_edges.add(here);
+            }
+            *last = time_ms;
+        } else if self.queue_count < MOST_NAMES {
+            self.queue_count += 1;
+            of_topic.insert(request.queue_id, time_ms);
+        }
+    }
+
+    fn see_key(&mut self, topic: &[u8], key: &[u8], place: u64) {
+        let hash = key_hash(topic, key);
+        let fingerprint = self.hasher.hash_one((topic, key)).max(1);
+        let at = usize::try_from(hash).unwrap_or(0) % KEYS;
+        let Some(known) = self.keys.get_mut(at) else { return };
+        if known.hash == hash && known.fingerprint != 0 && known.fingerprint != fingerprint {
+            let places = [known.place, place];
+            self.found.collisions.add(|| Collision {
+                hash,
+                places,
+                topic: topic.into(),
+                key: key.into(),
+            });
+        }
+        *known = Key { hash, fingerprint, place };
+    }
+}
