@@ -1,0 +1,306 @@
+"""How far a stream has come: offsets, what may be read next, and what was lost.
+
+An offset is ``{broker: physical_offset}``: every record that begins before it has been read. Bytes
+behind ``until`` never change, so that two offsets name the same rows whenever they are asked for.
+Two things can take rows away all the same, retention and a log that a crash cut behind ``until``;
+both are told here and are errors unless ``failOnDataLoss`` is off.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import mqstore
+from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
+from mqstore.spark.plan import LogRange, find_stores
+
+if TYPE_CHECKING:
+    from mqstore.spark.options import ReadOptions
+    from mqstore.spark.plan import StoreDir
+
+__all__ = ["Offset", "Progress", "Reach"]
+
+Offset = dict[str, int]
+"""A physical offset for each broker."""
+
+_log = logging.getLogger("mqstore.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a store holds now.
+
+    Attributes:
+        store: Its directory and broker.
+        begin: Where its log begins: retention moves this.
+        end: Up to where a stream may read.
+        log_end: The end of its last whole record.
+    """
+
+    store: StoreDir
+    begin: int
+    end: int
+    log_end: int
+
+
+class Progress:
+    """Plans the batches of one stream.
+
+    Args:
+        options: The options of the stream.
+
+    Raises:
+        UnsupportedError: An option that says where a stream ends, or where a queue begins.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        ends = (
+            ("endingOffsets", options.ending_offsets or options.ending_at_earliest),
+            ("endingPhysicalOffset", options.ending_physical_offset is not None),
+            ("startingOffsets by queue", options.starting_offsets),
+            ("table", options.table != "messages"),
+        )
+        for name, given in ends:
+            if given:
+                raise UnsupportedError(
+                    f"option {name} is for batch reads; a stream is read by physical offset "
+                    "from startingOffsets (earliest, latest) or startingPhysicalOffset on",
+                    name,
+                    options.paths[0],
+                )
+        self.options = options
+
+    def reaches(self) -> dict[str, Reach]:
+        """What the stores hold now, by broker.
+
+        Raises:
+            ConfigError: Two stores have one broker's name.
+            NotAStoreError: A path that is no store.
+        """
+        reaches: dict[str, Reach] = {}
+        for found in find_stores(self.options):
+            if found.broker in reaches:
+                raise ConfigError(
+                    f"two stores are called {found.broker!r}: {reaches[found.broker].store.path} "
+                    f"and {found.path}; a stream keeps its place by broker, so read them as "
+                    "streams of their own, each with its brokerName",
+                    "brokerName",
+                )
+            with mqstore.open(found.path, config=self.options.config) as store:
+                log_end = store.max_physical_offset
+                begin = store.min_physical_offset
+                match self.options.until:
+                    case "flushed":
+                        end = store.flushed_offset
+                    case "dispatched":
+                        end = store.dispatched_offset
+                    case _:
+                        end = log_end
+            reaches[found.broker] = Reach(found, begin, max(begin, min(end, log_end)), log_end)
+        return reaches
+
+    def first(self) -> Offset:
+        """Where a stream begins that has no checkpoint.
+
+        Raises:
+            OffsetOutOfRangeError: ``startingPhysicalOffset`` lies behind a log.
+        """
+        given = self.options.starting_physical_offset or 0
+        first = {}
+        for broker, reach in self.reaches().items():
+            if given > reach.log_end:
+                raise OffsetOutOfRangeError(
+                    f"option startingPhysicalOffset: {given} lies behind the log of "
+                    f"{reach.store.path}, which ends at {reach.log_end}",
+                    given,
+                    reach.begin,
+                    reach.log_end,
+                )
+            latest = self.options.starting_from_latest
+            first[broker] = reach.end if latest else max(reach.begin, given)
+        return first
+
+    def last(self) -> Offset:
+        """Up to where a stream can read now."""
+        return {broker: reach.end for broker, reach in self.reaches().items()}
+
+    def next(
+        self,
+        start: Offset,
+        *,
+        most_bytes: int | None = None,
+        most_rows: int | None = None,
+        final: Offset | None = None,
+    ) -> Offset:
+        """Up to where the next batch reads.
+
+        Args:
+            start: Where it begins.
+            most_bytes: Most bytes of the log in it, shared by the brokers.
+            most_rows: Most messages in it, shared by the brokers.
+            final: Where the stream is to end.
+
+        Returns:
+            The end; ``start`` itself where there is nothing new. Without ``failOnDataLoss`` it may
+            lie before ``start``: the log of a broker was cut, and goes on from there.
+
+        Raises:
+            OffsetOutOfRangeError: Rows that the stream was to read are gone, or a log ends before
+                what was read from it.
+        """
+        reaches = self.reaches()
+        end = {}
+        for broker, reach in reaches.items():
+            begin = start.get(broker, reach.begin)
+            self._check_end(broker, begin, reach)
+            # What a log was cut to is where it goes on; what `until` holds back was read already.
+            stop = min(max(reach.end, begin), reach.log_end)
+            end[broker] = stop if final is None else min(stop, max(final.get(broker, begin), begin))
+        for broker in start.keys() - reaches.keys():
+            what = f"broker {broker}: its store is gone; it was read up to {start[broker]}"
+            self._lost(what, start[broker], 0, 0)
+            end[broker] = start[broker]
+        begins = {
+            broker: max(start.get(broker, 0), reach.begin) for broker, reach in reaches.items()
+        }
+        if most_bytes is not None:
+            end = _share(begins, end, most_bytes)
+        if most_rows is not None:
+            end = self._limit_rows(reaches, begins, end, most_rows)
+        return end
+
+    def ranges(self, start: Offset, end: Offset) -> list[LogRange]:
+        """The partitions of a batch; the same for the same offsets.
+
+        Raises:
+            OffsetOutOfRangeError: Rows of it are gone.
+            ConfigError: An offset of a checkpoint that is none.
+        """
+        start, end = _offset(start), _offset(end)
+        reaches = self.reaches()
+        ranges = []
+        for broker, planned in end.items():
+            stop, reach = planned, reaches.get(broker)
+            if reach is None:
+                if start.get(broker, 0) < stop:
+                    self._lost(f"broker {broker}: its store is gone", start.get(broker, 0), 0, 0)
+                continue
+            at = start.get(broker, reach.begin)
+            if at < stop:
+                self._check_begin(broker, at, reach)
+                self._check_end(broker, stop, reach)
+            at, stop = max(at, reach.begin), min(stop, reach.log_end)
+            step = self.options.split_bytes
+            while at < stop:
+                to = min(at + step, stop)
+                ranges.append(LogRange(reach.store.path, broker, at, to, reach.log_end))
+                at = to
+        return ranges
+
+    def check_range(self, part: LogRange) -> None:
+        """Whether a task can still read what was planned.
+
+        Raises:
+            OffsetOutOfRangeError: It cannot.
+        """
+        with mqstore.open(part.store, config=self.options.config) as store:
+            begin, end = store.min_physical_offset, store.max_physical_offset
+        reach = Reach(part_store(part), begin, end, end)
+        self._check_begin(part.broker, part.begin, reach)
+        self._check_end(part.broker, part.end, reach)
+
+    def _check_begin(self, broker: str, at: int, reach: Reach) -> None:
+        if at < reach.begin:
+            self._lost(
+                f"broker {broker}: retention deleted physical offsets {at} to {reach.begin} "
+                f"of {reach.store.path} before they were read",
+                at,
+                reach.begin,
+                reach.log_end,
+            )
+
+    def _check_end(self, broker: str, at: int, reach: Reach) -> None:
+        if at > reach.log_end:
+            self._lost(
+                f"broker {broker}: the log of {reach.store.path} ends at {reach.log_end}, and was "
+                f"read up to {at}: a crash cut its tail",
+                at,
+                reach.begin,
+                reach.log_end,
+            )
+
+    def _lost(self, what: str, at: int, begin: int, end: int) -> None:
+        if self.options.fail_on_data_loss:
+            hint = "; option failOnDataLoss=false goes on with what is there"
+            raise OffsetOutOfRangeError(what + hint, at, begin, end)
+        _log.warning("%s; failOnDataLoss is off, the stream goes on with what is there", what)
+
+    def _limit_rows(
+        self, reaches: dict[str, Reach], begins: Offset, end: Offset, most: int
+    ) -> Offset:
+        limited = dict(end)
+        left = most
+        behind = [broker for broker, stop in end.items() if begins.get(broker, stop) < stop]
+        for number, broker in enumerate(behind):
+            share = -(-left // (len(behind) - number))
+            path = reaches[broker].store.path
+            count, limited[broker] = self._after_rows(path, begins[broker], end[broker], share)
+            left -= count
+        return limited
+
+    def _after_rows(self, path: str, begin: int, end: int, most: int) -> tuple[int, int]:
+        """How many messages a range has, at most ``most``, and where the last of these ends."""
+        if most == 0:
+            return 0, begin
+        count, place = 0, end
+        with mqstore.open(path, config=self.options.config) as store:
+            scan = store.scan_arrow(
+                columns=["physical_offset", "store_size"],
+                start_physical_offset=begin,
+                stop_physical_offset=end,
+                topics=self.options.topics,
+                tags=self.options.tags,
+                batch_rows=min(most, 8192),
+                on_error="skip",
+            )
+            for batch in pa.RecordBatchReader.from_stream(scan):
+                taken = min(batch.num_rows, most - count)
+                count += taken
+                if count == most:
+                    at, size = (column[taken - 1].as_py() for column in batch.columns)
+                    place = min(at + size, end)
+                    break
+        return count, place
+
+
+def _offset(given: object) -> Offset:
+    """What a checkpoint says, which anybody may have written."""
+    if isinstance(given, dict) and all(type(one) is int and one >= 0 for one in given.values()):
+        return given
+    raise ConfigError(f"the checkpoint's offset {str(given)[:200]} is not of this source", "path")
+
+
+def part_store(part: LogRange) -> StoreDir:
+    """The store of a range."""
+    from mqstore.spark.plan import StoreDir
+
+    return StoreDir(part.store, part.broker)
+
+
+def _share(begins: Offset, end: Offset, most: int) -> Offset:
+    """The ends after at most so many bytes, shared by how much there is; each moves on."""
+    waiting = {
+        broker: stop - begins[broker]
+        for broker, stop in end.items()
+        if begins.get(broker, stop) < stop
+    }
+    total = sum(waiting.values())
+    if total <= most:
+        return end
+    return end | {
+        broker: begins[broker] + max(1, most * size // total) for broker, size in waiting.items()
+    }
