@@ -211,10 +211,11 @@ config = {"mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue"
           "max_hash_slot_num": 100, "max_index_num": 400, "flush_disk_type": "SYNC_FLUSH"}
 with mqstore.open(sys.argv[1], "a", config=config) as store:
     first = store.queues("T")[0].max_offset if store.queues("T") else 0
-    for number in range(first, first + 100_000):
+    for number in range(first, first + 2_000):
         store.append("T", b"%d" % number, keys=f"k{number}")
         if (number - first) % 50 == 49:
             print(number, flush=True)
+    sys.stdin.read()
 """
 
 
@@ -223,7 +224,9 @@ class Writer:
 
     def __init__(self, root: Path) -> None:
         command = [sys.executable, "-c", WRITER, str(root)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.told = -1
 
     def wait(self, lines: int) -> None:
@@ -233,9 +236,11 @@ class Writer:
 
     def kill(self) -> int:
         assert self.process.stdout is not None
+        assert self.process.stdin is not None
         os.kill(self.process.pid, signal.SIGKILL)
         rest = self.process.stdout.read().splitlines()
         self.process.stdout.close()
+        self.process.stdin.close()
         self.process.wait()
         whole = [int(line) for line in rest[:-1]]
         return max([self.told, *whole])
@@ -260,7 +265,7 @@ def test_exactly_once_over_a_writer_that_is_killed(spark: SparkSession, tmp_path
     writer = Writer(root)
     writer.wait(lines=8)
     # It goes on writing while the stream reads.
-    drain(maxRowsPerTrigger="300")
+    drain(maxRowsPerTrigger="1500")
     told = writer.kill()
     writer = Writer(root)
     writer.wait(lines=4)
