@@ -108,6 +108,59 @@ def test_queues_say_of_which_kind_they_are(mq, golden):
     assert {row["kind"] for row in rows} == {"BatchCQ", "SimpleCQ"}
 
 
+def test_cat_shows_the_messages_of_a_batch(mq, golden):
+    path, conf = golden("batch")
+    at = ("-t", "InnerTopic", "-q", 0, "--config", conf)
+    rows = mq("cat", path, *at, "--json").json
+    counts = [int(row["properties"].get("INNER_NUM", 0)) for row in rows]
+    assert [len(row["batch"] or ()) for row in rows] == counts
+    for row in rows:
+        numbers = [member["queue_offset"] for member in row["batch"] or ()]
+        assert numbers == list(range(row["queue_offset"], row["queue_offset"] + len(numbers)))
+        members = row["batch"] or ()
+        assert all({"body", "body_base64"} & set(member) for member in members)
+    first = next(row for row in rows if row["batch"])
+    (line,) = (
+        line
+        for line in mq("cat", path, *at).lines
+        if line.split(maxsplit=1)[0] == str(first["physical_offset"])
+    )
+    assert f"batch={len(first['batch'])} messages" in line
+    page = mq("get", path, first["physical_offset"], "--config", conf).out
+    for member in first["batch"]:
+        assert f"@{member['queue_offset']}" in page
+        assert member.get("body", "") in page
+    gotten = mq("get", path, first["physical_offset"], "--config", conf, "--json").json
+    assert gotten == first
+
+
+def test_cat_says_what_a_message_waits_for_and_where_else_it_is(mq, golden):
+    path, conf = golden("delay")
+    rows = mq("cat", path, "-t", "SCHEDULE_TOPIC_XXXX", "--config", conf, "--json").json
+    assert rows
+    assert {row["purpose"] for row in rows} == {"delayed"}
+    assert all(row["real_topic"] == row["properties"].get("REAL_TOPIC") for row in rows)
+    waits = {row["physical_offset"]: row for row in rows if row["deliver_timestamp_ms"]}
+    assert waits
+    for line in mq("cat", path, "-t", "SCHEDULE_TOPIC_XXXX", "--config", conf).lines:
+        row = waits.get(int(line.split()[0]))
+        assert "purpose=delayed" in line
+        assert ("deliver=" in line) == (row is not None)
+        if row is not None:
+            assert row["deliver_timestamp_ms"] > row["store_timestamp_ms"]
+            assert f"delay_level={row['delay_level']}" in line
+    path, conf = golden("lmq")
+    rows = mq("cat", path, "--config", conf, "--json").json
+    light = next(row for row in rows if row["multi_dispatch"])
+    (first, *_) = light["multi_dispatch"]
+    assert first["topic"].startswith("%LMQ%")
+    page = mq("get", path, light["physical_offset"], "--config", conf).out
+    assert f"{first['topic']}@{first['queue_offset']}" in page
+    assert "real_topic" not in page
+    template = mq("cat", path, "--config", conf, "--format", "{purpose} {multi_dispatch}").lines
+    assert any(f"normal {first['topic']}@" in line for line in template)
+
+
 def test_cq_prints_and_checks_the_entries_of_a_batch_queue(mq, golden, tmp_path):
     path, conf = golden("batch")
     at = ("-t", "InnerTopic", "-q", 0, "--config", conf)

@@ -38,8 +38,13 @@ FIELDS = (
     "keys",
     "unique_key",
     "properties",
+    "purpose",
     "transaction",
     "delay_level",
+    "real_topic",
+    "real_queue_id",
+    "deliver_timestamp_ms",
+    "multi_dispatch",
     "flag",
     "sys_flag",
     "reconsume_times",
@@ -50,6 +55,9 @@ FIELDS = (
 
 _TEMPLATE_NAMES = (*FIELDS, "store_time", "born_time", "body")
 _BEGIN_MARK, _END_MARK = "\x1b[1;31m", "\x1b[0m"
+_MEMBER_FIELDS = ("queue_offset", "flag", "tags", "keys", "unique_key", "properties")
+# Not shown to people where a message has none.
+_RARE = {"real_topic", "real_queue_id", "deliver_timestamp_ms", "multi_dispatch"}
 _DETAILS = tuple(field for field in FIELDS if field != "properties")
 _HEX_ROW = 16
 
@@ -80,11 +88,18 @@ class MessageView:
     def document(self, message: StoredMessage) -> dict[str, object]:
         """The message for programs: every field, the body whole.
 
+        ``batch`` has the messages of a batch that is kept together, and is null for any other
+        message; ``batch_error`` says why they cannot be told apart.
         Of ``body``, ``body_base64`` (no UTF-8), ``body_hex``, ``body_json`` it has one, or
         ``body_error`` with ``raw_body_base64``. Where topic or properties are no UTF-8, their text
         has marks for it and ``record_base64`` has the exact bytes.
         """
         document: dict[str, object] = {field: getattr(message, field) for field in FIELDS}
+        document["multi_dispatch"] = _light_queues(message)
+        members, failure = _members(message)
+        document["batch"] = None if members is None else [self._member(one) for one in members]
+        if failure:
+            document["batch_error"] = failure
         if self.body != "none":
             document.update(self._body_fields(message))
         if not _is_exact(message):
@@ -102,6 +117,7 @@ class MessageView:
             parts.append(f"tags={self._safe(message.tags)}")
         if message.keys:
             parts.append(f"keys={self._safe(' '.join(message.keys))}")
+        parts.extend(f"{name}={self._safe(value)}" for name, value in _kind(message))
         if self.body != "none":
             parts.append(self.body_text(message))
         return "  ".join(filter(None, parts))
@@ -110,10 +126,14 @@ class MessageView:
         """The message with all its fields, one in a line."""
         for field in _DETAILS:
             value = getattr(message, field)
+            if field in _RARE and not value and value != 0:
+                continue
             if field.endswith("_timestamp_ms"):
                 shown = f"{value}  {time_text(value)}"
             elif field == "keys":
                 shown = " ".join(value)
+            elif field == "multi_dispatch":
+                shown = _places(value)
             else:
                 shown = "-" if value is None else str(value)
             yield f"{field:<28} {self._safe(shown)}".rstrip()
@@ -121,6 +141,11 @@ class MessageView:
             yield f"{'property':<28} {self._safe(name)} = {self._safe(value)}"
         if self.body == "none":
             return
+        members, failure = _members(message)
+        if failure:
+            yield f"{'batch':<28} {escape(failure)}"
+        for member in members or ():
+            yield f"{'batch':<28} {self._member_line(member)}"
         body, failure = _body(message)
         yield f"{'body':<28} {len(body)} bytes" + (f", {escape(failure)}" if failure else "")
         if self.body == "hex":
@@ -158,6 +183,22 @@ class MessageView:
 
     def _safe(self, text: str) -> str:
         return text if self.raw else escape(text)
+
+    def _member(self, member: StoredMessage) -> dict[str, object]:
+        """A message of a batch: what it does not have of the batch."""
+        document: dict[str, object] = {field: getattr(member, field) for field in _MEMBER_FIELDS}
+        if self.body != "none":
+            document.update(self._body_fields(member))
+        return document
+
+    def _member_line(self, member: StoredMessage) -> str:
+        parts = [f"@{member.queue_offset}"]
+        if member.tags is not None:
+            parts.append(f"tags={self._safe(member.tags)}")
+        if member.keys:
+            parts.append(f"keys={self._safe(' '.join(member.keys))}")
+        parts.append(self.body_text(member))
+        return "  ".join(filter(None, parts))
 
     def _body_fields(self, message: StoredMessage) -> dict[str, object]:
         body, failure = _body(message)
@@ -234,6 +275,8 @@ class Template:
                 text = " ".join(message.keys)
             case "properties":
                 text = " ".join(f"{key}={value}" for key, value in message.properties.items())
+            case "multi_dispatch":
+                text = _places(message.multi_dispatch)
             case _:
                 value = getattr(message, name)
                 text = "" if value is None else str(value)
@@ -276,6 +319,42 @@ def print_messages(
             output.line(line(message))
     else:
         output.rows(view.document(message) for message in messages)
+
+
+def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
+    """What a message is beside a plain one, each with its name."""
+    if message.purpose != "normal":
+        yield "purpose", message.purpose
+    if message.transaction != "none":
+        yield "transaction", message.transaction
+    if message.delay_level:
+        yield "delay_level", str(message.delay_level)
+    if message.real_topic is not None:
+        queue = "" if message.real_queue_id is None else f"/{message.real_queue_id}"
+        yield "for", f"{message.real_topic}{queue}"
+    if message.deliver_timestamp_ms is not None:
+        yield "deliver", time_text(message.deliver_timestamp_ms)
+    if message.multi_dispatch:
+        yield "also", _places(message.multi_dispatch)
+    members, failure = _members(message)
+    if members is not None or failure:
+        yield "batch", failure or f"{len(members or ())} messages"
+
+
+def _light_queues(message: StoredMessage) -> list[dict[str, object]]:
+    return [{"topic": name, "queue_offset": at} for name, at in message.multi_dispatch]
+
+
+def _places(queues: tuple[tuple[str, int], ...]) -> str:
+    return " ".join(f"{name}@{at}" for name, at in queues)
+
+
+def _members(message: StoredMessage) -> tuple[tuple[StoredMessage, ...] | None, str]:
+    """The messages of a batch and no complaint, or none and why they cannot be told apart."""
+    try:
+        return message.batch, ""
+    except CorruptionError as error:
+        return None, error.message
 
 
 def _body(message: StoredMessage) -> tuple[bytes, str]:
