@@ -913,14 +913,19 @@ class Store:
         """What opening for writing found and did; ``None`` in mode ``"r"``."""
     @property
     def warnings(self) -> list[str]:
-        """What was met at open that is no damage but worth knowing, a line each."""
+        """What was met at open that is no damage but worth knowing, a line each.
+
+        Also which of the broker's JSON files are gone, empty or unreadable now, so that their
+        backups (``.bak``) count.
+        """
 
 @final
 class ConsumerGroup:
     """A consumer group: reads the queues of topics and keeps its place in them.
 
     Made by :meth:`Store.group`; the place is kept in ``config/consumerOffset.json``, with
-    ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does. A topic never taken
+    ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does; without that setting in
+    the one of them that was changed last. A topic never taken
     before begins at the first entry of each queue. A group of a store in mode ``"r"`` reads, and
     cannot commit. Leaving a ``with`` block or :meth:`close` gives the name free, without a commit.
     """

@@ -17,6 +17,10 @@ const GROUP_TOPICS: &str = "groupTopicMap";
 /// Attribute that says which kind of queue a topic has (`TopicAttributes.QUEUE_TYPE_ATTRIBUTE`).
 const QUEUE_TYPE: &str = "queue.type";
 /// Its value for queues that keep batches together.
+/// Offsets of light groups, which have one queue each (`LmqConsumerOffsetManager`).
+const LMQ_OFFSET_TABLE: &str = "lmqOffsetTable";
+/// What such a group's name begins with (`MixAll.LMQ_PREFIX`).
+const LMQ_PREFIX: &str = "%LMQ%";
 const BATCH_QUEUE: &str = "BatchCQ";
 /// Attribute that says what is done with old messages (`TopicAttributes.CLEANUP_POLICY_ATTRIBUTE`).
 const CLEANUP_POLICY: &str = "cleanup.policy";
@@ -302,11 +306,24 @@ impl OffsetTable {
                 integer::<i64>(queue, offset)?;
             }
         }
+        for (name, offset) in table.0.table(LMQ_OFFSET_TABLE)?.into_iter().flatten() {
+            integer::<i64>(name, offset)?;
+        }
         Ok(table)
     }
 
-    /// All offsets, in the order of the file; what is not named `topic@group` is passed over.
+    /// All offsets, in the order of the file, those of light groups behind the others; what is not
+    /// named `topic@group` is passed over.
     pub fn iter(&self) -> impl Iterator<Item = GroupOffset<'_>> {
+        let light = self.0.table(LMQ_OFFSET_TABLE).ok().flatten();
+        let light = light.into_iter().flatten().filter_map(|(name, offset)| {
+            let (topic, group) = topic_and_group(name)?;
+            Some(GroupOffset { topic, group, queue_id: 0, queue_offset: offset.as_i64()? })
+        });
+        self.of_queues().chain(light)
+    }
+
+    fn of_queues(&self) -> impl Iterator<Item = GroupOffset<'_>> {
         let table = self.0.table(OFFSET_TABLE).ok().flatten();
         table.into_iter().flatten().flat_map(|(name, queues)| {
             let names = topic_and_group(name);
@@ -317,6 +334,19 @@ impl OffsetTable {
                 Some(GroupOffset { topic, group, queue_id, queue_offset: offset.as_i64()? })
             })
         })
+    }
+
+    /// Which of two tables counts: the one that was changed last, and of two alike the fuller one.
+    #[must_use]
+    pub fn age(&self) -> (i64, i64, usize) {
+        let version = self.0.table(DATA_VERSION).ok().flatten();
+        let number = |name| version.and_then(|version| version.get(name)?.as_i64()).unwrap_or(0);
+        (number("timestamp"), number("counter"), self.iter().count())
+    }
+
+    /// Makes it the table of a broker with light queues (`LmqConsumerOffsetManager`).
+    pub fn keep_light(&mut self) {
+        self.0.table_mut(LMQ_OFFSET_TABLE);
     }
 
     /// How far the group has come in that queue; `None` where it has read nothing.
@@ -330,6 +360,11 @@ impl OffsetTable {
     /// (`ConsumerOffsetManager#commitOffset`).
     pub fn put(&mut self, at: &GroupOffset<'_>, now_ms: i64) {
         let key = format!("{}@{}", at.topic, at.group);
+        if at.group.starts_with(LMQ_PREFIX) && self.0.0.contains_key(LMQ_OFFSET_TABLE) {
+            self.0.table_mut(LMQ_OFFSET_TABLE).insert(key, at.queue_offset.into());
+            self.0.touch(now_ms);
+            return;
+        }
         let queues = object_in(self.0.table_mut(OFFSET_TABLE), &key);
         queues.insert(at.queue_id.to_string(), at.queue_offset.into());
         let mut by_number: Vec<(String, Value)> = std::mem::take(queues).into_iter().collect();
@@ -522,6 +557,29 @@ mod tests {
             r#"{"offsetTable":7}"#,
         ] {
             assert!(OffsetTable::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn offsets_of_light_groups_are_read_and_kept_in_their_own_table() {
+        let text = r#"{"offsetTable":{"a@b":{0:1}},"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7}}"#;
+        let mut table = OffsetTable::parse(text.as_bytes()).unwrap();
+        let read: Vec<_> = table.iter().map(|at| (at.topic, at.group, at.queue_offset)).collect();
+        assert_eq!(read, [("a", "b", 1), ("%LMQ%t", "%LMQ%g", 7)]);
+        let light = GroupOffset { topic: "%LMQ%t", group: "%LMQ%g", queue_id: 0, queue_offset: 9 };
+        table.put(&light, 5);
+        let written = String::from_utf8(table.to_bytes()).unwrap();
+        assert!(written.contains("\"%LMQ%t@%LMQ%g\":9"), "{written}");
+        assert_eq!(OffsetTable::parse(written.as_bytes()).unwrap().iter().count(), 2);
+        assert_eq!(table.age(), (5, 1, 2));
+        // Where there is no such table it is a group like any other.
+        let mut plain = OffsetTable::default();
+        plain.put(&light, 5);
+        assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));
+        plain.keep_light();
+        assert!(String::from_utf8(plain.to_bytes()).unwrap().contains("\"lmqOffsetTable\":{}"));
+        for bad in [r#"{"lmqOffsetTable":{"a@b":"x"}}"#, r#"{"lmqOffsetTable":[]}"#] {
+            assert!(OffsetTable::parse(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 

@@ -364,7 +364,7 @@ impl Store {
 
     #[getter]
     fn warnings(&self) -> Vec<String> {
-        self.store.warnings().to_vec()
+        self.store.warnings()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,9 +1,9 @@
 //! The broker's small files below `config`, read and replaced whole (`ConfigManager`).
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::error::{CorruptionKind, Error, Result};
+use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{Access, Storage};
 use crate::format::json;
 
@@ -42,6 +42,96 @@ pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A table as it counts: the file's, or its backup's where the file is gone, empty or no table.
+#[derive(Debug)]
+pub struct Loaded<T> {
+    /// The table.
+    pub table: T,
+    path: PathBuf,
+    bytes: Vec<u8>,
+    instead: Option<Instead>,
+}
+
+/// Why a backup counts.
+#[derive(Debug)]
+struct Instead {
+    reason: String,
+    /// What is wrong with the file, if it is there and not empty.
+    error: Option<Error>,
+}
+
+impl<T> Loaded<T> {
+    /// The file, even where its backup was read.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why the backup was read, where it was.
+    #[must_use]
+    pub fn warning(&self) -> Option<&str> {
+        self.instead.as_ref().map(|instead| instead.reason.as_str())
+    }
+
+    /// The table to be changed, and what the file held that takes it.
+    ///
+    /// # Errors
+    /// What is wrong with the file, where it holds something that would be lost.
+    pub fn for_writing(self) -> Result<(T, Option<Vec<u8>>)> {
+        match self.instead {
+            None => Ok((self.table, Some(self.bytes))),
+            Some(Instead { error: Some(error), .. }) => Err(error),
+            Some(Instead { error: None, .. }) => Ok((self.table, None)),
+        }
+    }
+}
+
+/// The path of the file's backup.
+#[must_use]
+pub fn backup_of(path: &Path) -> PathBuf {
+    let mut backup = path.as_os_str().to_owned();
+    backup.push(".bak");
+    backup.into()
+}
+
+/// Reads a file, or else its backup, as a broker does (`ConfigManager.load`); `None` where neither is
+/// there.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Corrupt`] where what is there can be read from neither of them.
+pub fn load<T>(
+    storage: &dyn Storage,
+    path: &Path,
+    parse: impl Fn(&[u8]) -> std::result::Result<T, FormatError>,
+) -> Result<Option<Loaded<T>>> {
+    let read_table = |path: &Path| match read(storage, path)? {
+        None => Ok(Err("is gone")),
+        Some(bytes) if bytes.is_empty() => Ok(Err("is empty")),
+        Some(bytes) => {
+            let table = parse(&bytes).map_err(|error| error.in_file(path, 0))?;
+            Ok(Ok((table, bytes)))
+        }
+    };
+    let (why, error) = match read_table(path) {
+        Ok(Ok((table, bytes))) => {
+            return Ok(Some(Loaded { table, path: path.to_owned(), bytes, instead: None }));
+        }
+        Ok(Err(why)) => (format!("{} {why}", path.display()), None),
+        Err(error @ Error::Corrupt(_)) => (error.to_string(), Some(error)),
+        Err(error) => return Err(error),
+    };
+    let backup = backup_of(path);
+    match (read_table(&backup), error) {
+        (Ok(Ok((table, bytes))), error) => {
+            let reason = format!("{why}; {} is read in its place", backup.display());
+            let instead = Some(Instead { reason, error });
+            Ok(Some(Loaded { table, path: path.to_owned(), bytes, instead }))
+        }
+        (Ok(Err(_)), None) => Ok(None),
+        (_, Some(error)) | (Err(error), None) => Err(error),
+    }
+}
+
 /// Puts `bytes` in the place of what the file held, which is kept beside it as `.bak`. A crash leaves
 /// the old file or the new one.
 ///
@@ -56,9 +146,7 @@ pub fn write(
     let dir = path.parent().unwrap_or(path);
     storage.create_dir(dir).map_err(Error::io("create", dir))?;
     if let Some(before) = before {
-        let mut backup = path.as_os_str().to_owned();
-        backup.push(".bak");
-        lock::replace(storage, Path::new(&backup), before)?;
+        lock::replace(storage, &backup_of(path), before)?;
     }
     lock::replace(storage, path, bytes)?;
     let parent = dir.parent().unwrap_or(dir);
@@ -81,6 +169,42 @@ mod tests {
         write(&Os, &path, Some(b"one"), b"two").unwrap();
         assert_eq!(read(&Os, &path).unwrap().unwrap(), b"two");
         assert_eq!(std::fs::read(path.with_file_name("a.json.bak")).unwrap(), b"one");
+    }
+
+    fn digits(bytes: &[u8]) -> std::result::Result<u32, FormatError> {
+        let wrong = || FormatError::new(CorruptionKind::Json, 0, "digits", "others");
+        str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)
+    }
+
+    #[test]
+    fn the_backup_counts_where_the_file_is_gone_empty_or_unreadable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        assert!(load(&Os, &path, digits).unwrap().is_none());
+        std::fs::write(&path, "x").unwrap();
+        assert!(matches!(load(&Os, &path, digits), Err(Error::Corrupt(_))));
+        std::fs::write(backup_of(&path), "2").unwrap();
+        let loaded = load(&Os, &path, digits).unwrap().unwrap();
+        assert_eq!(loaded.table, 2);
+        assert!(loaded.warning().unwrap().contains("a.json.bak is read"), "{loaded:?}");
+        // What cannot be read is not replaced.
+        assert!(matches!(loaded.for_writing(), Err(Error::Corrupt(_))));
+        for text in ["", "-"] {
+            std::fs::write(&path, text).unwrap();
+            if text == "-" {
+                std::fs::remove_file(&path).unwrap();
+            }
+            let loaded = load(&Os, &path, digits).unwrap().unwrap();
+            assert!(loaded.table == 2 && loaded.warning().is_some());
+            assert_eq!(loaded.for_writing().unwrap(), (2, None));
+        }
+        std::fs::write(&path, "1").unwrap();
+        let loaded = load(&Os, &path, digits).unwrap().unwrap();
+        assert!(loaded.table == 1 && loaded.warning().is_none());
+        assert_eq!(loaded.for_writing().unwrap(), (1, Some(b"1".to_vec())));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(backup_of(&path), "x").unwrap();
+        assert!(matches!(load(&Os, &path, digits), Err(Error::Corrupt(_))));
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //! (`ConsumerOffsetManager`), and one that reads and keeps its own place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::format::config_json::{self, OffsetTable};
 use crate::format::consume_queue::TagFilter;
+use crate::format::json;
 
-use super::config_file;
+use super::config_file::{self, Loaded};
 use super::message_store::MessageStore;
 use super::pull::GetStatus;
 
@@ -36,6 +38,9 @@ impl GroupOffset {
     }
 }
 
+/// Whether a file of the broker's is what it should be.
+type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
+
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -49,7 +54,8 @@ impl MessageStore {
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
-        for at in self.committed()?.0.iter() {
+        let committed = self.committed()?.1;
+        for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
             let max_offset = self.max_offset(at.topic, at.queue_id)?;
             groups.entry(at.group.to_owned()).or_default().push(GroupOffset {
                 topic: at.topic.to_owned(),
@@ -64,18 +70,66 @@ impl MessageStore {
         Ok(groups)
     }
 
-    /// The table of offsets, and what the file held that it is to be written to. Where there is none,
-    /// the table is the one that was kept under the other setting, so that no group begins anew.
-    fn committed(&self) -> Result<(OffsetTable, Option<Vec<u8>>)> {
-        let enable_lmq = self.core.config.enable_lmq;
-        for (of, is_own) in [(enable_lmq, true), (!enable_lmq, false)] {
-            let path = self.core.paths.consumer_offsets(of);
-            if let Some(bytes) = config_file::read(&*self.core.storage, &path)? {
-                let table = OffsetTable::parse(&bytes).map_err(|error| error.in_file(&path, 0))?;
-                return Ok((table, is_own.then_some(bytes)));
+    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
+    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
+    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
+    /// group begins anew.
+    fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
+        let (storage, paths) = (&*self.core.storage, &self.core.paths);
+        let load = |is_light: bool| {
+            let path = paths.consumer_offsets(is_light);
+            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
+        };
+        if self.core.config.enable_lmq {
+            let (path, own) = load(true)?;
+            return Ok((path, if own.is_some() { own } else { load(false)?.1 }));
+        }
+        let (plain, light) = (load(false)?, load(true)?);
+        let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
+        Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
+    }
+
+    /// The table of offsets as it is to be changed, its file, and what that held.
+    fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
+        let (path, loaded) = self.committed()?;
+        let is_light = path == self.core.paths.consumer_offsets(true);
+        let is_own = |loaded: &Loaded<OffsetTable>| loaded.path() == path;
+        let (mut table, before) = match loaded {
+            None => (OffsetTable::default(), None),
+            Some(loaded) if is_own(&loaded) => loaded.for_writing()?,
+            Some(other) => (other.table, None),
+        };
+        if is_light {
+            table.keep_light();
+        }
+        Ok((path, table, before))
+    }
+
+    /// What was met at open that is no damage but worth knowing, and which of the broker's files are
+    /// read from their backups now, a line each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let paths = &self.core.paths;
+        let offsets = |bytes: &[u8]| OffsetTable::parse(bytes).map(drop);
+        let delays = |bytes: &[u8]| config_json::parse_delay_offsets(bytes).map(drop);
+        let any = |bytes: &[u8]| json::to_strict(bytes).map(drop);
+        let load =
+            |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
+        let mut warnings = self.core.warnings.clone();
+        for loaded in [
+            load(paths.consumer_offsets(false), offsets),
+            load(paths.consumer_offsets(true), offsets),
+            load(paths.config().join("subscriptionGroup.json"), any),
+            load(paths.config().join("delayOffset.json"), delays),
+        ] {
+            match loaded {
+                Ok(loaded) => {
+                    warnings.extend(loaded.and_then(|at| at.warning().map(str::to_owned)));
+                }
+                Err(error) => warnings.push(error.to_string()),
             }
         }
-        Ok((OffsetTable::default(), None))
+        warnings
     }
 
     fn max_offset(&self, topic: &str, queue_id: i32) -> Result<i64> {
@@ -160,7 +214,9 @@ impl ConsumerGroup {
             return Err(Error::Locked { path, pid });
         }
         let mut places = Places::default();
-        for at in store.committed()?.0.iter().filter(|at| at.group == name) {
+        let committed = store.committed()?.1;
+        let all = committed.iter().flat_map(|loaded| loaded.table.iter());
+        for at in all.filter(|at| at.group == name) {
             places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
         }
         live.insert(name.to_owned());
@@ -301,7 +357,7 @@ impl ConsumerGroup {
         }
         // One group at a time changes the file.
         let live = guard(&self.store.groups);
-        let (mut table, before) = self.store.committed()?;
+        let (path, mut table, before) = self.store.to_commit()?;
         let now_ms = core.clock.now_ms();
         for queue in &places.moved {
             let (topic, queue_id) = (&queue.0, queue.1);
@@ -309,7 +365,6 @@ impl ConsumerGroup {
             let at = config_json::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
         }
-        let path = core.paths.consumer_offsets(core.config.enable_lmq);
         config_file::write(&*core.storage, &path, before.as_deref(), &table.to_bytes())?;
         drop(live);
         places.moved.clear();

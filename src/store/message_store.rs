@@ -118,12 +118,6 @@ impl MessageStore {
         self.core.writing.as_ref().map(|writing| &writing.recovery)
     }
 
-    /// What was met at open that is no damage but worth knowing, a line each.
-    #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.core.warnings
-    }
-
     /// The log.
     #[must_use]
     pub fn log(&self) -> &CommitLog {

@@ -47,13 +47,11 @@ impl TopicTable {
             return Ok(());
         }
         let path = paths.topics();
-        let before = config_file::read(storage, &path)?;
-        let mut table = match &before {
-            Some(bytes) => {
-                config_json::TopicTable::parse(bytes).map_err(|error| error.in_file(&path, 0))?
-            }
-            None => config_json::TopicTable::default(),
-        };
+        let (mut table, before) =
+            match config_file::load(storage, &path, config_json::TopicTable::parse)? {
+                Some(loaded) => loaded.for_writing()?,
+                None => Default::default(),
+            };
         let mut changed = false;
         for (topic, &(queues, kind)) in &self.fresh {
             let name = String::from_utf8_lossy(topic);
@@ -87,34 +85,22 @@ impl TopicTable {
 /// # Errors
 /// [`Error::Io`].
 pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
-    let path = paths.topics();
-    let mut why = None;
-    for path in [path.with_extension("json"), path.with_extension("json.bak")] {
-        let read = match config_file::read(storage, &path) {
-            Err(error @ Error::Corrupt(_)) => Err(error),
-            other => Ok(other?.filter(|bytes| !bytes.is_empty())),
-        };
-        let table = read.and_then(|bytes| match bytes {
-            None => Ok(None),
-            Some(bytes) => config_json::TopicTable::parse(&bytes)
-                .map(Some)
-                .map_err(|error| error.in_file(&path, 0)),
-        });
-        match table {
-            Ok(Some(table)) => {
-                let kind = |topic: &TopicConfig| {
-                    if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain }
-                };
-                let kinds = table.iter().map(|topic| (topic.name.as_bytes().into(), kind(&topic)));
-                return Ok((kinds.collect(), why));
-            }
-            Ok(None) => {}
-            Err(error) => {
-                why.get_or_insert(format!("{error}; the folders tell the kinds of queues"));
-            }
+    match config_file::load(storage, &paths.topics(), config_json::TopicTable::parse) {
+        Ok(None) => Ok((TopicKinds::new(), None)),
+        Ok(Some(loaded)) => {
+            let kind = |topic: &TopicConfig| {
+                if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain }
+            };
+            let topics = loaded.table.iter();
+            let kinds = topics.map(|topic| (topic.name.as_bytes().into(), kind(&topic))).collect();
+            Ok((kinds, loaded.warning().map(str::to_owned)))
         }
+        Err(error @ Error::Corrupt(_)) => {
+            let why = format!("{error}; the folders tell the kinds of queues");
+            Ok((TopicKinds::new(), Some(why)))
+        }
+        Err(error) => Err(error),
     }
-    Ok((TopicKinds::new(), why))
 }
 
 #[cfg(test)]

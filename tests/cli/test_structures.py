@@ -3,6 +3,7 @@
 import json
 import struct
 
+import pytest
 from running import BEGIN_MS, SETTINGS
 
 import mqstore
@@ -168,7 +169,7 @@ def test_config_of_a_broker(mq, rocketmq_store):
     offsets = ran.json["files"]["consumerOffset.json"]["offsetTable"]
     assert offsets["OrderTopic@group-pull-all"] == {"0": 9, "1": 5, "2": 8}
     only = mq("config", path, "--file", "topics.json", "--config", conf, "--json").json
-    assert list(only) == ["files"]
+    assert list(only) == ["files", "from_backup"]
     assert "OrderTopic" in only["files"]["topics.json"]["topicConfigTable"]
     assert '"OrderTopic@group-pull-all": {' in mq("config", path, "--config", conf).out
     assert "no file 'none'" in mq("config", path, "--file", "none", code=1).err
@@ -184,6 +185,29 @@ def test_a_broken_json_file_is_named_and_the_others_shown(mq, store):
     ran = mq("config", store, "--json")
     assert list(ran.json["files"]) == ["topics.json"]
     assert "consumerOffset.json" in ran.err
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "unreadable"])
+@pytest.mark.parametrize(
+    "name",
+    ["consumerOffset.json", "topics.json", "subscriptionGroup.json", "delayOffset.json"],
+)
+def test_the_backup_of_a_json_file_is_shown_where_the_file_is_of_no_use(mq, store, name, damage):
+    path = store / "config" / name
+    kept = '{"topicConfigTable":{},"offsetTable":{}}'
+    path.with_name(f"{name}.bak").write_text(kept)
+    path.unlink(missing_ok=True)
+    if damage != "gone":
+        path.write_text({"empty": "", "unreadable": "{not json"}[damage])
+    ran = mq("config", store, "--file", name, "--json")
+    assert ran.json == {"files": {name: json.loads(kept)}, "from_backup": {name: damage}}
+    assert f"{name} is {damage}" in ran.err
+    assert f"config/{name}.bak, as the file is {damage}" in mq("config", store).out
+    assert any(f"{name}.bak" in line for line in mq("info", store, "--json").json["warnings"])
+    if name == "consumerOffset.json":
+        ran = mq("groups", store, "--json")
+        assert ran.json == []
+        assert "consumerOffset.json.bak is read in its place" in ran.err
 
 
 def test_info_of_a_closed_store(mq, store, conf):

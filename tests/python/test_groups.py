@@ -165,8 +165,58 @@ def test_with_light_queues_a_broker_has_another_file(tmp_path: Path) -> None:
     assert (take(light), take(light)) == ([b"1"], [b"2"])
     assert other.read_bytes() == before
     assert json.loads(mqstore.read_config_json(own))["offsetTable"] == {"T@g": {"0": 3}}
-    assert take(TINY) == [b"1"]
-    # A reader that is told nothing shows what is there.
-    other.unlink()
+    # Who is told nothing goes by the file that was changed last, and keeps to it.
     with mqstore.open(tmp_path, config=TINY) as store:
         assert store.groups() == {"g": [mqstore.GroupOffset("T", 0, 3, 4, 1)]}
+    assert take(TINY) == [b"3"]
+    assert other.read_bytes() == before
+    other.unlink()
+    with mqstore.open(tmp_path, config=TINY) as store:
+        assert store.groups() == {"g": [mqstore.GroupOffset("T", 0, 4, 4, 0)]}
+
+
+def test_a_light_group_has_its_offset_in_a_table_of_its_own(tmp_path: Path) -> None:
+    light = {**TINY, "enable_lmq": True, "enable_multi_dispatch": True}
+    own = tmp_path / "config" / "lmqConsumerOffset.json"
+    with mqstore.open(tmp_path, "a", config=light) as store:
+        for body in (b"0", b"1", b"2"):
+            store.append("T", body, properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+    own.parent.mkdir(exist_ok=True)
+    own.write_text('{"offsetTable":{"T@g":{0:1}},"lmqOffsetTable":{"%LMQ%a@%LMQ%me":1}}')
+    with mqstore.open(tmp_path, "r+", config=TINY) as store, store.group("%LMQ%me") as group:
+        assert store.groups()["%LMQ%me"] == [mqstore.GroupOffset("%LMQ%a", 0, 1, 3, 2)]
+        assert bodies(group.poll("%LMQ%a", max_messages=1)) == [b"1"]
+        group.commit()
+    table = json.loads(mqstore.read_config_json(own))
+    assert table["lmqOffsetTable"] == {"%LMQ%a@%LMQ%me": 2}
+    assert table["offsetTable"] == {"T@g": {"0": 1}}
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "unreadable"])
+def test_a_backup_counts_where_the_offsets_cannot_be_read(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "config" / "consumerOffset.json"
+    with mqstore.open(tmp_path, "a", config=TINY) as store, store.group("g") as group:
+        store.append_many([message(body=body) for body in (b"0", b"1", b"2")])
+        for _ in range(2):
+            group.poll("T", max_messages=1)
+            group.commit()
+        assert store.warnings == []
+    kept = path.with_name("consumerOffset.json.bak").read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "unreadable": b"{"}[damage])
+    with mqstore.open(tmp_path, "r+", config=TINY) as store, store.group("g") as group:
+        assert store.groups() == {"g": [mqstore.GroupOffset("T", 0, 1, 3, 2)]}
+        (warning,) = store.warnings
+        assert "consumerOffset.json.bak" in warning
+        assert bodies(group.poll("T", max_messages=1)) == [b"1"]
+        if damage == "unreadable":
+            # A broker would delete it; here nothing that may hold offsets is replaced.
+            with pytest.raises(mqstore.CorruptionError):
+                group.commit()
+            assert path.read_bytes() == b"{"
+        else:
+            group.commit()
+            assert store.warnings == []
+    assert path.with_name("consumerOffset.json.bak").read_bytes() == kept

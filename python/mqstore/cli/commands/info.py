@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -229,33 +229,62 @@ def config_command(output: Output, store: str, only: str | None, config: str | N
     if only is not None and not files:
         raise click.ClickException(f"no file {only!r} below config in {store}")
     document: dict[str, object] = {
-        "files": {name: msgspec.Raw(text.encode()) for name, text in files.items()}
+        "files": {name: msgspec.Raw(file.text.encode()) for name, file in files.items()},
+        "from_backup": {name: file.why for name, file in files.items() if file.why},
     }
     if only is None:
         document = {"settings": settings, **document}
     output.document(document, lambda: _config_lines({} if only else settings, files))
 
 
-def _config_files(folder: Path, only: str | None) -> dict[str, str]:
+class _ConfigFile(NamedTuple):
+    """One of the broker's files, and why its backup is shown, if it is."""
+
+    text: str
+    why: str
+
+
+def _config_files(folder: Path, only: str | None) -> dict[str, _ConfigFile]:
     if not folder.is_dir():
         return {}
+    names = {path.name.removesuffix(".bak") for path in folder.glob("*.json*")}
     files = {}
-    for path in sorted(folder.glob("*.json")):
-        if only not in {None, path.name} or not path.is_file():
-            continue
-        try:
-            files[path.name] = mqstore.read_config_json(path)
-        except mqstore.CorruptionError as error:
-            note(f"mqstore: {error}")
+    for name in sorted(name for name in names if name.endswith(".json") and only in {None, name}):
+        file = _config_file(folder / name)
+        if file is not None:
+            files[name] = file
     return files
 
 
-def _config_lines(settings: Row, files: dict[str, str]) -> Iterator[str]:
+def _config_file(path: Path) -> _ConfigFile | None:
+    """The file, or else its backup, as a broker reads them; ``None`` where neither is of use."""
+    why = "gone"
+    if path.is_file():
+        why = "empty"
+        if path.stat().st_size:
+            try:
+                return _ConfigFile(mqstore.read_config_json(path), "")
+            except mqstore.CorruptionError as error:
+                note(f"mqstore: {error}")
+                why = "unreadable"
+    backup = path.with_name(f"{path.name}.bak")
+    if not backup.is_file() or not backup.stat().st_size:
+        return None
+    try:
+        text = mqstore.read_config_json(backup)
+    except mqstore.CorruptionError as error:
+        note(f"mqstore: {error}")
+        return None
+    note(f"mqstore: config/{path.name} is {why}, {backup.name} is shown in its place")
+    return _ConfigFile(text, why)
+
+
+def _config_lines(settings: Row, files: dict[str, _ConfigFile]) -> Iterator[str]:
     for name, value in settings.items():
         yield f"{name:<44} {escape(str(value))}".rstrip()
-    for name, text in files.items():
+    for name, (text, why) in files.items():
         yield ""
-        yield f"config/{escape(name)}"
+        yield f"config/{escape(name)}" + (f".bak, as the file is {why}" if why else "")
         shown = msgspec.json.format(text, indent=2).splitlines()
         for line in shown[:_JSON_SHOWN]:
             yield escape(line)

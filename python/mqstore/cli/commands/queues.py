@@ -14,7 +14,7 @@ from mqstore.cli.options import (
     store_argument,
     topic_option,
 )
-from mqstore.cli.output import Column
+from mqstore.cli.output import Column, escape, note
 from mqstore.cli.progress import progress
 from mqstore.cli.structures import queue_bytes
 from mqstore.cli.units import count_text, size_text, time_text
@@ -98,9 +98,13 @@ def queues_command(
 def groups_command(output: Output, store: str, group: str | None, config: str | None) -> None:
     """List the consumer groups and what each has still to take.
 
-    How far a group has come stands in the broker's config/consumerOffset.json.
+    How far a group has come stands in the broker's config/consumerOffset.json, of a broker with
+    light queues in config/lmqConsumerOffset.json.
     """
     with open_store(store, config) as opened:
+        for warning in opened.warnings:
+            if "Offset.json" in warning:
+                note(f"mqstore: {escape(warning)}")
         output.rows(
             (
                 {
