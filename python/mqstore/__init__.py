@@ -67,6 +67,7 @@ from mqstore.errors import (
 )
 from mqstore.status import GetStatus, PutStatus
 from mqstore.store import doctor, open, verify  # noqa: A004 - `mqstore.open` is the public name
+from mqstore.upkeep import rebuild
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigWarning, StoreConfig
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from mqstore.store_stats import StoreStats, Totals, stats
+    from mqstore.upkeep_results import RebuildReport, RebuiltQueue
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -116,6 +118,8 @@ __all__ = [
     "QueueEntry",
     "QueueInfo",
     "ReadResult",
+    "RebuildReport",
+    "RebuiltQueue",
     "RecoveryReport",
     "Store",
     "StoreClosedError",
@@ -141,6 +145,7 @@ __all__ = [
     "open",
     "parse_message_id",
     "read_config_json",
+    "rebuild",
     "stats",
     "tags_code",
     "verify",
@@ -159,6 +164,8 @@ _LATER = {
     "StoreStats": "mqstore.store_stats",
     "Totals": "mqstore.store_stats",
     "stats": "mqstore.store_stats",
+    "RebuildReport": "mqstore.upkeep_results",
+    "RebuiltQueue": "mqstore.upkeep_results",
 }
 
 

@@ -18,7 +18,7 @@ lock. Python classes that the extension makes itself (it imports them by name): 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypeAlias, final
+from typing import Final, Literal, Protocol, Self, TypeAlias, TypedDict, final
 
 from typing_extensions import Buffer
 
@@ -59,6 +59,7 @@ __all__ = [
     "open_store",
     "parse_message_id",
     "read_config_json",
+    "rebuild",
     "stats",
     "tags_code",
     "verify",
@@ -1610,4 +1611,49 @@ def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:
         InvalidMessageError: A message that no record can hold; a note names its row.
         TypeError: Columns of another kind or number.
         ValueError: No such function, a struct that is no message's, more than 1 GiB of a column.
+    """
+
+class _Rebuilt(TypedDict):
+    messages: int
+    log_start: int
+    log_end: int
+    damaged: list[tuple[int, int]]
+    kept: list[tuple[str, int]]
+    index_files: int
+    index_keys: int
+    refused: int
+    left_out: int
+    quarantine: str | None
+
+def rebuild(
+    path: _Path,
+    /,
+    *,
+    what: Sequence[str],
+    topics: Sequence[str] | None,
+    out: _Path | None,
+    dry_run: bool,
+    threads: int | None,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> tuple[
+    list[tuple[str, int, Literal["SimpleCQ", "BatchCQ"], int, int, int, tuple[int, int] | None]],
+    _Rebuilt,
+]:
+    """Makes queues and index again; :func:`mqstore.rebuild` is the public door to this.
+
+    Args:
+        path: The store's root folder.
+        what: ``"consumequeue"``, ``"index"``.
+        topics: The topics whose queues are made; ``None`` for all.
+        out: The folder to make them in; ``None`` is the store itself.
+        dry_run: Makes nothing.
+        threads: How many threads; ``None`` is as many as there are processors.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the work.
+        settings: As for :func:`open_store`.
+
+    Returns:
+        The queues, each ``(topic, queue_id, kind, entries, min_offset, max_offset, was)``; and the
+        other fields of :class:`mqstore.RebuildReport` by name.
     """

@@ -16,15 +16,14 @@ mod index_check;
 mod log_walk;
 mod queue_check;
 mod queues;
-mod record;
+pub(super) mod record;
 mod tables;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
@@ -36,6 +35,7 @@ use self::queues::{Queue, Queues};
 use self::tables::Tables;
 pub(super) use self::tables::is_system as is_system_topic;
 use super::finding::{Code, Finding, Findings, Severity};
+use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::file_run::Stray;
@@ -145,56 +145,10 @@ pub fn verify_on(
     options: &VerifyOptions,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<VerifyReport> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = options.threads.unwrap_or(processors).clamp(1, 1024);
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .map_err(|error| Error::io("start threads for", path)(std::io::Error::other(error)))?;
-    let meter = Meter::default();
-    let (done, finished) = mpsc::channel();
-    std::thread::scope(|scope| {
-        let meter = &meter;
-        let config = &config;
-        scope.spawn(move || {
-            let report = pool.install(|| check(storage, path, config, options, threads, meter));
-            // The receiver lives until this has come.
-            let _ = done.send(report);
-        });
-        loop {
-            match finished.recv_timeout(Duration::from_millis(100)) {
-                Ok(report) => {
-                    let report = report?;
-                    let total = meter.total.load(Ordering::Relaxed);
-                    if meter.cancelled.load(Ordering::Relaxed) || progress(total, total).is_break()
-                    {
-                        return Err(interrupted(path));
-                    }
-                    return Ok(report);
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    let total = meter.total.load(Ordering::Relaxed);
-                    let done = meter.done.load(Ordering::Relaxed).min(total);
-                    if total > 0 && progress(done, total).is_break() {
-                        meter.cancelled.store(true, Ordering::Relaxed);
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(interrupted(path)),
-            }
-        }
+    let threads = thread_count(options.threads);
+    watched("verify", path, threads, progress, |meter| {
+        check(storage, path, &config, options, threads, meter)
     })
-}
-
-fn interrupted(path: &Path) -> Error {
-    Error::io("verify", path)(std::io::ErrorKind::Interrupted.into())
-}
-
-/// How far the check is, as the thread that waits sees it.
-#[derive(Debug, Default)]
-struct Meter {
-    done: AtomicU64,
-    total: AtomicU64,
-    cancelled: AtomicBool,
 }
 
 /// In what state a store is.
@@ -224,11 +178,11 @@ struct Context<'a> {
 
 impl Context<'_> {
     fn is_cancelled(&self) -> bool {
-        self.meter.cancelled.load(Ordering::Relaxed)
+        self.meter.is_cancelled()
     }
 
     fn advance(&self, bytes: u64) {
-        self.meter.done.fetch_add(bytes, Ordering::Relaxed);
+        self.meter.advance(bytes);
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
@@ -425,7 +379,7 @@ fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
         true => queues.list.iter().map(Queue::bytes).sum(),
         false => 0,
     };
-    cx.meter.total.store(log_bytes.saturating_add(queue_bytes).max(1), Ordering::Relaxed);
+    cx.meter.set_total(log_bytes.saturating_add(queue_bytes).max(1));
 }
 
 /// Reads each queue by itself; how many entries there are.

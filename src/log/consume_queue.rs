@@ -337,19 +337,37 @@ impl ConsumeQueue {
     }
 
     /// The number of the first entry whose message begins at or behind `physical_offset`, one past
-    /// the last where there is none; pre-blank entries lead nowhere and are passed over.
+    /// the last where there is none; pre-blank entries at the head lead nowhere and are passed over.
     ///
     /// # Errors
     /// [`Error::Io`] when the system cannot read.
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
         let end = u64::try_from(self.max_offset()).unwrap_or(0);
-        let first = self.entries.first_not(self.entries.start() / ENTRY, end, |entry| {
+        let first = self.entries.first_not(self.head_end(end)?, end, |entry| {
             let entry = QueueEntry::decode(entry);
-            let before = entry.is_pre_blank() || entry.physical_offset < limit;
-            entry.is_valid().then_some(before)
+            // One in the middle, where messages were lost, tells nothing of those around it.
+            let tells = entry.is_valid() && !entry.is_pre_blank();
+            tells.then_some(entry.physical_offset < limit)
         })?;
         Ok(number_of(first))
+    }
+
+    /// The number of the first entry that is not one of the pre-blank ones at the head; `end` where
+    /// all of those before it are.
+    fn head_end(&self, end: u64) -> Result<u64> {
+        let (mut at, mut count) = (self.entries.start() / ENTRY, 1);
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(count);
+            let entries = self.entries.entries(at, wanted, QueueEntry::decode)?;
+            let blanks = entries.iter().take_while(|entry| entry.is_pre_blank()).count();
+            at += blanks as u64;
+            if blanks < entries.len() || entries.is_empty() {
+                break;
+            }
+            count = 1024;
+        }
+        Ok(at)
     }
 
     /// Sets the first entry to the first whose message begins at or behind `log_min`

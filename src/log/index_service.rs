@@ -57,6 +57,14 @@ impl<'a> DispatchKeys<'a> {
     pub fn put(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.iter().take(MAX_KEYS)
     }
+
+    /// The hashes that its entries hold, in order: those of no more keys than are put, and none of a
+    /// message that was rolled back.
+    pub fn hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
+        let topic = self.topic;
+        let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
+        self.iter().take(most).map(move |key| key_hash(topic, key))
+    }
 }
 
 /// What came of one message.

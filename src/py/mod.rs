@@ -18,6 +18,7 @@ mod message_scan;
 mod progress;
 mod purpose;
 mod reading;
+mod rebuild;
 mod scan;
 mod stats;
 mod store;
@@ -66,6 +67,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(stats::stats, module)?)?;
     module.add_function(wrap_pyfunction!(doctor::doctor, module)?)?;
+    module.add_function(wrap_pyfunction!(rebuild::rebuild, module)?)?;
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;

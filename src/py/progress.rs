@@ -38,3 +38,12 @@ pub(super) fn with_progress<T: Send>(
         None => Ok(outcome?),
     }
 }
+
+/// A count of threads as Python gives it.
+pub(super) fn threads_of(threads: Option<i64>) -> PyResult<Option<usize>> {
+    match threads.map(usize::try_from) {
+        None => Ok(None),
+        Some(Ok(count)) if count > 0 => Ok(Some(count)),
+        Some(_) => Err(pyo3::exceptions::PyValueError::new_err("threads is 1 or more")),
+    }
+}

@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use crate::care::{self, Finding, Level, VerifyOptions, VerifyReport};
 use crate::error::Error;
 
-use super::progress::with_progress;
+use super::progress::{threads_of, with_progress};
 use super::store::config_of;
 
 /// Code, severity, path, offset, expected, found, message, fix.
@@ -36,11 +36,7 @@ pub(super) fn verify<'py>(
             return Err(PyValueError::new_err(format!("level is quick or full, not {shown:?}")));
         }
     };
-    let threads = match threads.map(usize::try_from) {
-        None => None,
-        Some(Ok(count)) if count > 0 => Some(count),
-        Some(_) => return Err(PyValueError::new_err("threads is 1 or more")),
-    };
+    let threads = threads_of(threads)?;
     let given = PyDict::new(py);
     given.update(settings.cast()?)?;
     let config = config_of(&given)?;

@@ -25,6 +25,7 @@ pub mod recover;
 pub mod scan;
 pub mod seal;
 mod services;
+pub mod swap;
 pub mod tail;
 pub mod time_search;
 pub mod topics;

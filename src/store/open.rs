@@ -26,6 +26,7 @@ use super::parts::{Parts, is_store, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::recover::{self, Analysis, RecoveryMode};
 use super::seal::Seal;
+use super::swap;
 use super::topics::{self, TopicTable};
 use super::view;
 
@@ -56,6 +57,7 @@ pub(super) fn open(
     }
     // The lock comes before anything else is looked at or touched.
     let store_lock = StoreLock::take(&*storage, &paths)?;
+    swap::settle(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
     let written =
         paths.commit_log().iter().filter(|dir| !paths.read_only_commit_log().contains(dir));

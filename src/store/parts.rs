@@ -74,6 +74,7 @@ pub(super) fn load_parts(
         paths.index(),
         paths.config(),
         paths.quarantine(),
+        paths.rebuild(),
     ] {
         is_folder(&**storage, &dir)?;
     }

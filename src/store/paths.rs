@@ -124,6 +124,12 @@ impl StorePaths {
         self.config().join(name)
     }
 
+    /// Where queues and index are made again before they take the place of the old ones.
+    #[must_use]
+    pub fn rebuild(&self) -> PathBuf {
+        self.root.join("rebuild")
+    }
+
     /// Where bytes go that a repair takes out of the store's files.
     #[must_use]
     pub fn quarantine(&self) -> PathBuf {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -320,6 +321,22 @@ def test_rocketmq_reads_what_we_recovered(rocketmq: RocketMQ, case: Case, tmp_pa
         if row["type"] == "queue"
     } == queues
     assert_same_bytes(theirs, root)
+
+
+@each_flavour
+def test_rebuilt_as_rocketmq_dispatches(
+    rocketmq: RocketMQ, seed: int, flavour: Flavour, tmp_path: Path
+) -> None:
+    """Both make queues and index again from the log alone, and make the same bytes."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    write_ours(ours, Script(seed, flavour).add(150), flavour=flavour)
+    for folder in ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index"):
+        shutil.rmtree(ours / folder, ignore_errors=True)
+    copy_store(ours, theirs)
+    report = mqstore.rebuild(ours, config=flavour.params["storeConfig"])
+    assert (report.messages, report.damaged, report.refused) == (150, (), 0)
+    rocketmq.recover(theirs, flavour.params)
+    assert_same_bytes(ours, theirs)
 
 
 # --- one writer -------------------------------------------------------------------------------

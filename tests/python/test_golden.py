@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -553,3 +554,27 @@ def test_verify_finds_nothing_in_ours(
     ours, _ = written(case)
     report = mqstore.verify(ours, config=case.settings)
     assert [finding for finding in report.findings if finding.severity != "info"] == []
+
+
+# --- made again from the log ------------------------------------------------------------------
+
+
+@cases("consumequeue", clean=True)
+def test_rebuild_bytes(case: Case, unpacked: Callable[[Case], Path], tmp_path: Path) -> None:
+    """Without queues and index: the log alone gives RocketMQ's own bytes."""
+    theirs = unpacked(case)
+    alone = tmp_path / "alone"
+    for kept in ("commitlog", "config"):
+        if (theirs / kept).is_dir():
+            shutil.copytree(theirs / kept, alone / kept)
+    make_batch_topics(alone, case.entry.get("batch_topics", []))
+    validate = case.entry.get("validate_topic_names", True)
+    settings = {**case.settings, "validate_topic_names": validate}
+    report = mqstore.rebuild(alone, config=settings)
+    assert (report.damaged, report.refused, report.left_out) == ((), 0, 0)
+    for folder in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
+        assert digests(alone, folder) == digests(theirs, folder)
+    if "index" not in case.entry.get("left_out", {}):
+        found = [digest(path) for path in index_files(alone)]
+        assert found == [digest(path) for path in index_files(theirs)]
+    assert mqstore.verify(alone, config=settings).ok

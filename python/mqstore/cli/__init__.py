@@ -41,6 +41,7 @@ _COMMANDS = {
     "stats": "stats",
     "metrics": "metrics",
     "doctor": "doctor",
+    "rebuild": "rebuild",
     "demo": "demo",
 }
 

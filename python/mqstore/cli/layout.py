@@ -33,7 +33,8 @@ _FOLDERS = {
     "config": "a broker's configuration and the consumers' offsets",
     "timerlog": "RocketMQ's timed messages",
     "compaction": "RocketMQ's compacted topics",
-    "quarantine": "what a recovery cut off",
+    "quarantine": "what a recovery cut off, and what a rebuild replaced",
+    "rebuild": "queues and index in the making",
 }
 _OFFSET_NAME = re.compile("[0-9]{20}")
 _INDEX_NAME = re.compile("[0-9]{17}")
@@ -131,7 +132,7 @@ def _kind(parts: tuple[str, ...]) -> tuple[str, str] | None:
             return known if depth < 3 or _OFFSET_NAME.fullmatch(below[2]) else None
         case (("config" | "timerlog"), 1):
             return known
-        case (("compaction" | "quarantine"), _):
+        case (("compaction" | "quarantine" | "rebuild"), _):
             return known
     return None
 

@@ -14,20 +14,20 @@ use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN,
 use crate::format::peek::{self, SIGNATURE};
 
 /// What is read at a time: enough to be worth a call, little enough to stay in the processor's cache.
-pub(super) const BLOCK: usize = 256 << 10;
+pub(in crate::care) const BLOCK: usize = 256 << 10;
 /// How many doubtful places of a block are looked at more closely.
 const LOOKS: usize = 256;
 
 /// One file of the log, read in order.
-pub(super) struct FileReader<'a> {
+pub(in crate::care) struct FileReader<'a> {
     file: Arc<dyn StorageFile>,
     path: &'a Path,
     /// The physical offset of the file's first byte.
-    pub(super) base: u64,
+    pub(in crate::care) base: u64,
     /// Bytes of it that belong to the log: all, but no more than a file has.
-    pub(super) len: u64,
+    pub(in crate::care) len: u64,
     /// Where a blank must end.
-    pub(super) file_size: u64,
+    pub(in crate::care) file_size: u64,
     block: Vec<u8>,
     start: u64,
     filled: usize,
@@ -40,21 +40,21 @@ pub(super) struct FileReader<'a> {
 
 /// Which checksums of a record are wrong.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Faults {
-    pub(super) body: Option<FormatError>,
-    pub(super) properties: Option<FormatError>,
+pub(in crate::care) struct Faults {
+    pub(in crate::care) body: Option<FormatError>,
+    pub(in crate::care) properties: Option<FormatError>,
 }
 
 /// A record as it lies in the file; of a large one the body is left out.
 #[derive(Clone, Copy)]
-pub(super) struct Record<'a> {
-    pub(super) view: MessageView<'a>,
-    pub(super) size: u32,
-    pub(super) is_elided: bool,
+pub(in crate::care) struct Record<'a> {
+    pub(in crate::care) view: MessageView<'a>,
+    pub(in crate::care) size: u32,
+    pub(in crate::care) is_elided: bool,
 }
 
 /// What lies at a position.
-pub(super) enum Lies<'a> {
+pub(in crate::care) enum Lies<'a> {
     Record(Record<'a>),
     Blank(u32),
     Empty,
@@ -64,7 +64,7 @@ pub(super) enum Lies<'a> {
 }
 
 impl<'a> FileReader<'a> {
-    pub(super) fn new(
+    pub(in crate::care) fn new(
         file: Arc<dyn StorageFile>,
         path: &'a Path,
         base: u64,
@@ -117,7 +117,7 @@ impl<'a> FileReader<'a> {
 
     /// What lies at `at`. With `sums`, the checksums of a large record are taken on the way, for
     /// [`FileReader::faults`]; a smaller one is whole, and its own to check.
-    pub(super) fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
+    pub(in crate::care) fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         if at >= self.len {
             return Ok(Lies::End);
         }
@@ -227,12 +227,12 @@ impl<'a> FileReader<'a> {
     }
 
     /// What is wrong with the checksums of the large record that was read last.
-    pub(super) fn take_faults(&mut self) -> Faults {
+    pub(in crate::care) fn take_faults(&mut self) -> Faults {
         std::mem::take(&mut self.faults)
     }
 
     /// The first byte from `at` on that is not zero.
-    pub(super) fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
+    pub(in crate::care) fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
             && to.is_none_or(|to| at <= to)
@@ -278,7 +278,7 @@ impl<'a> FileReader<'a> {
 
     /// Whether a frame of the log may begin at `at`: a record that names this place, a blank that
     /// ends with the file, zeros up to the end, or the end of the file.
-    pub(super) fn looks_right(&mut self, at: u64) -> Result<bool> {
+    pub(in crate::care) fn looks_right(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
         }
@@ -297,7 +297,7 @@ impl<'a> FileReader<'a> {
 
     /// Where the damaged frame at `at` seems to end: behind as many bytes as it claims, if its size
     /// is a record's and the log goes on there.
-    pub(super) fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
+    pub(in crate::care) fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
         let Some(claim) = claim.filter(|&size| size >= MIN_RECORD_LEN as u64) else {
@@ -310,7 +310,7 @@ impl<'a> FileReader<'a> {
     /// The next place from `at` on where a record begins, whole or damaged: two of three must speak
     /// for it, that it has a record's magic code, that it names this place as its own, and that
     /// the log goes on where it ends.
-    pub(super) fn resync(&mut self, at: u64) -> Result<Option<u64>> {
+    pub(in crate::care) fn resync(&mut self, at: u64) -> Result<Option<u64>> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
         while at < self.len {
@@ -356,6 +356,32 @@ impl<'a> FileReader<'a> {
         Ok(None)
     }
 
+    /// The first place in `from..to` where bytes have a record's magic code and name the place as their
+    /// own. That is a record, or a body made to look like one: whoever relies on it must come to the
+    /// same place from a record before.
+    pub(in crate::care) fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
+        let mut at = from;
+        while at < to {
+            match self.next_nonzero(at)? {
+                Some(data) => at = at.max(data.saturating_sub(8)),
+                None => return Ok(None),
+            }
+            let base = self.base;
+            let bytes = self.bytes(at, BLOCK)?;
+            if bytes.len() < SIGNATURE {
+                return Ok(None);
+            }
+            let found = bytes.windows(SIGNATURE).zip(at..to).find(|(window, place)| {
+                peek::is_record(window) && peek::names_place(window, base.saturating_add(*place))
+            });
+            if let Some((_, place)) = found {
+                return Ok(Some(place));
+            }
+            at += (bytes.len() - SIGNATURE + 1) as u64;
+        }
+        Ok(None)
+    }
+
     /// Whether a record that lacks its magic code or its own place begins at `at` all the same.
     fn may_begin_at(&mut self, at: u64) -> Result<bool> {
         if self.claimed_end(at)?.is_none() {
@@ -386,7 +412,7 @@ fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<
 }
 
 /// The checksum that a record holds of itself, if it has one.
-pub(super) fn property_crc(view: &MessageView<'_>) -> Option<u32> {
+pub(in crate::care) fn property_crc(view: &MessageView<'_>) -> Option<u32> {
     view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
 
@@ -400,7 +426,7 @@ fn rest(block: &[u8], start: u64, filled: usize, at: u64) -> &[u8] {
 
 /// The record at `place`, its body left out, and its size; `None` where no record begins that names
 /// this place, or no longer any file holds it.
-pub(super) fn probe<'b>(
+pub(in crate::care) fn probe<'b>(
     log: &FileRun,
     place: u64,
     buffer: &'b mut Vec<u8>,

@@ -333,7 +333,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-fn collect(root: &Path, dir: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+pub(crate) fn collect(root: &Path, dir: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
     for path in names_in(dir) {
         if path.is_dir() {
             collect(root, &path, files);

@@ -1,0 +1,192 @@
+"""``rebuild``: queues and index again, from the log alone."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.output import Column, escape, note, table_lines
+from mqstore.cli.progress import progress
+from mqstore.cli.units import count_text, duration_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import RebuildReport, RebuiltQueue
+    from mqstore.cli.output import Output
+
+_COLUMNS = (
+    Column("topic"),
+    Column("queue", right=True),
+    Column("entries", right=True),
+    Column("min", right=True),
+    Column("max", right=True),
+    Column("before"),
+)
+
+
+@click.command("rebuild", short_help="Make queues and index again from the log.")
+@store_argument
+@click.option(
+    "--what",
+    type=click.Choice(["consumequeue", "index"]),
+    multiple=True,
+    help="Only this; both if left out. May be given twice.",
+)
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only this topic's queues; may be repeated. The index always has all topics.",
+)
+@click.option(
+    "--out",
+    type=click.Path(),
+    metavar="DIR",
+    help="Make them in this new or empty folder; the store is only read.",
+)
+@click.option("--apply", is_flag=True, help="Replace those of the store, which are kept aside.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    metavar="COUNT",
+    help="How many threads; one for each processor if left out.",
+)
+@config_option
+@output_options
+def rebuild_command(
+    output: Output,
+    store: str,
+    what: tuple[str, ...],
+    topics: tuple[str, ...],
+    out: str | None,
+    apply: bool,  # noqa: FBT001 - click passes it by name
+    threads: int | None,
+    config: str | None,
+) -> int:
+    """Make consume queues and index files again from the commit log alone.
+
+    Without --apply or --out it only says what there would be. What is replaced is kept in the
+    store's folder `quarantine`.
+    """
+    if apply and out is not None:
+        raise click.UsageError("--apply and --out exclude each other.")
+    began = time.monotonic()
+    with progress("rebuilding" if apply or out else "reading") as tell:
+        report = mqstore.rebuild(
+            store,
+            what=tuple(dict.fromkeys(what)) or ("consumequeue", "index"),
+            topics=topics or None,
+            out=out,
+            dry_run=not apply and out is None,
+            threads=threads,
+            progress=tell,
+            config=config,
+        )
+    took = time.monotonic() - began
+    if output.form == "jsonl":
+        output.rows(_row(queue) for queue in report.queues)
+    else:
+        output.document(_document(report), lambda: _lines(report))
+    read = report.log_end - report.log_start
+    note(f"read {size_text(read)} of log in {duration_text(took)}")
+    for line in _notes(report):
+        note(f"mqstore: {line}")
+    return 1 if report.damaged or report.refused else 0
+
+
+def _row(queue: RebuiltQueue) -> dict[str, object]:
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.kind,
+        "entries": queue.entries,
+        "min_offset": queue.min_offset,
+        "max_offset": queue.max_offset,
+        "was": None if queue.was is None else list(queue.was),
+    }
+
+
+def _document(report: RebuildReport) -> dict[str, object]:
+    return {
+        "path": report.path,
+        "what": list(report.what),
+        "applied": report.applied,
+        "out": report.out,
+        "messages": report.messages,
+        "log_start": report.log_start,
+        "log_end": report.log_end,
+        "damaged": [list(span) for span in report.damaged],
+        "queues": [_row(queue) for queue in report.queues],
+        "kept": [list(queue) for queue in report.kept],
+        "index_files": report.index_files,
+        "index_keys": report.index_keys,
+        "refused": report.refused,
+        "left_out": report.left_out,
+        "quarantine": report.quarantine,
+    }
+
+
+def _lines(report: RebuildReport) -> Iterator[str]:
+    yield f"messages         {count_text(report.messages)}"
+    if "index" in report.what:
+        yield f"keys             {count_text(report.index_keys)}"
+    if report.queues:
+        yield ""
+        rows = [
+            {
+                "topic": queue.topic,
+                "queue": queue.queue_id,
+                "entries": queue.entries,
+                "min": queue.min_offset,
+                "max": queue.max_offset,
+                "before": _before(queue),
+            }
+            for queue in report.queues
+        ]
+        yield from table_lines(rows, _COLUMNS)
+    yield ""
+    if not report.applied:
+        yield "nothing was changed; --apply replaces them, --out DIR makes them elsewhere"
+    elif report.out is not None:
+        yield f"made in {escape(report.out)}"
+    elif report.quarantine is not None:
+        yield f"replaced; the old ones are in {escape(report.quarantine)}"
+    else:
+        yield "made; there were none before"
+
+
+def _before(queue: RebuiltQueue) -> str:
+    if queue.was is None:
+        return "none"
+    if queue.was == (queue.min_offset, queue.max_offset):
+        return "same span"
+    return f"{queue.was[0]} to {queue.was[1]}"
+
+
+def _notes(report: RebuildReport) -> Iterator[str]:
+    if report.damaged:
+        begin, end = report.damaged[0]
+        yield (
+            f"{count_text(len(report.damaged))} damaged part(s) of the log have no entry, the "
+            f"first at physical offset {begin}, {end - begin} bytes: `mqstore verify` lists them"
+        )
+    if report.kept:
+        topic, queue_id = report.kept[0]
+        yield (
+            f"{count_text(len(report.kept))} queue(s) without a message in the log keep their last "
+            f"file, such as queue {queue_id} of {escape(topic)}"
+        )
+    if report.refused:
+        yield f"{count_text(report.refused)} entries fit no queue: `mqstore verify` names them"
+    if report.left_out:
+        yield (
+            f"{count_text(report.left_out)} entries of light queues were left out: --config with "
+            "enableLmq=true and enableMultiDispatch=true makes them"
+        )

@@ -1,0 +1,77 @@
+"""What rebuilding and cleaning a store report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mqstore.results import _Report
+
+__all__ = ["RebuildReport", "RebuiltQueue"]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltQueue(_Report):
+    """A queue that the log has messages of.
+
+    Attributes:
+        topic: Its topic.
+        queue_id: Its number.
+        kind: ``"SimpleCQ"`` has an entry for each message, ``"BatchCQ"`` one for each batch.
+        entries: How many entries it gets.
+        min_offset: The first queue offset.
+        max_offset: One past the last.
+        was: The same two of the queue that was there before; ``None`` where there was none.
+    """
+
+    topic: str
+    queue_id: int
+    kind: Literal["SimpleCQ", "BatchCQ"]
+    entries: int
+    min_offset: int
+    max_offset: int
+    was: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport(_Report):
+    """What :func:`mqstore.rebuild` read and made, or would make.
+
+    Attributes:
+        path: The store.
+        what: What was to be made: ``"consumequeue"``, ``"index"`` or both.
+        applied: Whether it was made; ``False`` for a dry run.
+        out: The folder it was made in; ``None`` for the store itself.
+        messages: How many messages the log has.
+        log_start: Physical offset of the log's first byte.
+        log_end: Where its last message ends.
+        damaged: Ranges of physical offsets that hold no message although the log goes on behind
+            them, the first 10,000. What lay there has no entry anywhere.
+        queues: The queues, by topic and number.
+        kept: Queues, as ``(topic, queue_id)``, of whose messages the log holds none any more; they
+            keep their last file, so that their next message gets the right number.
+        index_files: How many index files were made.
+        index_keys: How many keys the index has.
+        refused: Entries that no queue takes: of a topic that cannot name a folder, of a queue
+            number that a broker does not take, or too far behind the one before.
+        left_out: Entries of light queues (``%LMQ%``) that were not made, because neither
+            ``enable_lmq`` with ``enable_multi_dispatch`` was given nor the queue there.
+        quarantine: The folder in which the old queues and index are kept; ``None`` where there were
+            none or nothing was replaced.
+    """
+
+    path: str
+    what: tuple[str, ...]
+    applied: bool
+    out: str | None = None
+    messages: int = 0
+    log_start: int = 0
+    log_end: int = 0
+    damaged: tuple[tuple[int, int], ...] = ()
+    queues: tuple[RebuiltQueue, ...] = ()
+    kept: tuple[tuple[str, int], ...] = ()
+    index_files: int = 0
+    index_keys: int = 0
+    refused: int = 0
+    left_out: int = 0
+    quarantine: str | None = None

@@ -1,0 +1,87 @@
+//! Long work on threads of its own, while the calling thread hears how far it is and may end it.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// How often the calling thread looks.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// How far some work is, as the thread that waits sees it.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    done: AtomicU64,
+    total: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Meter {
+    pub(super) fn set_total(&self, bytes: u64) {
+        self.total.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn advance(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// Does `work` on `threads` threads and tells `progress` now and then, on the calling thread, how many
+/// bytes are done and how many there are. Once it says so the work must end soon, and the answer is an
+/// error of kind `Interrupted`.
+pub(super) fn watched<T: Send>(
+    op: &'static str,
+    path: &Path,
+    threads: usize,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    work: impl FnOnce(&Meter) -> Result<T> + Send,
+) -> Result<T> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|error| Error::io("start threads for", path)(std::io::Error::other(error)))?;
+    let interrupted = || Err(Error::io(op, path)(std::io::ErrorKind::Interrupted.into()));
+    let meter = Meter::default();
+    let (done, finished) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let meter = &meter;
+        scope.spawn(move || {
+            let outcome = pool.install(|| work(meter));
+            // The receiver lives until this has come.
+            let _ = done.send(outcome);
+        });
+        loop {
+            match finished.recv_timeout(EVERY) {
+                Ok(outcome) => {
+                    let total = meter.total.load(Ordering::Relaxed);
+                    let outcome = outcome?;
+                    if meter.is_cancelled() || progress(total, total).is_break() {
+                        return interrupted();
+                    }
+                    return Ok(outcome);
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let total = meter.total.load(Ordering::Relaxed);
+                    let done = meter.done.load(Ordering::Relaxed).min(total);
+                    if total > 0 && progress(done, total).is_break() {
+                        meter.cancelled.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return interrupted(),
+            }
+        }
+    })
+}
+
+/// As many threads as were asked for, or as there are processors.
+pub(super) fn thread_count(asked: Option<usize>) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    asked.unwrap_or(processors).clamp(1, 1024)
+}

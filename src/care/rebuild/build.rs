@@ -1,0 +1,166 @@
+//! Filling new queues and a new index from what was read of the log.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::stretch::Chunk;
+use super::{RebuiltQueue, What};
+use crate::error::{Error, Result};
+use crate::files::{Access, Storage};
+use crate::format::index::IndexLayout;
+use crate::log::index_build::{BuiltIndex, IndexBuilder};
+use crate::log::{Queue, QueueKind};
+use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
+use crate::time::Clock;
+
+/// Queues and index that are being made, or only counted.
+#[derive(Debug)]
+pub(super) struct Build {
+    queues: Option<QueueTable>,
+    index: Option<IndexBuilder>,
+    /// By topic and number.
+    pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
+    pub(super) keys: u64,
+    /// Entries that no queue takes.
+    pub(super) refused: u64,
+}
+
+impl Build {
+    /// Counts, and makes nothing.
+    pub(super) fn count() -> Self {
+        Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0 }
+    }
+
+    /// Makes the queues and the index below `dir`.
+    pub(super) fn below(
+        dir: &Path,
+        storage: &Arc<dyn Storage>,
+        what: What,
+        layout: &QueueLayout,
+        kinds: TopicKinds,
+        index: Option<IndexLayout>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let queues = match what.queues {
+            true => {
+                let layout = QueueLayout {
+                    dir: dir.join(QueueKind::Plain.folder()),
+                    batch_dir: dir.join(QueueKind::Batch.folder()),
+                    ext_dir: dir.join("consumequeue_ext"),
+                    ..layout.clone()
+                };
+                storage.create_dir(&layout.dir).map_err(Error::io("create", &layout.dir))?;
+                let storage = Arc::clone(storage);
+                let access = Access::ReadWrite;
+                Some(QueueTable::load(storage, Arc::default(), layout, kinds, access)?.0)
+            }
+            false => None,
+        };
+        let index = match index.filter(|_| what.index) {
+            Some(layout) => {
+                let dir = dir.join("index");
+                storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
+                Some(IndexBuilder::new(Arc::clone(storage), &dir, layout, Arc::clone(clock))?)
+            }
+            None => None,
+        };
+        Ok(Self { queues, index, ..Self::count() })
+    }
+
+    /// Enters what chunks hold, queues and index side by side.
+    pub(super) fn take(&mut self, chunks: &[Chunk]) -> Result<()> {
+        let Self { queues, index, found, keys, refused } = self;
+        let (queued, indexed) = rayon::join(
+            || chunks.iter().try_for_each(|chunk| enter(queues.as_ref(), found, refused, chunk)),
+            || {
+                chunks.iter().try_for_each(|chunk| {
+                    *keys += chunk.hashes.len() as u64;
+                    index.as_mut().map_or(Ok(()), |index| put(index, chunk))
+                })
+            },
+        );
+        queued.and(indexed)
+    }
+
+    /// Makes all of it durable.
+    pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
+        if let Some(queues) = &self.queues {
+            for queue in queues.all() {
+                queue.flush()?;
+            }
+        }
+        let built = match self.index.take() {
+            Some(index) => index.finish()?,
+            None => BuiltIndex { keys: self.keys, ..BuiltIndex::default() },
+        };
+        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+        Ok(built)
+    }
+
+    /// Whether a queue was found in the log.
+    pub(super) fn has(&self, queue: &Queue) -> bool {
+        self.found.contains_key(&(queue.topic().into(), queue.queue_id()))
+    }
+}
+
+fn enter(
+    queues: Option<&QueueTable>,
+    found: &mut BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
+    refused: &mut u64,
+    chunk: &Chunk,
+) -> Result<()> {
+    let mut made = Vec::with_capacity(chunk.lanes.len());
+    for lane in &chunk.lanes {
+        let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
+            Some(Err(Error::InvalidMessage { .. })) => {
+                // Such as a topic that would lead out of the folder.
+                *refused += lane.units;
+                None
+            }
+            Some(queue) => Some(queue?),
+            None => None,
+        };
+        if queue.is_some() || queues.is_none() {
+            let known = found.entry((Arc::clone(&lane.topic), lane.queue_id));
+            let known = known.or_insert_with(|| RebuiltQueue {
+                topic: lane.topic.as_ref().into(),
+                queue_id: lane.queue_id,
+                kind: lane.kind,
+                entries: 0,
+                min_offset: lane.first,
+                max_offset: lane.first,
+                was: None,
+            });
+            known.entries += lane.units;
+            known.max_offset = known.max_offset.max(lane.end);
+        }
+        made.push(queue);
+    }
+    if queues.is_none() {
+        return Ok(());
+    }
+    for queued in &chunk.units {
+        let Some(Some(queue)) = made.get(queued.lane as usize) else { continue };
+        let added = match queued.is_own {
+            true => queue.add(&queued.unit, queued.store_timestamp_ms),
+            false => queue.add_plain(&queued.unit),
+        };
+        match added {
+            Ok(_) => {}
+            Err(Error::InvalidMessage { .. }) => *refused += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn put(index: &mut IndexBuilder, chunk: &Chunk) -> Result<()> {
+    let mut left = chunk.hashes.as_slice();
+    for keyed in &chunk.keyed {
+        let Some((own, more)) = left.split_at_checked(keyed.keys as usize) else { break };
+        index.put(keyed.physical_offset, keyed.store_timestamp_ms, own)?;
+        left = more;
+    }
+    Ok(())
+}

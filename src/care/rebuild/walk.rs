@@ -1,0 +1,118 @@
+//! Putting the stretches of a log together again: which of the records found are the log's, and where
+//! it ends.
+
+use super::stretch::{Chunk, ChunkEnd, Reading, Stretch, is_gone, read_from, stored_at};
+use crate::error::Result;
+
+/// How many damaged ranges are listed.
+const MOST_DAMAGED: usize = 10_000;
+
+/// The walk over a log, as far as it has come.
+#[derive(Debug)]
+pub(super) struct Walk {
+    /// Where the next record is expected, as a physical offset.
+    pub(super) cursor: u64,
+    /// Whether the log ends at the cursor.
+    pub(super) ended: bool,
+    pub(super) records: u64,
+    pub(super) newest_ms: i64,
+    /// Ranges that hold no message although the log goes on behind them.
+    pub(super) damaged: Vec<(u64, u64)>,
+    pub(super) left_out: u64,
+}
+
+impl Walk {
+    pub(super) fn new(start: u64) -> Self {
+        Self {
+            cursor: start,
+            ended: false,
+            records: 0,
+            newest_ms: 0,
+            damaged: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// Takes a stretch and what was read of it, the next in order, and hands on what belongs to the log
+    /// by `take`. A walk that began in the wrong place is done again from the right one.
+    pub(super) fn accept(
+        &mut self,
+        reading: &Reading<'_>,
+        stretch: &Stretch,
+        chunk: Chunk,
+        take: &mut dyn FnMut(Chunk) -> Result<()>,
+    ) -> Result<()> {
+        let base = stretch.file.base_offset;
+        if !self.ended && stretch.from == 0 && self.cursor < base {
+            self.pass(reading, stretch, 0)?;
+        }
+        let mut found = Some(chunk);
+        while !self.ended && self.cursor < stretch.end() {
+            let chunk = match found.take().filter(|chunk| chunk.begin == Some(self.cursor)) {
+                Some(chunk) => chunk,
+                None if self.cursor < stretch.start() => return Ok(()),
+                None => match read_from(reading, stretch, self.cursor) {
+                    // Retention of a running broker took the file away; the next one tells.
+                    Err(error) if is_gone(&error) => return Ok(()),
+                    chunk => chunk?,
+                },
+            };
+            self.cursor = chunk.end;
+            self.records += chunk.records;
+            self.newest_ms = self.newest_ms.max(chunk.newest_ms);
+            self.left_out += chunk.left_out;
+            let (how, end) = (chunk.how, chunk.end);
+            take(chunk)?;
+            match how {
+                ChunkEnd::Whole => {}
+                ChunkEnd::Blank => self.cursor = base.saturating_add(reading.log.file_size()),
+                ChunkEnd::Nothing | ChunkEnd::Bad => {
+                    let at = end.saturating_sub(base);
+                    self.pass(reading, stretch, at.saturating_add(u64::from(end >= base)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on behind damage with the next message that belongs to the log: one that is not older than
+    /// those before and was flushed. What else lies there is the remains of an unclean stop, or of
+    /// an earlier life of the file, and the log ends.
+    fn pass(&mut self, reading: &Reading<'_>, stretch: &Stretch, from: u64) -> Result<()> {
+        let files = reading.log.files();
+        let later = files.iter().filter(|file| file.base_offset > stretch.file.base_offset);
+        let own = (std::sync::Arc::clone(&stretch.file), from);
+        let places = std::iter::once(own).chain(later.map(|file| (std::sync::Arc::clone(file), 0)));
+        for (file, from) in places {
+            let whole = Stretch { from, to: file.len, file };
+            let opened = whole.reader(reading.log);
+            let mut reader = match opened {
+                Err(error) if is_gone(&error) => continue,
+                opened => opened?,
+            };
+            let next = match from {
+                // The damaged frame may tell where it ends.
+                1.. => reader.claimed_end(from - 1)?,
+                0 => None,
+            };
+            let next = match next {
+                Some(next) if stored_at(&mut reader, next)?.is_some() => Some(next),
+                _ => reader.resync(from)?,
+            };
+            let Some(next) = next else { continue };
+            let place = whole.file.base_offset.saturating_add(next);
+            match stored_at(&mut reader, next)? {
+                Some(time) if time < self.newest_ms || time > reading.flushed_ms => break,
+                // Damaged too, or a record: the walk tells.
+                _ => {}
+            }
+            if self.damaged.len() < MOST_DAMAGED {
+                self.damaged.push((self.cursor, place));
+            }
+            self.cursor = place;
+            return Ok(());
+        }
+        self.ended = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! Making an index anew from its first key: the same bytes as [`IndexService`](super::IndexService)
+//! puts, without a map.
+//!
+//! Entries are written in order, block by block; the slot table of the one file that is being made is
+//! kept in memory, 20 MB by default, and written when the file is full. So memory does not grow with
+//! the index, and no page of a file is visited at random.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::index_file::{IndexOpen, IndexPut};
+use super::index_run::IndexRun;
+use crate::error::{Error, Result};
+use crate::files::{Storage, StorageFile};
+use crate::format::index::{
+    HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
+};
+use crate::time::Clock;
+
+/// How much is written at a time.
+const BLOCK: usize = 256 << 10;
+
+/// An index in the making.
+#[derive(Debug)]
+pub struct IndexBuilder {
+    run: IndexRun,
+    clock: Arc<dyn Clock>,
+    file: Option<Building>,
+    /// The slot table, the newest entry of each slot.
+    slots: Vec<i32>,
+    files: u64,
+    keys: u64,
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuiltIndex {
+    /// How many files.
+    pub files: u64,
+    /// How many entries are in them.
+    pub keys: u64,
+    /// The store time of the last message with an entry, Unix milliseconds; 0 without one.
+    pub end_timestamp_ms: i64,
+}
+
+/// The file that takes keys now.
+#[derive(Debug)]
+struct Building {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    header: IndexHeader,
+    /// Entries that are not written yet, and where they belong.
+    block: Vec<u8>,
+    block_at: u64,
+}
+
+impl IndexBuilder {
+    /// An index below `dir`, which must hold none.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be read.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let (run, _) = IndexRun::load(storage, dir, layout, IndexOpen::Read)?;
+        Ok(Self { run, clock, file: None, slots: Vec::new(), files: 0, keys: 0 })
+    }
+
+    /// Puts the keys of the next message, by their hashes; it must lie behind the one before. One
+    /// without keys may still make the next file, as it does for RocketMQ.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full or a file cannot be made.
+    #[inline]
+    pub fn put(
+        &mut self,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+        key_hashes: &[i32],
+    ) -> Result<()> {
+        self.make_room()?;
+        for &key_hash in key_hashes {
+            self.make_room()?;
+            let layout = self.run.layout();
+            let Some(building) = &mut self.file else { return Ok(()) };
+            let slot = layout.slot_of(key_hash) as usize;
+            let Some(newest) = self.slots.get_mut(slot) else { return Ok(()) };
+            building.put(newest, &IndexPut { key_hash, physical_offset, store_timestamp_ms });
+            self.keys += 1;
+            if building.block.len() >= BLOCK {
+                building.write_block()?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn make_room(&mut self) -> Result<()> {
+        let most = self.run.layout().max_entry_count();
+        match &self.file {
+            Some(building) if building.header.index_count.unsigned_abs() < most => Ok(()),
+            _ => self.next_file(),
+        }
+    }
+
+    #[cold]
+    fn next_file(&mut self) -> Result<()> {
+        let previous = self.finish_file()?;
+        let layout = self.run.layout();
+        let storage = Arc::clone(self.run.storage());
+        let (file, listed) = self.run.create(self.clock.now_ms(), |path| {
+            storage.create(path, layout.file_len()).map_err(Error::io("create", path))
+        })?;
+        let mut header = IndexHeader::default();
+        if let Some(previous) = previous {
+            header.begin_physical_offset = previous.end_physical_offset.max(0);
+            header.end_physical_offset = previous.end_physical_offset.max(0);
+            header.begin_timestamp_ms = previous.end_timestamp_ms.max(0);
+            header.end_timestamp_ms = previous.end_timestamp_ms.max(0);
+        }
+        self.slots.clear();
+        self.slots.resize(layout.slots() as usize, 0);
+        self.files += 1;
+        self.file = Some(Building {
+            path: listed.path.clone(),
+            file,
+            header,
+            block: Vec::with_capacity(BLOCK + 64),
+            block_at: layout.entry_position(1),
+        });
+        Ok(())
+    }
+
+    /// Writes what is left of the present file and makes it durable; its header.
+    fn finish_file(&mut self) -> Result<Option<IndexHeader>> {
+        let Some(mut building) = self.file.take() else { return Ok(None) };
+        building.write_block()?;
+        let at = self.run.layout().slot_position(0);
+        let mut bytes = Vec::with_capacity(BLOCK);
+        for (number, slots) in self.slots.chunks(BLOCK / SLOT_LEN).enumerate() {
+            // What holds no slot in use stays a hole.
+            if slots.iter().any(|&slot| slot != 0) {
+                bytes.clear();
+                bytes.extend(slots.iter().flat_map(|slot| slot.to_be_bytes()));
+                building.write(&bytes, at + (number * BLOCK) as u64)?;
+            }
+        }
+        const { assert!(BLOCK.is_multiple_of(SLOT_LEN) && HEADER_LEN < BLOCK) };
+        building.write(&building.header.encode(), 0)?;
+        building.file.sync().map_err(Error::io("flush", &building.path))?;
+        Ok(Some(building.header))
+    }
+
+    /// Makes all of it durable, names too.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(mut self) -> Result<BuiltIndex> {
+        let last = self.finish_file()?;
+        let dir = self.run.dir();
+        if self.files > 0 {
+            self.run.storage().sync_dir(dir).map_err(Error::io("flush", dir))?;
+        }
+        Ok(BuiltIndex {
+            files: self.files,
+            keys: self.keys,
+            end_timestamp_ms: last.map_or(0, |header| header.end_timestamp_ms),
+        })
+    }
+}
+
+impl Building {
+    /// `IndexFile#putKey`, the slot at hand.
+    #[inline]
+    fn put(&mut self, newest: &mut i32, put: &IndexPut) {
+        let header = &mut self.header;
+        let count = header.index_count;
+        let entry = IndexEntry {
+            key_hash: put.key_hash,
+            physical_offset: put.physical_offset,
+            seconds: seconds_since(header.begin_timestamp_ms, put.store_timestamp_ms),
+            prev_entry: *newest,
+        };
+        self.block.extend_from_slice(&entry.encode());
+        if count <= 1 {
+            header.begin_physical_offset = put.physical_offset;
+            header.begin_timestamp_ms = put.store_timestamp_ms;
+        }
+        if *newest == 0 {
+            header.hash_slot_count = header.hash_slot_count.saturating_add(1);
+        }
+        *newest = count;
+        header.index_count = count + 1; // below the layout's number of entries
+        header.end_physical_offset = put.physical_offset;
+        header.end_timestamp_ms = put.store_timestamp_ms;
+    }
+
+    fn write_block(&mut self) -> Result<()> {
+        self.write(&self.block, self.block_at)?;
+        self.block_at += self.block.len() as u64;
+        self.block.clear();
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], position: u64) -> Result<()> {
+        self.file.write_at(bytes, position).map_err(Error::io("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+    use crate::format::sys_flag::Transaction;
+    use crate::log::index_service::{DispatchKeys, IndexService};
+    use crate::time::FixedClock;
+
+    fn contents(dir: &Path) -> Vec<Vec<u8>> {
+        let mut files: Vec<_> =
+            std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files.iter().map(|path| std::fs::read(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_service() {
+        for (slots, entries, messages) in [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (put, built) = (dir.path().join("put"), dir.path().join("built"));
+            let layout = IndexLayout::new(slots, entries).unwrap();
+            let clock: Arc<dyn Clock> = Arc::new(FixedClock::new(1_700_000_000_000));
+            let (mut service, _) =
+                IndexService::load(Arc::new(Os), &put, layout, Arc::clone(&clock)).unwrap();
+            let mut builder =
+                IndexBuilder::new(Arc::new(Os), &built, layout, Arc::clone(&clock)).unwrap();
+            for number in 0..messages {
+                let keys = ["", "a", "a b", "c  a d"][number as usize % 4].to_owned();
+                let transaction =
+                    if number % 7 == 3 { Transaction::Rollback } else { Transaction::None };
+                let unique = format!("u{}", number % 50);
+                let message = DispatchKeys {
+                    physical_offset: number * 100,
+                    store_timestamp_ms: 1_000 * number * (1 - 2 * (number % 5 / 4)) + 5,
+                    transaction,
+                    topic: b"Topic",
+                    unique_key: (number % 3 == 0).then_some(unique.as_bytes()),
+                    keys: Some(keys.as_bytes()),
+                };
+                service.build(&message).unwrap();
+                let hashes: Vec<_> = message.hashes().collect();
+                builder.put(message.physical_offset, message.store_timestamp_ms, &hashes).unwrap();
+            }
+            service.flush().unwrap();
+            let made = builder.finish().unwrap();
+            let expected = if messages == 0 { Vec::new() } else { contents(&put) };
+            assert_eq!(made.files, expected.len() as u64);
+            if messages > 0 {
+                assert!(contents(&built) == expected, "{slots} slots, {entries} entries");
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Folders that were made again take the place of the old ones: all of them or none, whenever the
+//! process dies.
+//!
+//! What is new lies in `rebuild/new`, durable, before the list of moves is written; from then on the
+//! moves are made, and made to the end by whoever opens the store next. Without a list, what lies in
+//! `rebuild` was not finished and goes. The old folders are kept in the quarantine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::lock;
+use super::paths::StorePaths;
+use super::queues::names_a_folder;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Access, FileKind, Storage};
+use crate::log::QueueKind;
+
+/// The folders of a store that are made from its log.
+const DERIVED: [&str; 4] =
+    [QueueKind::Plain.folder(), QueueKind::Batch.folder(), "consumequeue_ext", "index"];
+/// Where the new folders wait, below the folder of rebuilding.
+const NEW: &str = "new";
+/// The list of moves, beside them.
+const MOVES: &str = "moves";
+/// A longer list was not written here.
+const MOST_BYTES: usize = 64 << 20;
+
+/// One folder that gives way to a new one, or to none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The folder, from the store's root: one of the four, or a topic's in it.
+    pub folder: PathBuf,
+    /// Whether a new one takes its place.
+    pub has_new: bool,
+}
+
+/// Where the new folders are to be made, by their names from the store's root.
+#[must_use]
+pub fn staging(paths: &StorePaths) -> PathBuf {
+    paths.rebuild().join(NEW)
+}
+
+/// Puts what lies in [`staging`], which must be durable, in the place of the old folders. Gives the
+/// folder in which the old ones are kept, if there were any.
+///
+/// # Errors
+/// [`Error::Io`]; the next opening for writing goes on with it then.
+pub fn replace(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    moves: &[Move],
+    now_ms: i64,
+) -> Result<Option<PathBuf>> {
+    let kept = format!("{now_ms}-rebuild");
+    let mut list = format!("{kept}\n");
+    for step in moves {
+        let sign = if step.has_new { '+' } else { '-' };
+        list.push_str(&format!("{sign}{}\n", step.folder.to_string_lossy()));
+    }
+    for dir in [staging(paths).as_path(), &paths.rebuild(), paths.root()] {
+        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+    }
+    lock::replace(storage, &paths.rebuild().join(MOVES), list.as_bytes())?;
+    let settled = settle(storage, paths);
+    let kept = paths.quarantine().join(kept);
+    if let Err(error) = settled {
+        // A folder that cannot be moved at all, such as one that a disk is mounted on, must not stop
+        // every opening from here on.
+        if let Err(undone) = undo(storage, paths, &kept, moves) {
+            return Err(Error::io("undo a rebuild of", paths.root())(io::Error::other(format!(
+                "{error}; then {undone}"
+            ))));
+        }
+        return Err(error);
+    }
+    let there = storage.kind(&kept).map_err(Error::io("stat", &kept))?;
+    Ok(there.map(|_| kept))
+}
+
+/// Whether the moves of a rebuild are decided, so that only finishing them is left.
+#[must_use]
+pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
+    !matches!(storage.kind(&paths.rebuild().join(MOVES)), Ok(None))
+}
+
+/// Finishes or undoes what a rebuild left behind that was stopped. To be called by a writer that has
+/// the lock, before it looks at queues and index. Whether there was anything.
+///
+/// # Errors
+/// [`Error::Io`], and [`Error::Corrupt`] for a list of moves that nobody here wrote.
+pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+    let dir = paths.rebuild();
+    match storage.kind(&dir).map_err(Error::io("stat", &dir))? {
+        None => return Ok(false),
+        Some(FileKind::Directory) => {}
+        Some(_) => {
+            return Err(Error::NotAStore {
+                path: dir,
+                reason: "not a folder, and links below a store's root are not followed".to_owned(),
+            });
+        }
+    }
+    let list = dir.join(MOVES);
+    if let Some(bytes) = read_whole(storage, &list)? {
+        let (kept, moves) = parse(&bytes).ok_or_else(|| {
+            let expected = "a list of folders to be moved";
+            Error::corrupt(&list, 0, CorruptionKind::FileName, expected, "something else")
+        })?;
+        let kept = paths.quarantine().join(kept);
+        for step in &moves {
+            make(storage, paths, &kept, step)?;
+        }
+        remove_file(storage, &list)?;
+        storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+    }
+    remove_tree(storage, &dir)?;
+    storage.sync_dir(paths.root()).map_err(Error::io("flush", paths.root()))?;
+    Ok(true)
+}
+
+/// Puts back the old folder of a first move that was not finished; where more was done, it is left to
+/// the next opening.
+fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Move]) -> Result<()> {
+    let is_there = |path: &Path| {
+        storage.kind(path).map(|kind| kind.is_some()).map_err(Error::io("stat", path))
+    };
+    for step in moves {
+        let is_made = match step.has_new {
+            true => !is_there(&staging(paths).join(&step.folder))?,
+            false => is_there(&kept.join(&step.folder))?,
+        };
+        if is_made {
+            return Ok(());
+        }
+    }
+    for step in moves {
+        let (old, place) = (kept.join(&step.folder), paths.root().join(&step.folder));
+        if is_there(&old)? && !is_there(&place)? {
+            rename(storage, paths, &old, &place)?;
+        }
+    }
+    remove_file(storage, &paths.rebuild().join(MOVES))?;
+    remove_tree(storage, &paths.rebuild())
+}
+
+/// One move; done twice it does nothing the second time.
+fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, step: &Move) -> Result<()> {
+    let new = staging(paths).join(&step.folder);
+    let place = paths.root().join(&step.folder);
+    let is_there = |path: &Path| {
+        storage.kind(path).map(|kind| kind.is_some()).map_err(Error::io("stat", path))
+    };
+    let mut old = kept.join(&step.folder);
+    let to_come = step.has_new && is_there(&new)?;
+    let to_go = if step.has_new { to_come } else { !is_there(&old)? };
+    if to_go && is_there(&place)? {
+        // A broker that ran since the process died has made another one.
+        let name = old.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for number in 1.. {
+            if !is_there(&old)? {
+                break;
+            }
+            old.set_file_name(format!("{name}.{number}"));
+        }
+        rename(storage, paths, &place, &old)?;
+    }
+    if to_come {
+        rename(storage, paths, &new, &place)?;
+    }
+    Ok(())
+}
+
+fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> Result<()> {
+    let (above, before) = (to.parent().unwrap_or(to), from.parent().unwrap_or(from));
+    storage.create_dir(above).map_err(Error::io("create", above))?;
+    storage.rename(from, to).map_err(Error::io("rename", from))?;
+    for dir in above.ancestors().take_while(|dir| dir.starts_with(paths.root())) {
+        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+    }
+    storage.sync_dir(before).map_err(Error::io("flush", before))
+}
+
+/// The quarantine's name and the moves of a list; `None` for one that names anything else than
+/// folders made from a log.
+fn parse(bytes: &[u8]) -> Option<(&str, Vec<Move>)> {
+    let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+    let kept = lines.next()?;
+    let time = kept.strip_suffix("-rebuild")?;
+    if time.is_empty() || !time.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let moves = lines.map(|line| {
+        let (sign, folder) = line.split_at_checked(1)?;
+        let (top, topic) = match folder.split_once('/') {
+            Some((top, topic)) => (top, Some(topic)),
+            None => (folder, None),
+        };
+        let is_sound = DERIVED.contains(&top)
+            && topic.is_none_or(|topic| names_a_folder(topic.as_bytes()))
+            && (sign == "+" || sign == "-");
+        is_sound.then(|| Move { folder: folder.into(), has_new: sign == "+" })
+    });
+    Some((kept, moves.collect::<Option<_>>()?))
+}
+
+fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match storage.open(path, Access::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(Error::io("open", path))?,
+    };
+    let len = file.stat().map_err(Error::io("stat", path))?.len;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MOST_BYTES)];
+    let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}
+
+fn remove_file(storage: &dyn Storage, path: &Path) -> Result<()> {
+    match storage.remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a folder and all below it; links are removed and not followed.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn remove_tree(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    // Folders whose content is still to be removed; those below come before those above.
+    let mut folders = vec![(dir.to_owned(), false)];
+    while let Some((folder, is_emptied)) = folders.pop() {
+        if is_emptied {
+            storage.remove_dir(&folder).map_err(Error::io("remove", &folder))?;
+            continue;
+        }
+        let entries = match storage.list(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(Error::io("list", &folder))?,
+        };
+        folders.push((folder.clone(), true));
+        for entry in entries {
+            let path = folder.join(entry.name);
+            match entry.kind {
+                FileKind::Directory => folders.push((path, false)),
+                FileKind::File | FileKind::Other => remove_file(storage, &path)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_nothing_but_what_is_made_from_the_log() {
+        let good = b"17-rebuild\n+consumequeue\n-index\n+consumequeue/orders\n";
+        let (kept, moves) = parse(good).unwrap();
+        assert_eq!((kept, moves.len()), ("17-rebuild", 3));
+        assert!(moves[0].has_new && !moves[1].has_new);
+        for bad in [
+            "",
+            "x-rebuild\n",
+            "-rebuild\n",
+            "../1-rebuild\n",
+            "1-rebuild\n+commitlog",
+            "1-rebuild\n+consumequeue/..",
+            "1-rebuild\n+consumequeue/a/b",
+            "1-rebuild\n*index",
+            "1-rebuild\n\n",
+            "1-rebuild\n+/etc",
+        ] {
+            assert_eq!(parse(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

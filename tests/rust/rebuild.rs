@@ -1,0 +1,343 @@
+//! Queues and index made again from the log: the bytes, what is damaged, what stops half-way.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mqstore::Error;
+use mqstore::care::rebuild::rebuild_on;
+use mqstore::care::{RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat};
+use mqstore::error::Result;
+use mqstore::files::{Os, Storage};
+use mqstore::format::message::MAGIC_V1;
+use mqstore::store::{MessageStore, NewMessage};
+
+use crate::support::storage::{Call, Staged};
+use crate::support::{
+    Home, append, body, check, check_queues, names_in, places, read_queue, scratch, set_len,
+};
+
+fn options(target: RebuildTarget) -> RebuildOptions {
+    let what = RebuildWhat { queues: true, index: true };
+    RebuildOptions { what, topics: None, target, threads: Some(2) }
+}
+
+fn rebuild_with(
+    home: &Home,
+    storage: Arc<dyn Storage>,
+    options: &RebuildOptions,
+) -> Result<RebuildReport> {
+    let clock = Arc::clone(&home.clock) as Arc<_>;
+    let config = home.config.clone();
+    rebuild_on(storage, clock, home.path(), config, options, &mut |_, _| ControlFlow::Continue(()))
+}
+
+fn rebuild(home: &Home) -> RebuildReport {
+    rebuild_with(home, Arc::new(Os), &options(RebuildTarget::InPlace)).unwrap()
+}
+
+/// The queues' files by name, and the index files in order: their names are of the clock.
+fn derived(files: Vec<(PathBuf, Vec<u8>)>) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut derived = Vec::new();
+    for (name, bytes) in files {
+        if name.starts_with("index") {
+            derived.push((PathBuf::from(format!("index/{}", derived.len())), bytes));
+        } else if ["consumequeue", "batchconsumequeue", "consumequeue_ext"]
+            .iter()
+            .any(|folder| name.starts_with(folder))
+        {
+            derived.push((name, bytes));
+        }
+    }
+    derived
+}
+
+fn remove_derived(home: &Home) {
+    for folder in ["consumequeue", "index"] {
+        fs::remove_dir_all(home.path().join(folder)).unwrap();
+    }
+}
+
+#[test]
+fn lost_queues_and_index_come_back_byte_for_byte() {
+    let home = Home::closed(300);
+    let before = derived(home.snapshot());
+    remove_derived(&home);
+    let report = rebuild(&home);
+    assert!(derived(home.snapshot()) == before);
+    assert_eq!((report.messages, report.index.keys, report.queues.len()), (300, 300, 4));
+    assert!(report.damaged.is_empty() && report.quarantine.is_none(), "{report:?}");
+    check(&home.read(), 300);
+    let store = home.write();
+    assert_eq!(store.recovery().unwrap().rebuilt, Vec::<String>::new());
+    home.fill(&store, 300..320);
+    check(&store, 320);
+}
+
+#[test]
+fn what_is_replaced_is_kept_beside_the_data() {
+    let home = Home::closed(100);
+    let good = derived(home.snapshot());
+    home.put_entry(1, 3, 77, 7, 7);
+    let bad = derived(home.snapshot());
+    let kept = rebuild(&home).quarantine.unwrap();
+    assert!(kept.starts_with(home.path().join("quarantine")));
+    assert!(derived(home.snapshot()) == good);
+    let mut files = Vec::new();
+    crate::support::collect(&kept, &kept, &mut files);
+    files.sort();
+    assert!(derived(files) == bad);
+}
+
+#[test]
+fn a_rebuild_stopped_anywhere_leaves_the_old_or_the_new() {
+    let first = Home::closed(60);
+    let good = derived(first.snapshot());
+    first.put_entry(2, 3, 77, 7, 7);
+    let old = derived(first.snapshot());
+    let (mut as_old, mut as_new, mut between) = (0, 0, 0);
+    for calls in 0.. {
+        let home = first.copy();
+        let staged = Staged::new();
+        staged.stop_after(calls);
+        let outcome = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
+        let now = derived(home.snapshot());
+        match () {
+            () if now == old => as_old += 1,
+            () if now == good => as_new += 1,
+            () => between += 1,
+        }
+        // Whoever reads sees every message, whatever is moved.
+        if now != old {
+            check_queues(&home.read(), &(0..60).collect::<Vec<_>>());
+        }
+        home.write().close().unwrap();
+        assert!(!home.path().join("rebuild").exists(), "after {calls}");
+        assert!(derived(home.snapshot()) == good, "after {calls}");
+        check(&home.read(), 60);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    assert!(as_old > 20 && as_new > 3 && between > 0, "{as_old}, {as_new}, {between}");
+}
+
+#[test]
+fn a_full_disk_leaves_everything_as_it_was() {
+    for (call, errno) in [(Call::Write, 28), (Call::Create, 28), (Call::SyncDerived, 5)] {
+        let home = Home::closed(200);
+        let before = home.snapshot();
+        let staged = Staged::new();
+        staged.fail(call, "rebuild/new", 3, errno);
+        let failed = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
+        match failed {
+            Err(Error::Io { source, .. }) => assert_eq!(source.raw_os_error(), Some(errno)),
+            other => panic!("{other:?}"),
+        }
+        assert!(home.snapshot() == before, "{call:?}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_moved_stops_no_later_opening() {
+    let home = Home::closed(40);
+    let before = home.snapshot();
+    let staged = Staged::new();
+    staged.fail(Call::Rename, "quarantine", 0, 16);
+    let failed = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
+    assert!(matches!(failed, Err(Error::Io { op: "rename", .. })), "{failed:?}");
+    assert!(home.snapshot() == before);
+    check(&home.write(), 40);
+}
+
+#[test]
+fn another_folder_takes_it_all_and_the_store_nothing() {
+    let home = Home::closed(100);
+    let before = home.snapshot();
+    let writer = home.write();
+    let in_use = home.snapshot();
+    let out = scratch();
+    let target = RebuildTarget::Folder(out.path().join("made"));
+    let report = rebuild_with(&home, Arc::new(Os), &options(target.clone())).unwrap();
+    assert_eq!(report.messages, 100);
+    assert!(home.snapshot() == in_use);
+    let mut files = Vec::new();
+    crate::support::collect(&out.path().join("made"), &out.path().join("made"), &mut files);
+    files.sort();
+    assert!(derived(files) == derived(before));
+    let refused = |target| match rebuild_with(&home, Arc::new(Os), &options(target)) {
+        Err(Error::InvalidConfig { field, reason }) => format!("{field}: {reason}"),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(target).contains("is not empty"));
+    let inside = home.path().join("index/x");
+    assert!(refused(RebuildTarget::Folder(inside)).contains("lies in the store"));
+    let in_place = rebuild_with(&home, Arc::new(Os), &options(RebuildTarget::InPlace));
+    assert!(matches!(in_place, Err(Error::Locked { .. })), "{in_place:?}");
+    drop(writer);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let home = Home::closed(100);
+    let before = home.snapshot();
+    let report = rebuild_with(&home, Arc::new(Os), &options(RebuildTarget::Nothing)).unwrap();
+    assert!(home.snapshot() == before);
+    assert_eq!((report.messages, report.index.keys, report.index.files), (100, 100, 0));
+    assert!(report.queues.iter().all(|queue| queue.was == Some((0, 25)) && queue.entries == 25));
+}
+
+#[test]
+fn the_log_goes_on_behind_damage_that_was_flushed() {
+    let home = Home::closed(100);
+    let all = places(&home);
+    let (at, size) = all[50];
+    home.patch(at, &[0xAB; 40]);
+    let report = rebuild(&home);
+    assert_eq!(report.messages, 99);
+    assert_eq!(report.damaged, [(at, at + size)]);
+    let store = home.read();
+    // Each message has its own number; that of the lost one leads nowhere.
+    for number in [46, 54, 98] {
+        let read = read_queue(&store, 2, i64::try_from(number / 4).unwrap());
+        assert!(!read.records.is_empty(), "{number}: {read:?}");
+        let first = mqstore::store::pull::view_of(&read.records[0]).unwrap();
+        assert_eq!(first.body(), body(number));
+    }
+}
+
+#[test]
+fn an_unclean_end_is_not_entered() {
+    let home = Home::killed(60);
+    let end = places(&home).last().map(|(at, size)| at + size).unwrap();
+    let (last, size) = *places(&home).last().unwrap();
+    home.patch(last + size - 20, &[0; 20]);
+    let report = rebuild(&home);
+    assert_eq!((report.messages, report.log_end), (59, last));
+    assert!(end > report.log_end && report.damaged.is_empty());
+    assert!(home.abort_exists());
+    let store = home.write();
+    assert_eq!(store.end_offset(), last);
+    check(&store, 59);
+}
+
+#[test]
+fn queues_whose_messages_are_gone_keep_their_numbers() {
+    let home = Home::new(crate::support::small());
+    let store = home.create();
+    let mut message = NewMessage::new(b"Old", b"x");
+    message.queue_id = 7;
+    for _ in 0..13 {
+        store.append(&message).unwrap();
+    }
+    home.fill(&store, 0..100);
+    store.close().unwrap();
+    for base in [0, 4096] {
+        fs::remove_file(home.path().join(format!("commitlog/{base:020}"))).unwrap();
+    }
+    let report = rebuild(&home);
+    assert_eq!(report.kept, [(Box::from(&b"Old"[..]), 7)]);
+    let store = home.write();
+    let queue = store.queue(b"Old", 7).unwrap().unwrap();
+    assert_eq!((queue.min_offset, queue.max_offset), (13, 13));
+    assert_eq!(store.append(&message).unwrap().queue_offset, 13);
+}
+
+#[test]
+fn one_topic_alone() {
+    let home = Home::closed(40);
+    let store = home.write();
+    for _ in 0..5 {
+        store.append(&NewMessage::new(b"Other", b"x")).unwrap();
+    }
+    store.close().unwrap();
+    let good = derived(home.snapshot());
+    home.put_entry(1, 3, 77, 7, 7);
+    let other = home.path().join("consumequeue/Other/0");
+    let stamp = fs::metadata(names_in(&other)[0].clone()).unwrap().modified().unwrap();
+    let mut options = options(RebuildTarget::InPlace);
+    options.topics = Some(vec![Box::from(&b"Topic"[..])]);
+    options.what.index = false;
+    let report = rebuild_with(&home, Arc::new(Os), &options).unwrap();
+    assert_eq!(report.queues.len(), 4);
+    assert!(derived(home.snapshot()) == good);
+    assert_eq!(fs::metadata(names_in(&other)[0].clone()).unwrap().modified().unwrap(), stamp);
+    options.topics = Some(vec![Box::from(&b"None"[..])]);
+    let before = home.snapshot();
+    let unknown = rebuild_with(&home, Arc::new(Os), &options);
+    assert!(matches!(unknown, Err(Error::MessageNotFound { .. })), "{unknown:?}");
+    assert!(home.snapshot() == before);
+}
+
+/// A log of several stretches, whose messages are made to mislead who looks for records.
+#[test]
+fn bytes_made_to_look_like_records_are_none() {
+    let mut home = Home::new(crate::support::small());
+    home.config.mapped_file_size_commit_log = Some(32 << 20);
+    home.config.max_message_size = 8 << 20;
+    let store = home.create();
+    let fill = |store: &MessageStore, number, bytes: usize| {
+        let mut large = body(number);
+        large.resize(bytes, 7);
+        append(store, number, &large).unwrap()
+    };
+    let mut number = 0;
+    let mut place = 0;
+    while place < (4 << 20) - (64 << 10) {
+        place = fill(&store, number, 60 << 10).physical_offset + (61 << 10);
+        number += 1;
+    }
+    // A body that holds a record's first bytes at the right place, behind the first 4 MiB and 8 MiB.
+    let begin = store.end_offset();
+    let mut body = vec![7; 6 << 20];
+    for lie in [(4 << 20) + 11, (4 << 20) + 5000, (8 << 20) + 77_u64] {
+        let at = usize::try_from(lie - begin).unwrap() - 88;
+        body[at..at + 4].copy_from_slice(&200_i32.to_be_bytes());
+        body[at + 4..at + 8].copy_from_slice(&MAGIC_V1.to_be_bytes());
+        body[at + 28..at + 36].copy_from_slice(&lie.to_be_bytes());
+    }
+    append(&store, number, &body).unwrap();
+    for more in 1..300 {
+        fill(&store, number + more, 30 << 10);
+    }
+    store.close().unwrap();
+    let good = derived(home.snapshot());
+    remove_derived(&home);
+    let report = rebuild(&home);
+    assert_eq!(report.messages as usize, number + 300);
+    assert!(report.damaged.is_empty());
+    assert!(derived(home.snapshot()) == good);
+}
+
+#[test]
+fn any_damage_is_survived() {
+    let first = Home::closed(60);
+    let len = fs::metadata(first.path().join(format!("commitlog/{:020}", 0))).unwrap().len();
+    for seed in 0..60_u64 {
+        let home = first.copy();
+        let at = seed.wrapping_mul(2_654_435_761) % len;
+        match seed % 3 {
+            0 => home.patch(at, &seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()),
+            1 => home.patch(at, &vec![0; usize::try_from((len - at).min(700)).unwrap()]),
+            _ => set_len(&home.path().join(format!("commitlog/{:020}", 4096)), at),
+        }
+        let report = rebuild_with(&home, Arc::new(Os), &options(RebuildTarget::InPlace));
+        // A file that is cut short tells no size; all else is made of what is whole.
+        let report = report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(report.messages >= 30, "seed {seed}: {}", report.messages);
+    }
+}
+
+#[test]
+fn a_list_of_moves_that_nobody_wrote_is_refused() {
+    let home = Home::closed(10);
+    let dir = home.path().join("rebuild");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("moves"), "1-rebuild\n-commitlog\n").unwrap();
+    let before = home.snapshot();
+    assert!(matches!(home.open(mqstore::store::OpenMode::ReadWrite), Err(Error::Corrupt(_))));
+    assert!(home.snapshot() == before);
+    fs::remove_file(Path::new(&dir).join("moves")).unwrap();
+    check(&home.write(), 10);
+}
