@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
@@ -17,6 +17,7 @@ use super::schema::Column;
 use super::variable::VariableColumn;
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
+use crate::format::consume_queue::{self, DelayLevels};
 use crate::format::host::Host;
 use crate::format::message::MessageView;
 use crate::format::properties::{self, names};
@@ -77,7 +78,32 @@ enum Builder {
     RawBody(VariableColumn),
     Host(fn(&MessageView<'_>) -> Host, Hosts),
     MessageId(MessageIds),
+    Record(VariableColumn),
+    TagsCode(Vec<i64>),
+    Same(Same),
     Nothing(DataType),
+}
+
+/// One text in every row.
+#[derive(Debug)]
+struct Same {
+    text: String,
+    data_type: DataType,
+    /// As many rows as there were at the most, to be shared by all batches.
+    rows: ArrayRef,
+}
+
+impl Same {
+    fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
+        if self.rows.len() < rows {
+            let mut column = VariableColumn::new(&self.data_type)?;
+            for _ in 0..rows {
+                column.push(self.text.as_bytes());
+            }
+            self.rows = column.finish()?;
+        }
+        Ok(self.rows.slice(0, rows))
+    }
 }
 
 /// The properties of a row that columns want.
@@ -107,8 +133,10 @@ impl BatchBuilder {
             matches!(column, Builder::Tags(_) | Builder::UniqueKey(_) | Builder::Keys(_))
         });
         let undoes_body = columns.iter().any(|column| matches!(column, Builder::Body(_)));
-        let reads_bodies =
-            undoes_body || columns.iter().any(|column| matches!(column, Builder::RawBody(_)));
+        let reads_bodies = undoes_body
+            || columns
+                .iter()
+                .any(|column| matches!(column, Builder::RawBody(_) | Builder::Record(_)));
         Ok(Self {
             schema,
             columns,
@@ -120,6 +148,28 @@ impl BatchBuilder {
             undoes_body,
             reads_bodies,
         })
+    }
+
+    /// The same with a broker's name in the column that has it.
+    ///
+    /// # Errors
+    /// As [`BatchBuilder::new`].
+    pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
+        for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
+            if field.name() == Column::Broker.name() {
+                let data_type = field.data_type().clone();
+                let rows = new_null_array(&data_type, 0);
+                *column = Builder::Same(Same { text: broker.to_owned(), data_type, rows });
+            }
+        }
+        Ok(self)
+    }
+
+    /// The same with bodies as they are stored, also where they were compressed.
+    #[must_use]
+    pub fn keeping_bodies(mut self) -> Self {
+        self.undoes_body = false;
+        self
     }
 
     /// The schema of the batches.
@@ -167,7 +217,12 @@ impl BatchBuilder {
                 }
                 Builder::Host(get, column) => column.push(get(view)),
                 Builder::MessageId(column) => column.push(view),
-                Builder::Nothing(_) => {}
+                Builder::Record(column) => {
+                    bodies += view.as_bytes().len();
+                    column.push(view.as_bytes());
+                }
+                Builder::TagsCode(codes) => codes.push(tags_code(view)),
+                Builder::Same(_) | Builder::Nothing(_) => {}
             }
         }
         self.rows += 1;
@@ -206,6 +261,17 @@ fn readable_body<'a>(view: &MessageView<'a>) -> Result<Cow<'a, [u8]>, FormatErro
 fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
     let at = view.body().as_ptr().addr().saturating_sub(view.as_bytes().as_ptr().addr());
     FormatError::from(error).at(at)
+}
+
+/// The code of a record's tags in the entry of its queue, with RocketMQ's own delay levels.
+fn tags_code(view: &MessageView<'_>) -> i64 {
+    static LEVELS: LazyLock<DelayLevels> = LazyLock::new(DelayLevels::default);
+    consume_queue::dispatch_tags_code(
+        view.topic(),
+        &properties::indexed(view.raw_properties()),
+        view.store_timestamp_ms(),
+        &LEVELS,
+    )
 }
 
 /// One pass over the properties for the columns that show single ones; later duplicates win.
@@ -257,19 +323,23 @@ impl Builder {
             Column::PreparedTransactionOffset => {
                 Self::Long(|view| view.prepared_transaction_offset(), Vec::new())
             }
+            Column::Record => Self::Record(text()?),
+            Column::TagsCode => Self::TagsCode(Vec::new()),
         })
     }
 
     fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Int(_, values) => Ok(numbers::<Int32Type>(values)),
-            Self::Long(_, values) => Ok(numbers::<Int64Type>(values)),
+            Self::Long(_, values) | Self::TagsCode(values) => Ok(numbers::<Int64Type>(values)),
             Self::Time(_, times) => times.finish(),
             Self::Topic(column)
             | Self::Tags(column)
             | Self::UniqueKey(column)
             | Self::Body(column)
-            | Self::RawBody(column) => column.finish(),
+            | Self::RawBody(column)
+            | Self::Record(column) => column.finish(),
+            Self::Same(same) => same.finish(rows),
             Self::Host(_, hosts) => hosts.finish(),
             Self::MessageId(ids) => ids.finish(),
             Self::Keys(keys) => keys.finish(),

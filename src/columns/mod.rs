@@ -4,17 +4,21 @@ mod builder;
 mod derived;
 mod functions;
 mod given;
+mod queue_entries;
 mod rows;
 mod scan;
 mod schema;
+mod slice;
 mod stats;
 mod variable;
 
 pub use builder::{BatchBuilder, BatchLimits};
 pub use functions::{Function, FunctionError};
+pub use queue_entries::{QueueBatches, queue_schema};
 pub use rows::{MessageRows, RowsError};
 pub use scan::{BatchError, MessageBatches};
 pub use schema::{Column, schema, schema_like, schema_of};
+pub use slice::SliceBatches;
 pub use stats::stats_batch;
 
 #[cfg(test)]

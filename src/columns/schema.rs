@@ -58,6 +58,10 @@ pub enum Column {
     PreparedTransactionOffset,
     /// What is wrong in a damaged range; null in a row that is a message.
     Error,
+    /// The whole record as it is stored; no column of a message.
+    Record,
+    /// The code of the tags in the queue's entry; no column of a message.
+    TagsCode,
 }
 
 impl Column {
@@ -120,6 +124,8 @@ impl Column {
             Self::ReconsumeTimes => "reconsume_times",
             Self::PreparedTransactionOffset => "prepared_transaction_offset",
             Self::Error => "error",
+            Self::Record => "record",
+            Self::TagsCode => "tags_code",
         }
     }
 
@@ -127,6 +133,13 @@ impl Column {
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|column| column.name() == name)
+    }
+
+    /// The same, with those that show a record and not a message.
+    #[must_use]
+    pub fn of_record(name: &str) -> Option<Self> {
+        let mut more = [Self::Record, Self::TagsCode].into_iter();
+        Self::by_name(name).or_else(|| more.find(|column| column.name() == name))
     }
 
     /// Its type.
@@ -147,9 +160,10 @@ impl Column {
             | Self::SysFlag
             | Self::Flag
             | Self::ReconsumeTimes => DataType::Int32,
-            Self::QueueOffset | Self::PhysicalOffset | Self::PreparedTransactionOffset => {
-                DataType::Int64
-            }
+            Self::QueueOffset
+            | Self::PhysicalOffset
+            | Self::PreparedTransactionOffset
+            | Self::TagsCode => DataType::Int64,
             Self::StoreTimestamp | Self::BornTimestamp => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
             }
@@ -160,7 +174,7 @@ impl Column {
                 let entries = DataType::Struct(Fields::from(vec![key, value]));
                 DataType::Map(Arc::new(Field::new("entries", entries, false)), false)
             }
-            Self::Body | Self::RawBody => DataType::Binary,
+            Self::Body | Self::RawBody | Self::Record => DataType::Binary,
         }
     }
 

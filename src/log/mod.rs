@@ -15,6 +15,7 @@ pub mod index_service;
 mod index_walk;
 pub mod queue;
 pub mod queue_folder;
+pub mod range_scan;
 pub mod scanner;
 pub mod store_checkpoint;
 mod tail_run;

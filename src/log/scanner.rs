@@ -200,7 +200,7 @@ impl<'l> Scanner<'l> {
                     Some(later) => at = later.base_offset,
                     None => break,
                 }
-                if self.whole_record_at(at)? {
+                if whole_record_at(self.log, at)? {
                     self.next = at;
                     return Ok(true);
                 }
@@ -209,11 +209,11 @@ impl<'l> Scanner<'l> {
             };
             let file_end =
                 file.base_offset.saturating_add(self.log.run().file_size()).min(self.end);
-            if at == file.base_offset && self.whole_record_at(at)? {
+            if at == file.base_offset && whole_record_at(self.log, at)? {
                 self.next = at;
                 return Ok(true);
             }
-            match self.find_in_file(at, file_end)? {
+            match self.find_whole(at, file_end)? {
                 Some(found) => {
                     self.next = found;
                     return Ok(true);
@@ -225,8 +225,41 @@ impl<'l> Scanner<'l> {
         Ok(false)
     }
 
+    /// The same as [`Scanner::resync`], but no further than the end of the file: a file begins with
+    /// a record, so the walk goes on there in any case. Behind a gap between files it stands at the
+    /// next one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn resync_in_file(&mut self) -> Result<()> {
+        self.file = None;
+        let at = self.next;
+        let Some(file) = self.log.run().find(at) else {
+            let files = self.log.run().files();
+            let behind = files.partition_point(|file| file.base_offset <= at);
+            self.next = files.get(behind).map_or(self.end, |later| later.base_offset.min(self.end));
+            return Ok(());
+        };
+        let file_end = file.base_offset.saturating_add(self.log.run().file_size()).min(self.end);
+        self.next = self.find_whole(at.saturating_add(1), file_end)?.unwrap_or(file_end);
+        Ok(())
+    }
+
     /// The first whole record in `at..file_end`.
-    fn find_in_file(&mut self, mut at: u64, file_end: u64) -> Result<Option<u64>> {
+    fn find_whole(&mut self, at: u64, file_end: u64) -> Result<Option<u64>> {
+        self.find_in_file(at, file_end, |log, place| {
+            Ok(whole_record_at(log, place)?.then_some(place))
+        })
+    }
+
+    /// The first place in `at..file_end` where a record of that place seems to begin and `accept`
+    /// has an answer.
+    pub(super) fn find_in_file<T>(
+        &mut self,
+        mut at: u64,
+        file_end: u64,
+        mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         let mut candidates = Vec::new();
         let mut block = vec![0; BLOCK];
         while at < file_end {
@@ -251,21 +284,34 @@ impl<'l> Scanner<'l> {
                     continue;
                 }
                 self.fuel = self.fuel.saturating_sub(claim);
-                if self.whole_record_at(candidate)? {
-                    return Ok(Some(candidate));
+                if let Some(found) = accept(self.log, candidate)? {
+                    return Ok(Some(found));
                 }
             }
             at += scanned;
         }
         Ok(None)
     }
+}
 
-    fn whole_record_at(&self, at: u64) -> Result<bool> {
-        let mut buffer = Vec::new();
-        Ok(match self.log.read(at, 0, &mut buffer)? {
-            Found::Message(view) => view.check_body_crc().is_ok(),
-            _ => false,
-        })
+fn whole_record_at(log: &CommitLog, at: u64) -> Result<bool> {
+    let mut buffer = Vec::new();
+    Ok(match log.read(at, 0, &mut buffer)? {
+        Found::Message(view) => view.check_body_crc().is_ok(),
+        _ => false,
+    })
+}
+
+/// Nothing written where a record must lie.
+#[must_use]
+pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
+    let file = log.run().find(at);
+    Corruption {
+        path: file.as_ref().map(|file| file.path.clone()),
+        offset: file.map_or(at, |file| at.saturating_sub(file.base_offset)),
+        kind: CorruptionKind::Size,
+        expected: "a record".to_owned(),
+        found: "zeros".to_owned(),
     }
 }
 

@@ -13,6 +13,7 @@ mod functions;
 mod group;
 mod index;
 mod index_arrow;
+mod log_scan;
 mod message;
 mod message_scan;
 mod progress;
@@ -64,6 +65,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(functions::lock_state, module)?)?;
     module.add_function(wrap_pyfunction!(functions::inventory, module)?)?;
     module.add_function(wrap_pyfunction!(functions::read_config_json, module)?)?;
+    module.add_function(wrap_pyfunction!(log_scan::scan_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log_scan::scan_queue, module)?)?;
     module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(stats::stats, module)?)?;
     module.add_function(wrap_pyfunction!(doctor::doctor, module)?)?;

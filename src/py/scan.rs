@@ -254,13 +254,21 @@ impl Batches for StoreBatches {
 
 /// The columns of those names, each once.
 fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
+    named_columns(names, Column::by_name)
+}
+
+/// The same by another way to find a column.
+pub(super) fn named_columns(
+    names: Option<&Bound<'_, PyAny>>,
+    by_name: impl Fn(&str) -> Option<Column>,
+) -> PyResult<Vec<Column>> {
     let Some(names) = names else { return Ok(Column::usual().collect()) };
     if names.is_instance_of::<PyString>() {
         return Err(PyValueError::new_err("columns are several names, not one text"));
     }
     let mut columns = Vec::new();
     super::fields::each_key(names, |name| {
-        let Some(column) = Column::by_name(name) else {
+        let Some(column) = by_name(name) else {
             let shown: String = name.chars().take(64).collect();
             let all = Column::ALL.map(Column::name).join(", ");
             return Err(PyValueError::new_err(format!("no column {shown:?}; there are {all}")));
@@ -274,7 +282,7 @@ fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
     Ok(columns)
 }
 
-fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
+pub(super) fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
     if value > 0 {
         return Ok(value);
     }

@@ -25,6 +25,7 @@ pub mod recover;
 pub mod scan;
 pub mod seal;
 mod services;
+pub mod slice;
 pub mod swap;
 pub mod tail;
 pub mod time_search;

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
 
-use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
+use crate::error::{Corruption, Error, FormatError, Result};
 use crate::format::consume_queue::TagFilter;
 use crate::format::message::MessageView;
 use crate::format::properties::names;
 use crate::log::CommitLog;
 use crate::log::commit_log::Found;
-use crate::log::scanner::{Scanned, Scanner, Stop};
+use crate::log::scanner::{Scanned, Scanner, Stop, zeros};
 
 /// Which messages a scan gives.
 #[derive(Clone, Debug)]
@@ -213,22 +213,11 @@ enum Damage {
     Content(FormatError),
 }
 
-/// Nothing written where a record must lie.
-fn zeros(log: &CommitLog, at: u64) -> Corruption {
-    let file = log.run().find(at);
-    Corruption {
-        path: file.as_ref().map(|file| file.path.clone()),
-        offset: file.map_or(at, |file| at.saturating_sub(file.base_offset)),
-        kind: CorruptionKind::Size,
-        expected: "a record".to_owned(),
-        found: "zeros".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::StoreConfig;
+    use crate::error::CorruptionKind;
     use crate::format::properties;
     use crate::store::{MessageStore, NewMessage, OpenMode};
     use std::os::unix::fs::FileExt;

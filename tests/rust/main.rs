@@ -13,6 +13,7 @@ mod hostile_log;
 mod hostile_names;
 mod hostile_queue;
 mod index_damage;
+mod ranges;
 mod rebuild;
 mod recovery;
 mod seal;

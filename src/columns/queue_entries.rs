@@ -1,0 +1,68 @@
+//! The entries of a consume queue as record batches.
+
+use std::sync::Arc;
+
+use arrow_array::{Int16Array, Int32Array, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+use super::scan::BatchError;
+use crate::log::queue_folder::{QueueFolder, QueueUnit};
+
+/// The columns of an entry.
+#[must_use]
+pub fn queue_schema() -> SchemaRef {
+    let field = |name: &str, data_type| Field::new(name, data_type, true);
+    Arc::new(Schema::new(vec![
+        field("queue_offset", DataType::Int64),
+        field("physical_offset", DataType::Int64),
+        field("store_size", DataType::Int32),
+        field("tags_code", DataType::Int64),
+        field("message_count", DataType::Int16),
+        field("store_timestamp_ms", DataType::Int64),
+    ]))
+}
+
+/// The entries of one queue from one place to another, in batches.
+#[derive(Debug)]
+pub struct QueueBatches {
+    queue: Arc<QueueFolder>,
+    schema: SchemaRef,
+    next: u64,
+    end: u64,
+}
+
+impl QueueBatches {
+    /// The entries `begin..end`, counted from the first that the queue holds.
+    #[must_use]
+    pub fn new(queue: Arc<QueueFolder>, begin: u64, end: u64) -> Self {
+        Self { queue, schema: queue_schema(), next: begin, end }
+    }
+
+    /// The next batch, `None` behind the last.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        let count = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        if count == 0 {
+            return Ok(None);
+        }
+        let units = self.queue.units(self.next, count)?;
+        if units.is_empty() {
+            return Ok(None);
+        }
+        self.next = self.next.saturating_add(units.len() as u64);
+        let long = |get: fn(&QueueUnit) -> i64| units.iter().map(get).collect::<Int64Array>();
+        Ok(Some(RecordBatch::try_new(
+            Arc::clone(&self.schema),
+            vec![
+                Arc::new(long(|unit| unit.queue_offset)),
+                Arc::new(long(|unit| unit.physical_offset)),
+                Arc::new(units.iter().map(|unit| unit.store_size).collect::<Int32Array>()),
+                Arc::new(long(|unit| unit.tags_code)),
+                Arc::new(units.iter().map(|unit| unit.message_count).collect::<Int16Array>()),
+                Arc::new(units.iter().map(|unit| unit.store_timestamp_ms).collect::<Int64Array>()),
+            ],
+        )?))
+    }
+}

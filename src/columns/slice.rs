@@ -1,0 +1,144 @@
+//! A slice of a log as record batches; damage as rows of its own where that is asked for.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array,
+};
+use arrow_cast::cast;
+use arrow_schema::ArrowError;
+
+use super::builder::BatchBuilder;
+use super::scan::BatchError;
+use super::schema::Column;
+use crate::error::{Error, FormatError};
+use crate::format::message::MessageView;
+use crate::log::CommitLog;
+use crate::store::slice::{Damage, Sink, Slice};
+
+/// How much damage is kept before it is given.
+const MOST_DAMAGE: usize = 1024;
+
+/// Batches of the messages of a slice.
+#[derive(Debug)]
+pub struct SliceBatches {
+    slice: Slice,
+    rows: Rows,
+    columns: Vec<Column>,
+    broker: Option<String>,
+    ended: bool,
+    /// What ended the slice, while the rows before it are given.
+    held: Option<Error>,
+}
+
+#[derive(Debug)]
+struct Rows {
+    builder: BatchBuilder,
+    damage: Vec<Damage>,
+}
+
+impl Sink for Rows {
+    #[inline]
+    fn message(&mut self, view: &MessageView<'_>) -> Result<ControlFlow<()>, FormatError> {
+        self.builder.push(view)
+    }
+
+    fn damage(&mut self, damage: Damage) -> ControlFlow<()> {
+        self.damage.push(damage);
+        if self.damage.len() < MOST_DAMAGE {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
+impl SliceBatches {
+    /// The messages of `slice` in batches of `builder`, which has these columns.
+    #[must_use]
+    pub fn new(
+        slice: Slice,
+        builder: BatchBuilder,
+        columns: Vec<Column>,
+        broker: Option<String>,
+    ) -> Self {
+        let rows = Rows { builder, damage: Vec::new() };
+        Self { slice, rows, columns, broker, ended: false, held: None }
+    }
+
+    /// The next batch, `None` behind the last. Rows before an error come before it, and nothing comes
+    /// after it.
+    ///
+    /// # Errors
+    /// As [`Slice::run`].
+    pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
+        if !self.ended && self.rows.damage.is_empty() {
+            match self.slice.run(log, &mut self.rows) {
+                Ok(more) => self.ended = !more,
+                Err(error) => {
+                    self.ended = true;
+                    self.held = Some(error);
+                }
+            }
+        }
+        if !self.rows.builder.is_empty() {
+            return Ok(Some(self.rows.builder.finish()?));
+        }
+        if !self.rows.damage.is_empty() {
+            let damage = std::mem::take(&mut self.rows.damage);
+            return Ok(Some(self.damage_rows(&damage)?));
+        }
+        match self.held.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(None),
+        }
+    }
+
+    /// A row for each damaged range: what is known of it, and `error`.
+    fn damage_rows(&self, damage: &[Damage]) -> Result<RecordBatch, ArrowError> {
+        let schema = self.rows.builder.schema();
+        let number = |offset| i64::try_from(offset).unwrap_or(i64::MAX);
+        let message = |one: &Damage| one.message.clone();
+        let columns = self.columns.iter().zip(schema.fields()).map(|(column, field)| {
+            let array: ArrayRef = match column {
+                Column::Broker => {
+                    Arc::new(damage.iter().map(|_| self.broker.as_deref()).collect::<StringArray>())
+                }
+                Column::Topic => Arc::new(
+                    damage
+                        .iter()
+                        .map(|one| message(one).map(|m| String::from_utf8_lossy(&m.0).into_owned()))
+                        .collect::<StringArray>(),
+                ),
+                Column::QueueId => Arc::new(
+                    damage.iter().map(|one| message(one).map(|m| m.1)).collect::<Int32Array>(),
+                ),
+                Column::QueueOffset => Arc::new(
+                    damage.iter().map(|one| message(one).map(|m| m.2)).collect::<Int64Array>(),
+                ),
+                Column::PhysicalOffset => Arc::new(
+                    damage.iter().map(|one| Some(number(one.begin))).collect::<Int64Array>(),
+                ),
+                Column::StoreSize => Arc::new(
+                    damage
+                        .iter()
+                        .map(|one| i32::try_from(one.end.saturating_sub(one.begin)).ok())
+                        .collect::<Int32Array>(),
+                ),
+                Column::Error => Arc::new(
+                    damage.iter().map(|one| Some(one.error().to_string())).collect::<StringArray>(),
+                ),
+                _ => new_null_array(field.data_type(), damage.len()),
+            };
+            if array.data_type() == field.data_type() {
+                Ok(array)
+            } else {
+                cast(&array, field.data_type())
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(damage.len()));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+    }
+}

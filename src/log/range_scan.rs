@@ -1,0 +1,255 @@
+//! The records that begin in a byte range of the log, for readers that share a log between them.
+//!
+//! What a range gives is what a walk over each file from its first byte gives there, so that ranges
+//! that meet give each record once, and each damaged range once:
+//!
+//! - A file begins with a record. A range that begins anywhere else looks for the first record behind
+//!   its beginning: one that names its own place, whose lengths and checksum are right, and that is
+//!   followed by another, by the blank at the file's end or by the log's end. Where one is not followed
+//!   by any, or the checksums are not to be looked at and this one is wrong, the walk from the file's
+//!   first byte decides.
+//! - A damaged range belongs to whoever read the record before it, also where that record ends behind
+//!   the range; at the beginning of a file, and of a gap between files, to whoever begins there.
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+
+use crate::error::{Corruption, Error, Result};
+use crate::format::message::{self, Frame, MessageView};
+use crate::format::peek;
+
+use super::commit_log::{CommitLog, Found};
+use super::scanner::{Scanned, Scanner, Stop, zeros};
+
+/// Bytes of a log that hold no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRange {
+    /// Where they begin in the whole log.
+    pub begin: u64,
+    /// One past the last: where the next record begins, or the file ends.
+    pub end: u64,
+    /// What is wrong at the first of them.
+    pub corruption: Corruption,
+}
+
+/// What a walk over a range meets.
+#[derive(Debug)]
+pub enum Met<'a, 'v> {
+    /// A record.
+    Message(&'a MessageView<'v>),
+    /// Damage.
+    Damage(DamagedRange),
+}
+
+/// Where a walk over a range stands. The log is handed to each call.
+#[derive(Clone, Debug)]
+pub struct RangeScan {
+    next: u64,
+    end: u64,
+    log_end: u64,
+    verify_crc: bool,
+    lost: Lost,
+    begun: bool,
+    /// Whether a record, or a blank, of this range ends at `next`.
+    follows: bool,
+}
+
+/// What to do where files of the range are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It is an error.
+    Refuse,
+    /// Go on with what is there.
+    Accept,
+}
+
+impl RangeScan {
+    /// A walk over the records that begin in `begin..end`, of a log that is read up to `log_end`.
+    #[must_use]
+    pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
+        let end = end.min(log_end);
+        Self { next: begin, end, log_end, verify_crc, lost, begun: false, follows: false }
+    }
+
+    /// Hands what it meets to `take` until that breaks; whether there may be more. Each call reads a
+    /// block of its own, so let one call take many messages.
+    ///
+    /// # Errors
+    /// What `take` answers; [`Error::OffsetOutOfRange`] when the log no longer holds the range;
+    /// [`Error::Io`] when the system cannot read.
+    pub fn run(
+        &mut self,
+        log: &CommitLog,
+        mut take: impl FnMut(Met<'_, '_>) -> Result<ControlFlow<()>>,
+    ) -> Result<bool> {
+        if !self.begun {
+            self.begin(log)?;
+            self.begun = true;
+        }
+        let mut scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
+        loop {
+            let at = scanner.position();
+            self.next = at;
+            let inside = at < self.end;
+            let trails = self.follows && at < self.log_end && !begins_part(log, at);
+            if !inside && !trails {
+                return Ok(false);
+            }
+            let step = match scanner.step() {
+                Err(Error::Io { source, .. })
+                    if self.lost == Lost::Accept && source.kind() == ErrorKind::NotFound =>
+                {
+                    self.follows = false;
+                    scanner.seek(file_end(log, at));
+                    continue;
+                }
+                step => step?,
+            };
+            let corruption = match step {
+                Ok(Scanned::Message(_) | Scanned::Blank { .. }) if !inside => return Ok(false),
+                Ok(Scanned::Message(view)) => {
+                    self.follows = true;
+                    if take(Met::Message(&view))?.is_break() {
+                        self.next = scanner.position();
+                        return Ok(true);
+                    }
+                    continue;
+                }
+                Ok(Scanned::Blank { .. }) => {
+                    self.follows = true;
+                    continue;
+                }
+                Err(Stop::End) => return self.gone(log, at).map(|()| false),
+                Err(Stop::Empty) => zeros(log, at),
+                Err(Stop::Damage(corruption)) => corruption,
+            };
+            scanner.resync_in_file()?;
+            self.follows = false;
+            self.next = scanner.position();
+            let damaged = DamagedRange { begin: at, end: self.next, corruption };
+            if take(Met::Damage(damaged))?.is_break() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Moves to the first record, or damage, that is the range's own.
+    fn begin(&mut self, log: &CommitLog) -> Result<()> {
+        if self.next >= self.end {
+            return Ok(());
+        }
+        if self.next < log.min_offset() {
+            self.gone(log, self.next)?;
+            self.next = log.min_offset();
+        }
+        let at = self.next;
+        if at >= self.end || begins_part(log, at) {
+            return Ok(());
+        }
+        self.next = match log.run().find(at) {
+            Some(_) => self.find_record(log, at)?,
+            // Within a gap.
+            None => {
+                let files = log.run().files();
+                let behind = files.partition_point(|file| file.base_offset < at);
+                files.get(behind).map_or(self.log_end, |later| later.base_offset)
+            }
+        };
+        Ok(())
+    }
+
+    /// Where the first record from `from` on begins, in the file that holds it; the file's end when
+    /// there is none in the range.
+    fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
+        let file_end = file_end(log, from);
+        let limit = self.end.saturating_add(peek::SIGNATURE as u64).min(file_end).min(self.log_end);
+        let mut search = Scanner::new(log, from, self.log_end, self.verify_crc);
+        let found = search
+            .find_in_file(from, limit, |log, at| Ok(self.judge(log, at)?.map(|v| (at, v))))?;
+        match found {
+            None => Ok(file_end),
+            Some((at, Judged::Certain)) => Ok(at),
+            Some((_, Judged::Doubtful)) => self.walk_to(log, from, file_end),
+        }
+    }
+
+    /// Whether a record begins at a place where one seems to; `None` when none does.
+    fn judge(&self, log: &CommitLog, at: u64) -> Result<Option<Judged>> {
+        let mut buffer = Vec::new();
+        let Found::Message(view) = log.read(at, 0, &mut buffer)? else { return Ok(None) };
+        if view.check_body_crc().is_err() {
+            return Ok((!self.verify_crc).then_some(Judged::Doubtful));
+        }
+        let next = at.saturating_add(u64::from(view.store_size()));
+        let file_end = file_end(log, at);
+        if next == self.log_end {
+            return Ok(Some(Judged::Certain));
+        }
+        let mut head = [0; peek::SIGNATURE];
+        let room = usize::try_from(file_end.saturating_sub(next)).unwrap_or(usize::MAX);
+        let head = head.get_mut(..room.min(peek::SIGNATURE)).unwrap_or_default();
+        let read = log.run().read_at(head, next)?;
+        let head = head.get(..read).unwrap_or_default();
+        let goes_on = if peek::is_record(head) {
+            peek::names_place(head, next)
+        } else {
+            matches!(message::read_frame(head), Ok(Frame::Blank { size })
+                if next.saturating_add(u64::from(size)) == file_end)
+        };
+        Ok(Some(if goes_on { Judged::Certain } else { Judged::Doubtful }))
+    }
+
+    /// The first record or blank from `from` on, by a walk from its file's first byte.
+    fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
+        let base = log.run().find(from).map_or(from, |file| file.base_offset);
+        let mut scanner = Scanner::new(log, base, self.log_end, self.verify_crc);
+        loop {
+            let at = scanner.position();
+            if at >= file_end {
+                return Ok(file_end);
+            }
+            match scanner.step()? {
+                Ok(_) if at >= from => return Ok(at),
+                Ok(_) => {}
+                Err(Stop::End) => return Ok(file_end),
+                Err(Stop::Empty | Stop::Damage(_)) => scanner.resync_in_file()?,
+            }
+        }
+    }
+
+    fn gone(&self, log: &CommitLog, at: u64) -> Result<()> {
+        if self.lost == Lost::Accept {
+            return Ok(());
+        }
+        let number = |offset| i64::try_from(offset).unwrap_or(i64::MAX);
+        Err(Error::OffsetOutOfRange {
+            physical_offset: number(at),
+            min: number(log.min_offset()),
+            max: number(log.run().end_offset().unwrap_or(0)),
+        })
+    }
+}
+
+/// How sure it is that a record begins somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    Certain,
+    Doubtful,
+}
+
+/// Whether a file begins at a place, or a gap between two.
+fn begins_part(log: &CommitLog, at: u64) -> bool {
+    let run = log.run();
+    match run.find(at) {
+        Some(file) => file.base_offset == at,
+        None => {
+            run.files().iter().any(|file| file.base_offset.saturating_add(run.file_size()) == at)
+        }
+    }
+}
+
+/// Where the file that holds a place ends.
+fn file_end(log: &CommitLog, at: u64) -> u64 {
+    let base = log.run().find(at).map_or(at, |file| file.base_offset);
+    base.saturating_add(log.run().file_size())
+}

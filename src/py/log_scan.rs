@@ -1,0 +1,229 @@
+//! Parts of a log, and of a queue, as Arrow streams: what one of many readers takes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use hashbrown::HashSet;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::columns::{
+    BatchBuilder, BatchError, BatchLimits, Column, QueueBatches, SliceBatches, queue_schema,
+    schema_like, schema_of,
+};
+use crate::error::Error;
+use crate::files::{Os, Storage};
+use crate::log::CommitLog;
+use crate::log::queue_folder::QueueFolder;
+use crate::log::range_scan::{Lost, RangeScan};
+use crate::store::slice::{self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest};
+
+use super::errors::not_one_of;
+use super::reading::scan_filter;
+use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};
+use super::store::config_of;
+
+/// Topic, queue, and a half-open range of queue offsets.
+type Part = (String, i32, i64, i64);
+
+/// A slice of a log, which each stream begins anew.
+struct LogSlice {
+    log: Arc<CommitLog>,
+    slice: Slice,
+    columns: Vec<Column>,
+    limits: BatchLimits,
+    broker: Option<String>,
+    decompress: bool,
+}
+
+impl BatchSource for LogSlice {
+    fn schema(&self) -> SchemaRef {
+        schema_of(&self.columns)
+    }
+
+    fn schema_like(&self, wanted: &Schema) -> SchemaRef {
+        schema_like(&self.columns, wanted)
+    }
+
+    fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+        let mut builder = BatchBuilder::new(&self.columns, schema, self.limits)?;
+        if let Some(broker) = &self.broker {
+            builder = builder.of_broker(broker)?;
+        }
+        if !self.decompress {
+            builder = builder.keeping_bodies();
+        }
+        let slice = self.slice.clone();
+        let batches = SliceBatches::new(slice, builder, self.columns.clone(), self.broker.clone());
+        Ok(Box::new(LogBatches { log: Arc::clone(&self.log), batches }))
+    }
+}
+
+struct LogBatches {
+    log: Arc<CommitLog>,
+    batches: SliceBatches,
+}
+
+impl Batches for LogBatches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.batches.next(&self.log)
+    }
+}
+
+/// A test of topics that asks Python; an exception there counts as no.
+fn topic_test(test: Py<PyAny>) -> TopicTest {
+    Arc::new(move |topic: &[u8]| {
+        let topic = String::from_utf8_lossy(topic);
+        Python::attach(|py| {
+            test.bind(py).call1((topic.as_ref(),)).and_then(|answer| answer.is_truthy())
+        })
+        .unwrap_or(false)
+    })
+}
+
+fn at_damage(on_error: &str) -> PyResult<AtDamage> {
+    match on_error {
+        "fail" => Ok(AtDamage::Fail),
+        "skip" => Ok(AtDamage::Skip),
+        "rows" => Ok(AtDamage::Give),
+        other => Err(not_one_of("on_error", "fail, skip, rows", other)),
+    }
+}
+
+/// A part of a store's log as rows.
+#[pyfunction]
+#[pyo3(signature = (
+    path, begin, end, /, *, log_end, settings, columns=None, batch_rows=8192, batch_bytes=8388608,
+    broker=None, topics=None, topic_test=None, queues=Vec::new(), only_these_queues=false, tags=None,
+    keys=None, begin_ms=None, end_ms=None, on_error="fail", verify_crc=true, decompress=true,
+    fail_on_data_loss=true, places=None, queue_parts=None
+))]
+#[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+#[expect(clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
+pub(super) fn scan_log(
+    py: Python<'_>,
+    path: PathBuf,
+    begin: u64,
+    end: u64,
+    log_end: u64,
+    settings: &Bound<'_, PyAny>,
+    columns: Option<&Bound<'_, PyAny>>,
+    batch_rows: usize,
+    batch_bytes: usize,
+    broker: Option<String>,
+    topics: Option<&Bound<'_, PyAny>>,
+    topic_test: Option<Py<PyAny>>,
+    queues: Vec<Part>,
+    only_these_queues: bool,
+    tags: Option<&str>,
+    keys: Option<&Bound<'_, PyAny>>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+    on_error: &str,
+    verify_crc: bool,
+    decompress: bool,
+    fail_on_data_loss: bool,
+    places: Option<Vec<u64>>,
+    queue_parts: Option<Vec<Part>>,
+) -> PyResult<ArrowScan> {
+    let columns = named_columns(columns, Column::of_record)?;
+    let limits = BatchLimits {
+        rows: at_least_one("batch_rows", batch_rows)?,
+        body_bytes: at_least_one("batch_bytes", batch_bytes)?,
+    };
+    let mut filter = SliceFilter::new(scan_filter(topics, tags, begin_ms, end_ms)?);
+    filter.topic_test = topic_test.map(self::topic_test);
+    filter.only_these_queues = only_these_queues;
+    for (topic, queue_id, begin, end) in queues {
+        let topic = topic.into_bytes().into_boxed_slice();
+        filter.queues.entry(topic).or_default().insert(queue_id, (begin, end));
+    }
+    if let Some(keys) = keys {
+        let mut wanted = HashSet::new();
+        super::fields::each_key(keys, |key| {
+            wanted.insert(Box::from(key.as_bytes()));
+            Ok(())
+        })?;
+        filter.keys = Some(wanted);
+    }
+    let at_damage = at_damage(on_error)?;
+    let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    let (log, places) = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let storage: Arc<dyn Storage> = Arc::new(Os);
+        let log = slice::open_log(&storage, &path, &config, log_end)?;
+        let places = match (places, queue_parts) {
+            (Some(mut places), _) => {
+                places.retain(|at| (begin..end).contains(at));
+                places.sort_unstable();
+                places.dedup();
+                Places::Records(places.into_iter().map(|at| (at, 0)).collect())
+            }
+            (None, Some(parts)) => {
+                let part = |(topic, queue_id, begin, end): Part| QueuePart {
+                    topic: topic.into_bytes().into(),
+                    queue_id,
+                    begin,
+                    end,
+                };
+                let parts: Vec<_> = parts.into_iter().map(part).collect();
+                let within = begin..end.min(log_end);
+                Places::Records(slice::places_of(&storage, &path, &config, &parts, within)?.into())
+            }
+            (None, None) => Places::Range(RangeScan::new(begin, end, log_end, verify_crc, lost)),
+        };
+        Ok::<_, Error>((log, places))
+    })?;
+    let slice = Slice::new(places, filter, at_damage, verify_crc, lost);
+    Ok(ArrowScan::new(LogSlice { log: Arc::new(log), slice, columns, limits, broker, decompress }))
+}
+
+/// The entries of a part of a queue.
+struct QueueRows {
+    queue: Arc<QueueFolder>,
+    begin: u64,
+    end: u64,
+}
+
+impl BatchSource for QueueRows {
+    fn schema(&self) -> SchemaRef {
+        queue_schema()
+    }
+
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        queue_schema()
+    }
+
+    fn open(&self, _schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+        Ok(Box::new(QueueBatches::new(Arc::clone(&self.queue), self.begin, self.end)))
+    }
+}
+
+impl Batches for QueueBatches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.next()
+    }
+}
+
+/// The entries of one consume queue as rows.
+#[pyfunction]
+#[pyo3(signature = (path, begin, end, /))]
+pub(super) fn scan_queue(
+    py: Python<'_>,
+    path: PathBuf,
+    begin: i64,
+    end: i64,
+) -> PyResult<ArrowScan> {
+    let rows = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let queue = QueueFolder::open(Arc::new(Os), &path, None)?;
+        let (begin, end) = (queue.place_of(begin)?, queue.place_of(end)?);
+        Ok::<_, Error>(QueueRows { queue: Arc::new(queue), begin, end })
+    })?;
+    Ok(ArrowScan::new(rows))
+}
