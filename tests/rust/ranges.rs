@@ -322,7 +322,8 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
         .unwrap();
     assert_eq!(first, Some(2048));
 
-    // Gone after the list of files was made.
+    // Gone after the list of files was made, and before any was opened.
+    let log = open(dir.path(), log_end);
     fs::remove_file(dir.path().join(format!("{FILE:020}"))).unwrap();
     let mut records = Vec::new();
     let mut lenient = RangeScan::new(FILE, log_end, log_end, true, Lost::Accept);

@@ -10,10 +10,10 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
 from mqstore.cli.units import parse_size, parse_time
 from mqstore.errors import ConfigError
@@ -69,6 +69,13 @@ OPTIONS: Final = (
 _T = TypeVar("_T")
 _D = TypeVar("_D")
 
+_ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...]] = (
+    "auto",
+    "scan",
+    "consumequeue",
+    "index",
+)
+_ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
 _STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "until")
 
 TABLES: Final = (
@@ -153,11 +160,11 @@ class ReadOptions:
     ending_physical_offset: int | None = None
     starting_timestamp_ms: int | None = None
     ending_timestamp_ms: int | None = None
-    access_path: str = "auto"
+    access_path: Literal["auto", "scan", "consumequeue", "index"] = "auto"
     split_bytes: int = 128 << 20
     min_partitions: int = 1
     pushdown: bool = False
-    on_error: str = "fail"
+    on_error: Literal["fail", "skip", "rows"] = "fail"
     verify_crc: bool = True
     decompress: bool = True
     fail_on_data_loss: bool = True
@@ -204,28 +211,33 @@ class ReadOptions:
             ending_physical_offset=value("endingPhysicalOffset", _long, None),
             starting_timestamp_ms=value("startingTimestamp", parse_time, None),
             ending_timestamp_ms=value("endingTimestamp", parse_time, None),
-            access_path=value(
-                "accessPath", _one_of("auto", "scan", "consumequeue", "index"), "auto"
-            ),
+            access_path=value("accessPath", _one_of(_ACCESS_PATHS), "auto"),
             split_bytes=value("splitBytes", _some_bytes, 128 << 20),
             min_partitions=value("minPartitions", _count, 1),
             pushdown=value("pushdown", _boolean, False),  # noqa: FBT003 - a default
-            on_error=value("onError", _one_of("fail", "skip", "rows"), "fail"),
+            on_error=value("onError", _one_of(_ON_ERROR), "fail"),
             verify_crc=value("verifyCrc", _boolean, True),  # noqa: FBT003
             decompress=value("decompress", _boolean, True),  # noqa: FBT003
             fail_on_data_loss=value("failOnDataLoss", _boolean, True),  # noqa: FBT003
-            until=value("until", _one_of("flushed", "dispatched", "end"), "flushed"),
+            until=value("until", _one_of(("flushed", "dispatched", "end")), "flushed"),
             max_bytes_per_trigger=value("maxBytesPerTrigger", _some_bytes, None),
             max_rows_per_trigger=value("maxRowsPerTrigger", _count, None),
             broker_name=value("brokerName", str, None),
             config=value("config", str, None),
-            table=value("table", _one_of(*TABLES), "messages"),
+            table=value("table", _one_of(TABLES), "messages"),
             columns=value("columns", _names, None),
         )
         parsed._check_together()
+        if not streaming:
+            parsed._check_batch()
         return parsed
 
     def _check_together(self) -> None:
+        for topic, _ in self.queues or ():
+            if self.topics is not None and topic not in self.topics:
+                raise ConfigError(
+                    f"option queues has topic {topic!r}, which option topics leaves out", "queues"
+                )
         if self.topics is not None and self.topic_pattern is not None:
             raise ConfigError(
                 "options topics and topicPattern are two ways to say which topics; give one",
@@ -242,6 +254,18 @@ class ReadOptions:
                     f"option starting{name} ({first}) lies behind ending{name} ({last})",
                     f"starting{name}",
                 )
+
+    def _check_batch(self) -> None:
+        if self.starting_from_latest:
+            raise ConfigError(
+                "startingOffsets=latest leaves nothing to a batch; it is for streams",
+                "startingOffsets",
+            )
+        if self.ending_at_earliest or any(o.queue_offset == EARLIEST for o in self.ending_offsets):
+            raise ConfigError(
+                "endingOffsets: earliest leaves nothing to read; say latest or an offset",
+                "endingOffsets",
+            )
 
 
 def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
@@ -442,11 +466,12 @@ def _boolean(text: str) -> bool:
     raise ValueError(f"{_shown(text)} is neither true nor false")
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text.strip().lower() not in known:
-            raise ValueError(unknown_name("value", text, known))
-        return text.strip().lower()
+def _one_of(known: Sequence[_T]) -> Callable[[str], _T]:
+    def read(text: str) -> _T:
+        for one in known:
+            if text.strip().lower() == one:
+                return one
+        raise ValueError(unknown_name("value", text, map(str, known)))
 
     return read
 

@@ -1,54 +1,53 @@
-"""What a read comes to: which ranges of which stores, each a partition of Spark's.
+"""What a read comes to: which parts of which stores, each a partition of Spark's.
 
-Planning is a pure function of what the stores hold now and the options. Ends are fixed here, so
+Planning is a pure function of what is known of the stores and the options. Ends are fixed here, so
 that a task that runs again reads the same rows.
 """
 
 from __future__ import annotations
 
-import glob
-import os
+import difflib
+import logging
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-import mqstore
-from mqstore.errors import NotAStoreError
+from mqstore.cli.units import size_text
+from mqstore.errors import ConfigError
+from mqstore.spark.options import EARLIEST, LATEST, ReadOptions
+from mqstore.spark.stores import Queue, StoreDir, Summary, find_stores, summarize_all
 
 if TYPE_CHECKING:
-    from mqstore.spark.options import ReadOptions
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["LogRange", "StoreDir", "find_stores", "plan"]
+__all__ = ["LogRange", "StoreDir", "find_stores", "plan", "plan_stores", "split_range"]
 
-_GLOB = re.compile(r"[*?\[]")
+_LOG = logging.getLogger("mqstore.spark")
+_INT64_MAX = 2**63 - 1
+_ENTRY_BYTES = 20
+# A record that is read by itself takes a page of the disk at least.
+_PAGE_BYTES = 4096
+_LEAST_SPLIT = 1024
 
-
-@dataclass(frozen=True, slots=True)
-class StoreDir:
-    """A store's directory.
-
-    Attributes:
-        path: The directory, absolute.
-        broker: What the column ``broker`` says.
-    """
-
-    path: str
-    broker: str
+QueuePart = tuple[str, int, int, int]
+"""Topic, queue, and a half-open range of queue offsets."""
 
 
 @dataclass(frozen=True)
 class LogRange(InputPartition):
-    """The records that begin in a byte range of a commit log.
+    """A part of a store's log: what one task reads.
 
     Attributes:
         store: The store's directory.
         broker: What the column ``broker`` says.
-        begin: First physical offset.
+        begin: First physical offset: the records that begin from there on are meant.
         end: One past the last.
         log_end: How far the log may be read: the last record may end there.
+        bounds: Half-open ranges of queue offsets, for the queues that have some.
+        queue_parts: Only the records that these name; ``None`` is every record of the range.
+        places: Only the records that begin at these offsets; ``None`` is every record.
     """
 
     store: str
@@ -56,54 +55,305 @@ class LogRange(InputPartition):
     begin: int
     end: int
     log_end: int
+    bounds: tuple[QueuePart, ...] = ()
+    queue_parts: tuple[QueuePart, ...] | None = None
+    places: tuple[int, ...] | None = None
 
-
-def find_stores(options: ReadOptions) -> list[StoreDir]:
-    """The stores that the paths name, each once, in their order.
-
-    A directory is a store when a ``commitlog`` lies in it; of what a glob matches, the others are
-    passed over.
-
-    Raises:
-        NotAStoreError: A path that is no store, or a glob that no store matches.
-    """
-    found: dict[str, None] = {}
-    for given in options.paths:
-        path = os.path.abspath(given)  # noqa: PTH100 - links are not followed, dots are resolved
-        if _is_store(path):
-            found[path] = None
-            continue
-        if not _GLOB.search(given):
-            reason = "no folder `commitlog` in it" if Path(path).exists() else "no such path"
-            raise NotAStoreError(f"{given}: not a store: {reason}", given, reason)
-        matches = [one for one in sorted(glob.glob(path)) if _is_store(one)]  # noqa: PTH207
-        if not matches:
-            reason = "no directory that it matches holds a `commitlog`"
-            raise NotAStoreError(f"{given}: no store: {reason}", given, reason)
-        found |= dict.fromkeys(matches)
-    return [StoreDir(path, options.broker_name or broker_of(path)) for path in found]
-
-
-def broker_of(path: str) -> str:
-    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
-    parts = Path(path).parts
-    named = [part for part in parts if part not in ("store", os.sep)]
-    return named[-1] if named else parts[-1]
-
-
-def _is_store(path: str) -> bool:
-    return (Path(path) / "commitlog").is_dir()
+    def __str__(self) -> str:
+        where = f"{self.store}, physical offsets {self.begin} to {self.end}"
+        if self.queue_parts:
+            named = [f"topic {t} queue {q} offsets {b} to {e}" for t, q, b, e in self.queue_parts]
+            more = f" and {len(named) - 3} more queues" if len(named) > 3 else ""
+            where += f", {'; '.join(named[:3])}{more}"
+        return where
 
 
 def plan(options: ReadOptions) -> list[LogRange]:
-    """The partitions of a read."""
-    ranges = []
-    for store_dir in find_stores(options):
-        with mqstore.open(store_dir.path, config=options.config) as store:
-            end = store.max_physical_offset
-            at = store.min_physical_offset
-        while at < end:
-            stop = min(at + options.split_bytes, end)
-            ranges.append(LogRange(store_dir.path, store_dir.broker, at, stop, end))
-            at = stop
-    return ranges
+    """The partitions of a read of messages.
+
+    Raises:
+        NotAStoreError: A path that is no store, or a glob that no store matches.
+        ConfigError: Offsets out of range, or of a queue that no store has.
+        StoreError: A store that cannot be read.
+    """
+    # A filter of Spark's may leave nothing.
+    if options.topics == () or options.keys == ():
+        find_stores(options)
+        return []
+    return plan_stores(summarize_all(options), options)
+
+
+def plan_stores(stores: Sequence[Summary], options: ReadOptions) -> list[LogRange]:
+    """The same from what is known of the stores.
+
+    Raises:
+        ConfigError: Offsets out of range, or of a queue that no store has.
+    """
+    _check_queues_known(stores, options)
+    chosen = [_choose(store, options) for store in stores]
+    total = sum(way.cost for way in chosen)
+    split = options.split_bytes
+    if options.min_partitions > 1:
+        split = max(min(split, -(-total // options.min_partitions)), _LEAST_SPLIT)
+    parts = []
+    for way in chosen:
+        _LOG.info(
+            "%s: %s, about %s of %s",
+            way.store.store.path,
+            way.name,
+            size_text(way.cost),
+            size_text(way.store.end - way.store.begin),
+        )
+        parts += way.parts(split)
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to the messages of a store that are asked for.
+
+    Attributes:
+        name: Its name in ``accessPath``.
+        cost: Bytes that it reads, about.
+        store: The store.
+        ranges: Byte ranges to be scanned.
+        bounds: Bounds of queue offsets.
+        queues: Parts of queues, each with the bytes of a record.
+        within: The byte range whose records the queues are asked for.
+        places: Records that the index names.
+    """
+
+    name: str
+    cost: int
+    store: Summary
+    ranges: tuple[tuple[int, int], ...] = ()
+    bounds: tuple[QueuePart, ...] = ()
+    queues: tuple[tuple[QueuePart, int], ...] = ()
+    within: tuple[int, int] = (0, 0)
+    places: tuple[int, ...] = ()
+
+    def parts(self, split: int) -> list[LogRange]:
+        """The partitions, of about `split` bytes each."""
+        path, broker = self.store.store.path, self.store.store.broker
+        begin, log_end = self.store.begin, self.store.end
+        parts = [
+            LogRange(path, broker, *self.within, log_end, self.bounds, queue_parts=tuple(group))
+            for group in _grouped(self.queues, split)
+        ]
+        if self.places:
+            parts.append(
+                LogRange(path, broker, begin, log_end, log_end, self.bounds, places=self.places)
+            )
+        parts += [
+            LogRange(path, broker, first, last, log_end, self.bounds)
+            for one in self.ranges
+            for first, last in split_range(*one, split, self.store.file_size)
+        ]
+        return parts
+
+
+def split_range(begin: int, end: int, split: int, file_size: int) -> list[tuple[int, int]]:
+    """Cuts a byte range of a log into pieces of at most so many bytes.
+
+    Where files are larger than that each is cut evenly, so that every file's beginning, which needs
+    no search, is the beginning of a piece; otherwise a piece has several whole files.
+    """
+    pieces = []
+    at = begin
+    while at < end:
+        if not 0 < split < file_size:
+            stop = at - at % file_size + split // file_size * file_size if file_size else end
+            stop = stop if stop > at else at + split
+        else:
+            base = at - at % file_size
+            even = -(-file_size // -(-file_size // split))
+            stop = min(base + ((at - base) // even + 1) * even, base + file_size)
+        pieces.append((at, min(stop, end)))
+        at = stop
+    return pieces
+
+
+def _choose(store: Summary, options: ReadOptions) -> _Way:
+    """The way that reads least, or the one that was asked for."""
+    bounds = _bounds(store, options)
+    ranges = _ranges(store, options)
+    scan = _Way("scan", sum(e - b for b, e in ranges), store, ranges, bounds)
+    ways = {"scan": scan}
+    # Only a scan meets every damaged range.
+    if options.access_path != "auto" or options.on_error != "rows":
+        if store.queues is not None and _chooses_queues(options):
+            ways["consumequeue"] = _by_queues(store, options, bounds, ranges)
+        if store.found is not None:
+            places, size = store.found
+            inside = tuple(at for at in places if any(b <= at < e for b, e in ranges))
+            ways["index"] = _Way("index", size, store, bounds=bounds, places=inside)
+    if options.access_path != "auto":
+        return ways.get(options.access_path, scan)
+    return min(ways.values(), key=lambda way: way.cost)
+
+
+def _chooses_queues(options: ReadOptions) -> bool:
+    """Whether queues that are not chosen can be left unread."""
+    return not (
+        options.topics is None
+        and options.topic_pattern is None
+        and options.queues is None
+        and options.access_path != "consumequeue"
+    )
+
+
+def _ranges(store: Summary, options: ReadOptions) -> tuple[tuple[int, int], ...]:
+    """The byte ranges that can hold what is asked for."""
+    begin = max(store.begin, options.starting_physical_offset or 0)
+    end = store.end
+    if options.ending_physical_offset is not None:
+        end = min(end, options.ending_physical_offset)
+    first, last = options.starting_timestamp_ms, options.ending_timestamp_ms
+    ranges: list[tuple[int, int]] = []
+    for number, file in enumerate(store.files):
+        later = store.files[number + 1] if number + 1 < len(store.files) else None
+        # A missing file is damage, and so a part of what comes before it.
+        file_end = later.base_offset if later else max(store.end, file.base_offset)
+        own_ms = file.first_store_timestamp_ms
+        next_ms = later.first_store_timestamp_ms if later else None
+        if first is not None and next_ms is not None and next_ms < first:
+            continue
+        if last is not None and own_ms is not None and own_ms > last:
+            continue
+        a, b = max(begin, file.base_offset), min(end, file_end)
+        if a >= b:
+            continue
+        if ranges and ranges[-1][1] == a:
+            ranges[-1] = (ranges[-1][0], b)
+        else:
+            ranges.append((a, b))
+    return tuple(ranges)
+
+
+def _by_queues(
+    store: Summary,
+    options: ReadOptions,
+    bounds: tuple[QueuePart, ...],
+    ranges: tuple[tuple[int, int], ...],
+) -> _Way:
+    wanted = {(topic, queue_id): (begin, end) for topic, queue_id, begin, end in bounds}
+    matches = re.compile(options.topic_pattern).fullmatch if options.topic_pattern else None
+    queues = []
+    for queue in store.queues or ():
+        if options.topics is not None and queue.topic not in options.topics:
+            continue
+        if matches is not None and not matches(queue.topic):
+            continue
+        named = (queue.topic, queue.queue_id)
+        if options.queues is not None and named not in wanted:
+            continue
+        begin, end = wanted.get(named, (0, _INT64_MAX))
+        begin, end = max(begin, queue.min_offset), min(end, queue.max_offset)
+        if begin < end:
+            queues.append(((*named, begin, end), queue.mean_bytes))
+    first = ranges[0][0] if ranges else store.end
+    last = ranges[-1][1] if ranges else store.end
+    tail = tuple((max(b, store.dispatched), e) for b, e in ranges if e > store.dispatched)
+    cost = sum(
+        (end - begin) * (_ENTRY_BYTES + max(mean, _PAGE_BYTES))
+        for (_, _, begin, end), mean in queues
+    )
+    return _Way(
+        "consumequeue",
+        cost + sum(e - b for b, e in tail),
+        store,
+        tail,
+        bounds,
+        tuple(queues) if first < last else (),
+        (first, min(store.dispatched, last)),
+    )
+
+
+def _grouped(queues: Iterable[tuple[QueuePart, int]], split: int) -> Iterable[list[QueuePart]]:
+    """Parts of queues, cut and put together to about `split` bytes of records."""
+    group: list[QueuePart] = []
+    room = split
+    for (topic, queue_id, first, end), mean in queues:
+        begin = first
+        while begin < end:
+            count = min(end - begin, max(room // max(mean, 1), 0))
+            if count == 0 and group:
+                yield group
+                group, room = [], split
+                continue
+            count = max(count, 1)
+            group.append((topic, queue_id, begin, begin + count))
+            room -= count * mean
+            begin += count
+    if group:
+        yield group
+
+
+def _bounds(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
+    """The bounds of queue offsets that the options set in a store, words resolved."""
+    known = {(queue.topic, queue.queue_id): queue for queue in store.queues or ()}
+    bounds: dict[tuple[str, int], list[int]] = {}
+    for topic, ids in options.queues or ():
+        for queue_id in ids:
+            bounds[topic, queue_id] = [0, _INT64_MAX]
+    for side, option, given in (
+        (0, "startingOffsets", options.starting_offsets),
+        (1, "endingOffsets", options.ending_offsets),
+    ):
+        for one in given:
+            queue = known.get((one.topic, one.queue_id))
+            if queue is None:
+                continue
+            if options.queues is not None and (one.topic, one.queue_id) not in bounds:
+                continue
+            pair = bounds.setdefault((one.topic, one.queue_id), [0, _INT64_MAX])
+            pair[side] = _resolve(store, option, queue, one.queue_offset, options)
+    for (topic, queue_id), (begin, end) in bounds.items():
+        if begin > end:
+            raise ConfigError(
+                f"{store.store.path}: topic {topic}, queue {queue_id}: startingOffsets ({begin}) "
+                f"lies behind endingOffsets ({end})",
+                "startingOffsets",
+            )
+    return tuple((*named, begin, end) for named, (begin, end) in bounds.items())
+
+
+def _resolve(
+    store: Summary, option: str, queue: Queue, queue_offset: int, options: ReadOptions
+) -> int:
+    if queue_offset == EARLIEST:
+        return queue.min_offset
+    if queue_offset == LATEST:
+        return queue.max_offset
+    inside = queue.min_offset <= queue_offset <= queue.max_offset
+    if not inside and options.fail_on_data_loss:
+        raise ConfigError(
+            f"option {option}: {store.store.path}: topic {queue.topic}, queue {queue.queue_id} "
+            f"holds offsets {queue.min_offset} to {queue.max_offset}, not {queue_offset}; "
+            "failOnDataLoss=false takes what is there",
+            option,
+        )
+    return queue_offset
+
+
+def _check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
+    """Refuses offsets of queues that are in no store: they are misspelt."""
+    known = {(one.topic, one.queue_id) for store in stores for one in store.queues or ()}
+    for option, given in (
+        ("startingOffsets", options.starting_offsets),
+        ("endingOffsets", options.ending_offsets),
+    ):
+        for one in given:
+            if (one.topic, one.queue_id) in known:
+                continue
+            topics = sorted({topic for topic, _ in known})
+            if one.topic in topics:
+                ids = sorted(queue_id for topic, queue_id in known if topic == one.topic)
+                there = f"its queues are {', '.join(map(str, ids))}"
+            else:
+                near = difflib.get_close_matches(one.topic, topics, n=3)
+                there = f"did you mean {' or '.join(near)}?" if near else "no store has the topic"
+            raise ConfigError(
+                f"option {option}: no store has topic {one.topic}, queue {one.queue_id}; {there}",
+                option,
+            )

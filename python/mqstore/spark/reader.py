@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 
-import mqstore
+from mqstore import _native
+from mqstore.errors import StoreError
+from mqstore.spark.filters import narrow
 from mqstore.spark.plan import LogRange, plan
+from mqstore.spark.stores import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.datasource import Filter, InputPartition
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["MessageReader", "make_reader", "read_range"]
+__all__ = ["MessageReader", "PushdownReader", "batches_of", "make_reader", "read_range"]
+
+BATCH_ROWS = 8192
+"""Most rows of a record batch."""
+BATCH_BYTES = 8 << 20
+"""A record batch ends with the row that brings its bodies to so many bytes."""
 
 
 def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReader:
-    """The reader for some options and columns."""
-    return MessageReader(options, tuple(columns))
+    """The reader for some options and columns of a message.
+
+    Spark refuses a reader that takes filters unless its own setting is on, so that only
+    ``pushdown=true`` has one.
+    """
+    reader = PushdownReader if options.pushdown else MessageReader
+    return reader(options, tuple(columns))
 
 
 class MessageReader(DataSourceReader):
@@ -48,12 +63,80 @@ class MessageReader(DataSourceReader):
             yield from read_range(partition, self.options, self.columns)
 
 
+class PushdownReader(MessageReader):
+    """The same, and Spark's filters choose what is read. Spark looks at each row again."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+        """Keeps what planning can use, and yields every filter back."""
+        self.options = narrow(self.options, filters)
+        yield from filters
+
+
 def read_range(
     part: LogRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a byte range of a store as record batches."""
-    with mqstore.open(part.store, config=options.config) as store:
-        scan = store.scan_arrow(
-            columns=columns, start_physical_offset=part.begin, stop_physical_offset=part.end
+    """The messages of a part of a store as record batches.
+
+    Args:
+        part: The part.
+        options: Which messages of it, and what to do at damage.
+        columns: Names of columns; beside those of a message ``record`` and ``tags_code``.
+
+    Raises:
+        StoreError: The part cannot be read; the message names directory, file and byte, and topic,
+            queue and offset where they are known.
+    """
+    with _named(str(part)):
+        scan = _native.scan_log(
+            part.store,
+            part.begin,
+            part.end,
+            log_end=part.log_end,
+            settings=settings_of(options),
+            columns=columns,
+            batch_rows=BATCH_ROWS,
+            batch_bytes=BATCH_BYTES,
+            broker=part.broker,
+            topics=options.topics,
+            topic_test=_topic_test(options),
+            queues=part.bounds,
+            only_these_queues=options.queues is not None,
+            tags=options.tags,
+            keys=options.keys,
+            begin_ms=options.starting_timestamp_ms,
+            end_ms=options.ending_timestamp_ms,
+            on_error=options.on_error,
+            verify_crc=options.verify_crc,
+            decompress=options.decompress,
+            fail_on_data_loss=options.fail_on_data_loss,
+            places=part.places,
+            queue_parts=part.queue_parts,
         )
-        yield from pa.RecordBatchReader.from_stream(scan)
+    yield from batches_of(scan, str(part))
+
+
+def batches_of(scan: _native.ArrowScan, what: str) -> Iterator[pa.RecordBatch]:
+    """The batches of a scan; an error on the way names what was read."""
+    batches = iter(pa.RecordBatchReader.from_stream(scan))
+    while True:
+        with _named(what):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _topic_test(options: ReadOptions) -> Callable[[str], bool] | None:
+    if options.topic_pattern is None:
+        return None
+    matches = re.compile(options.topic_pattern).fullmatch
+    return lambda topic: matches(topic) is not None
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, StoreError) as error:
+        text = str(error).removeprefix("External error: ")
+        raise StoreError(f"{text} [{what}]") from None

@@ -36,7 +36,12 @@ class MqStoreDataSource(DataSource):
         """
         # Whether it is a batch or a stream is not known here.
         options = ReadOptions.parse(self.options, streaming=True)
-        return columns_schema(options.columns or usual_columns())
+        if options.table == "messages":
+            return columns_schema(options.columns or usual_columns())
+        from mqstore.spark.tables import table_schema
+
+        every = table_schema(options.table)
+        return columns_schema(options.columns or every.fieldNames(), every)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Who plans and reads a batch.
@@ -47,9 +52,10 @@ class MqStoreDataSource(DataSource):
         Raises:
             ConfigError: An option or column that is none.
         """
-        from mqstore.spark.reader import make_reader
+        from mqstore.spark.tables import make_table_reader, table_schema
 
-        return make_reader(ReadOptions.parse(self.options), check_schema(schema))
+        options = ReadOptions.parse(self.options)
+        return make_table_reader(options, check_schema(schema, table_schema(options.table)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Who plans and reads the batches of a stream.

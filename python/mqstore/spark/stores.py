@@ -1,0 +1,278 @@
+"""The stores that a read is about, and what planning must know of each."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import mqstore
+from mqstore import _native
+from mqstore.config import load_config
+from mqstore.errors import NotAStoreError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mqstore.spark.options import ReadOptions
+
+__all__ = [
+    "LogFile",
+    "Queue",
+    "StoreDir",
+    "Summary",
+    "find_stores",
+    "settings_of",
+    "summarize",
+    "summarize_all",
+]
+
+_GLOB = re.compile(r"[*?\[]")
+_SAMPLED_ENTRIES = 64
+_MOST_LOOKUPS = 1_000
+_MOST_FOUND = 100_000
+# Looking at a store waits for its disk most of the time.
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDir:
+    """A store's directory.
+
+    Attributes:
+        path: The directory, absolute.
+        broker: What the column ``broker`` says.
+    """
+
+    path: str
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One commit log file.
+
+    Attributes:
+        base_offset: Physical offset of its first byte.
+        first_store_timestamp_ms: Store time of its first record, ``None`` where it was not asked
+            for or cannot be read.
+    """
+
+    base_offset: int
+    first_store_timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue.
+
+    Attributes:
+        topic: The topic.
+        queue_id: Its number there.
+        min_offset: The first queue offset that is held.
+        max_offset: One past the last.
+        mean_bytes: Bytes of a record, as far as a few entries tell.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    mean_bytes: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What planning knows of a store.
+
+    Attributes:
+        store: Its directory.
+        begin: The first physical offset.
+        end: One past the last.
+        dispatched: From where on the queues do not tell what is in the log.
+        file_size: Bytes of a commit log file.
+        files: The files, in order.
+        queues: The queues that matter to the options; ``None`` where none were asked for.
+        found: Where the messages with the wanted keys lie, and the bytes that these have; ``None``
+            where the index was not asked or had too much to say.
+    """
+
+    store: StoreDir
+    begin: int
+    end: int
+    dispatched: int
+    file_size: int
+    files: tuple[LogFile, ...]
+    queues: tuple[Queue, ...] | None = None
+    found: tuple[tuple[int, ...], int] | None = None
+
+
+def find_stores(options: ReadOptions) -> list[StoreDir]:
+    """The stores that the paths name, each once, in their order.
+
+    A directory is a store when a ``commitlog`` lies in it; of what a glob matches, the others are
+    passed over.
+
+    Raises:
+        NotAStoreError: A path that is no store, or a glob that no store matches.
+    """
+    found: dict[str, None] = {}
+    for given in options.paths:
+        path = os.path.abspath(given)  # noqa: PTH100 - links are not followed, dots are resolved
+        if _is_store(path, options):
+            found[path] = None
+            continue
+        if not _GLOB.search(given):
+            reason = "no folder `commitlog` in it" if Path(path).exists() else "no such path"
+            raise NotAStoreError(f"{given}: not a store: {reason}", given, reason)
+        matches = [one for one in sorted(glob.glob(path)) if _is_store(one, options)]  # noqa: PTH207
+        if not matches:
+            reason = "no directory that it matches holds a `commitlog`"
+            raise NotAStoreError(f"{given}: no store: {reason}", given, reason)
+        found |= dict.fromkeys(matches)
+    return [StoreDir(path, options.broker_name or broker_of(path)) for path in found]
+
+
+def broker_of(path: str) -> str:
+    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
+    parts = [part for part in Path(path).parts if part not in ("store", os.sep)]
+    return parts[-1] if parts else "store"
+
+
+def _is_store(path: str, options: ReadOptions) -> bool:
+    # With a configuration the log may lie elsewhere; opening tells.
+    return (Path(path) / "commitlog").is_dir() or (
+        options.config is not None and Path(path).is_dir()
+    )
+
+
+def settings_of(options: ReadOptions) -> dict[str, bool | int | str]:
+    """The settings of the stores, as the extension takes them."""
+    return load_config(options.config).given() if options.config else {}
+
+
+def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> list[Summary]:
+    """What planning must know of every store, in their order."""
+    stores = find_stores(options)
+    with ThreadPoolExecutor(min(_THREADS, len(stores))) as threads:
+        return list(threads.map(lambda one: summarize(one, options, reads_time=reads_time), stores))
+
+
+def summarize(
+    store_dir: StoreDir, options: ReadOptions, *, reads_time: bool | None = None
+) -> Summary:
+    """What planning must know of a store, and no more than the options need.
+
+    Args:
+        store_dir: The store.
+        options: The options.
+        reads_time: Whether the first store time of each file is read; ``None`` is: if a store time
+            bounds the read.
+    """
+    if reads_time is None:
+        reads_time = not (
+            options.starting_timestamp_ms is None and options.ending_timestamp_ms is None
+        )
+    with mqstore.open(store_dir.path, config=options.config) as store:
+        file_size = store.config.mapped_file_size_commit_log or 0
+        files = tuple(
+            LogFile(base, _first_time(store, base) if reads_time else None)
+            for base in _bases(store_dir, store.config.store_path_commit_log)
+        )
+        topics = _topics(store, options)
+        return Summary(
+            store=store_dir,
+            begin=store.min_physical_offset,
+            end=store.max_physical_offset,
+            dispatched=min(store.dispatched_offset, store.max_physical_offset),
+            file_size=file_size,
+            files=files,
+            queues=None if topics is None else _queues(store, store_dir, topics),
+            found=_look_up(store, options),
+        )
+
+
+def _bases(store_dir: StoreDir, folders: str | None) -> list[int]:
+    bases = set()
+    for folder in (folders or "commitlog").split(","):
+        at = Path(store_dir.path, folder.strip())
+        if at.is_dir():
+            bases |= {int(one.name) for one in at.iterdir() if re.fullmatch("[0-9]{20}", one.name)}
+    return sorted(bases)
+
+
+def _first_time(store: mqstore.Store, base: int) -> int | None:
+    try:
+        return store.get(base).store_timestamp_ms
+    except StoreError:
+        return None
+
+
+def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
+    """The topics whose queues matter; ``None`` where no queue does."""
+    named = {one.topic for one in (*options.starting_offsets, *options.ending_offsets)}
+    if options.topics is not None:
+        chosen = set(options.topics)
+    elif options.topic_pattern is not None:
+        matches = re.compile(options.topic_pattern).fullmatch
+        chosen = {topic for topic in store.topics() if matches(topic)}
+    elif options.queues is not None:
+        chosen = {topic for topic, _ in options.queues}
+    elif options.access_path == "consumequeue":
+        chosen = set(store.topics())
+    elif not named:
+        return None
+    else:
+        return sorted(named)
+    return sorted(chosen | named)
+
+
+def _queues(store: mqstore.Store, store_dir: StoreDir, topics: Sequence[str]) -> tuple[Queue, ...]:
+    return tuple(
+        Queue(
+            info.topic,
+            info.queue_id,
+            info.min_offset,
+            info.max_offset,
+            _mean_bytes(store_dir, info.topic, info.queue_id, info.min_offset),
+        )
+        for topic in topics
+        for info in store.queues(topic)
+    )
+
+
+def _mean_bytes(store_dir: StoreDir, topic: str, queue_id: int, begin: int) -> int:
+    folder = Path(store_dir.path, "consumequeue", topic, str(queue_id))
+    try:
+        scan = _native.scan_queue(folder, begin, begin + _SAMPLED_ENTRIES)
+        sizes = pa.table(scan).column("store_size").to_pylist()
+    except (StoreError, pa.ArrowException):
+        sizes = []
+    return sum(sizes) // len(sizes) if sizes else 1024
+
+
+def _look_up(store: mqstore.Store, options: ReadOptions) -> tuple[tuple[int, ...], int] | None:
+    if options.keys is None or options.access_path not in ("auto", "index"):
+        return None
+    must = options.access_path == "index"
+    topics = options.topics if options.topics is not None else store.topics()
+    if options.topic_pattern is not None:
+        matches = re.compile(options.topic_pattern).fullmatch
+        topics = [topic for topic in topics if matches(topic)]
+    if not must and (not store.index_usable or len(topics) * len(options.keys) > _MOST_LOOKUPS):
+        return None
+    places: dict[int, int] = {}
+    for topic in topics:
+        for key in options.keys:
+            most = 2**31 - 1 if must else _MOST_FOUND
+            answer = store.query(topic, key, max_messages=most)
+            if answer.truncated:
+                return None
+            places |= {one.physical_offset: one.store_size for one in answer}
+    return tuple(sorted(places)), sum(places.values())

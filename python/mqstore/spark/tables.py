@@ -1,0 +1,373 @@
+"""The structures of a store as tables: ``table=`` with anything but ``messages``.
+
+``raw`` and ``dispatch`` are views of the log and are planned and filtered as messages are. The
+others are read structure by structure; of the options that choose messages only ``topics``,
+``topicPattern`` and ``queues`` concern them, and only where a table has topics.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import mqstore
+from mqstore import _native
+from mqstore.errors import StoreError
+from mqstore.spark.reader import MessageReader, batches_of, make_reader
+from mqstore.spark.stores import StoreDir, find_stores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from mqstore.spark.options import ReadOptions
+
+__all__ = ["StructurePart", "make_table_reader", "table_schema"]
+
+_MESSAGE = pa.schema(mqstore.ARROW_SCHEMA)
+_TIME = pa.timestamp("us", tz="UTC")
+_QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
+_ENTRY_BYTES = 20
+
+
+def _of_message(*names: str) -> list[pa.Field]:
+    return [_MESSAGE.field(name) for name in names]
+
+
+_SCHEMAS: Mapping[str, pa.Schema] = {
+    "messages": _MESSAGE,
+    "raw": pa.schema(
+        [
+            *_of_message("broker", "topic", "queue_id", "queue_offset", "physical_offset"),
+            *_of_message("store_size"),
+            ("record", pa.binary()),
+            *_of_message("error"),
+        ]
+    ),
+    "dispatch": pa.schema(
+        [
+            *_of_message("broker", "topic", "queue_id", "queue_offset", "physical_offset"),
+            *_of_message("store_size"),
+            ("tags_code", pa.int64()),
+            *_of_message("store_timestamp", "sys_flag", "keys", "unique_key"),
+        ]
+    ),
+    "consumequeue": pa.schema(
+        [
+            *_of_message("broker", "topic", "queue_id", "queue_offset", "physical_offset"),
+            *_of_message("store_size"),
+            ("tags_code", pa.int64()),
+            ("message_count", pa.int16()),
+            *_of_message("store_timestamp"),
+        ]
+    ),
+    "index": pa.schema(
+        [
+            *_of_message("broker"),
+            ("file", pa.string()),
+            ("number", pa.int32()),
+            ("key_hash", pa.int32()),
+            *_of_message("physical_offset", "store_timestamp"),
+            ("prev_entry", pa.int32()),
+        ]
+    ),
+    "files": pa.schema(
+        [
+            *_of_message("broker"),
+            ("path", pa.string()),
+            ("structure", pa.string()),
+            ("size", pa.int64()),
+            ("allocated", pa.int64()),
+            ("modified", _TIME),
+        ]
+    ),
+    "checkpoint": pa.schema(
+        [
+            *_of_message("broker"),
+            ("physic_msg_timestamp", _TIME),
+            ("logics_msg_timestamp", _TIME),
+            ("index_msg_timestamp", _TIME),
+            ("master_flushed_offset", pa.int64()),
+            ("confirm_physical_offset", pa.int64()),
+            ("min_physical_offset", pa.int64()),
+            ("max_physical_offset", pa.int64()),
+            ("dispatched_offset", pa.int64()),
+            ("abort", pa.bool_()),
+        ]
+    ),
+    "offsets": pa.schema(
+        [
+            *_of_message("broker"),
+            ("consumer_group", pa.string()),
+            *_of_message("topic", "queue_id", "queue_offset"),
+            ("max_offset", pa.int64()),
+            ("lag", pa.int64()),
+        ]
+    ),
+    "damage": pa.schema(
+        [
+            *_of_message("broker"),
+            ("code", pa.string()),
+            ("severity", pa.string()),
+            ("path", pa.string()),
+            ("offset", pa.int64()),
+            ("expected", pa.string()),
+            ("found", pa.string()),
+            ("message", pa.string()),
+            ("fix", pa.string()),
+        ]
+    ),
+}
+
+
+def table_schema(table: str) -> StructType:
+    """Every column of a table."""
+    return from_arrow_schema(_SCHEMAS[table])
+
+
+def make_table_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReader:
+    """The reader of the table that the options name."""
+    if options.table == "messages":
+        return make_reader(options, columns)
+    if options.table in ("raw", "dispatch"):
+        return MessageReader(options, tuple(columns))
+    return StructureReader(options, tuple(columns))
+
+
+@dataclass(frozen=True)
+class StructurePart(InputPartition):
+    """What one task reads of a structure.
+
+    Attributes:
+        store: The store's directory.
+        broker: What the column ``broker`` says.
+        table: Which table.
+        path: The file or folder; empty where the whole store is meant.
+        begin: The first entry.
+        end: One past the last.
+        slots: Slots of an index file, which does not tell them itself.
+        capacity: Room for entries of an index file, the same.
+    """
+
+    store: str
+    broker: str
+    table: str
+    path: str = ""
+    begin: int = 0
+    end: int = 0
+    slots: int = 0
+    capacity: int = 0
+
+
+class StructureReader(DataSourceReader):
+    """Reads a structure.
+
+    Args:
+        options: The options.
+        columns: The columns, in their order.
+    """
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A part for each queue or index file, or one for each store."""
+        parts: list[StructurePart] = []
+        for store in find_stores(self.options):
+            if self.options.table == "consumequeue":
+                parts += _queue_parts(store, self.options)
+            elif self.options.table == "index":
+                parts += _index_parts(store, self.options)
+            else:
+                parts.append(StructurePart(store.path, store.broker, self.options.table))
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one part."""
+        if not isinstance(partition, StructurePart):
+            return
+        schema = _SCHEMAS[partition.table]
+        for batch in _READ[partition.table](partition, self.options):
+            whole = batch.append_column("broker", _same(partition.broker, batch.num_rows))
+            arrays = [
+                _filled(whole, schema.field(name)).cast(schema.field(name).type)
+                for name in self.columns
+            ]
+            yield pa.record_batch(
+                arrays, schema=pa.schema([schema.field(name) for name in self.columns])
+            )
+
+
+def _same(value: str | int, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value), rows)
+
+
+def _filled(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name in batch.schema.names:
+        return batch.column(field.name)
+    return pa.nulls(batch.num_rows, field.type)
+
+
+def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
+    matches = re.compile(options.topic_pattern or ".*", re.DOTALL).fullmatch
+    queues = None if options.queues is None else dict(options.queues)
+    entries = max(options.split_bytes // _ENTRY_BYTES, 1)
+    for kind in _QUEUE_FOLDERS:
+        root = Path(store.path, kind)
+        for folder in sorted(root.glob("*/*")) if root.is_dir() else []:
+            topic, queue_id = folder.parent.name, folder.name
+            if not (folder.is_dir() and queue_id.isdecimal() and matches(topic)):
+                continue
+            if options.topics is not None and topic not in options.topics:
+                continue
+            if queues is not None and int(queue_id) not in queues.get(topic, ()):
+                continue
+            queue = mqstore.ConsumeQueue(folder)
+            for begin in range(queue.min_offset, queue.max_offset, entries):
+                end = min(begin + entries, queue.max_offset)
+                yield StructurePart(
+                    store.path, store.broker, "consumequeue", str(folder), begin, end
+                )
+
+
+def _consume_queue(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
+    scan = _native.scan_queue(part.path, part.begin, part.end)
+    queue = Path(part.path)
+    for batch in batches_of(scan, f"{part.path}, queue offsets {part.begin} to {part.end}"):
+        times = _times(batch.column("store_timestamp_ms"))
+        yield (
+            batch.append_column("topic", _same(queue.parent.name, batch.num_rows))
+            .append_column("queue_id", _same(int(queue.name), batch.num_rows))
+            .append_column("store_timestamp", times)
+        )
+
+
+def _index_parts(store_dir: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
+    folder = Path(store_dir.path, "index")
+    if not folder.is_dir():
+        return
+    with mqstore.open(store_dir.path, config=options.config) as store:
+        slots, capacity = store.config.max_hash_slot_num, store.config.max_index_num
+    if slots is None or capacity is None:
+        raise StoreError(f"{folder}: how many slots and entries its files have is not known")
+    for path in sorted(folder.iterdir()):
+        if re.fullmatch("[0-9]{17}", path.name):
+            yield StructurePart(
+                store_dir.path,
+                store_dir.broker,
+                "index",
+                str(path),
+                slots=slots,
+                capacity=capacity,
+            )
+
+
+def _index(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
+    with mqstore.IndexFile(part.path, slots=part.slots, entries=part.capacity) as file:
+        begin_ms = file.header.begin_timestamp_ms
+        for batch in batches_of(file.entries(), part.path):
+            seconds = batch.column("seconds").cast(pa.int64())
+            times = pc.add(pc.multiply(seconds, 1000), begin_ms)
+            yield batch.append_column(
+                "file", _same(Path(part.path).name, batch.num_rows)
+            ).append_column("store_timestamp", _times(times))
+
+
+def _times(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(pa.timestamp("ms", tz="UTC"))
+
+
+def _files(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
+    rows = []
+    for folder, _folders, names in os.walk(part.store):
+        for name in names:
+            path = Path(folder, name)
+            status = path.lstat()
+            relative = path.relative_to(part.store)
+            rows.append(
+                {
+                    "path": str(relative),
+                    "structure": relative.parts[0],
+                    "size": status.st_size,
+                    "allocated": status.st_blocks * 512,
+                    "modified": status.st_mtime_ns // 1000,
+                }
+            )
+    yield _rows(sorted(rows, key=lambda row: str(row["path"])), "files")
+
+
+def _checkpoint(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    with mqstore.open(part.store, config=options.config) as store:
+        row: dict[str, object] = {
+            "min_physical_offset": store.min_physical_offset,
+            "max_physical_offset": store.max_physical_offset,
+            "dispatched_offset": store.dispatched_offset,
+            "abort": Path(part.store, "abort").exists(),
+        }
+    path = Path(part.store, "checkpoint")
+    if path.exists():
+        checkpoint = mqstore.Checkpoint(path)
+        for name in ("physic", "logics", "index"):
+            row[f"{name}_msg_timestamp"] = _micros(getattr(checkpoint, f"{name}_msg_timestamp_ms"))
+        row["master_flushed_offset"] = checkpoint.master_flushed_offset
+        row["confirm_physical_offset"] = checkpoint.confirm_physical_offset
+    yield _rows([row], "checkpoint")
+
+
+def _micros(milliseconds: int) -> int | None:
+    """A time of Spark's; ``None`` outside the years 1 to 9999."""
+    return (
+        milliseconds * 1000 if -62_135_596_800_000 <= milliseconds < 253_402_300_800_000 else None
+    )
+
+
+def _offsets(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    with mqstore.open(part.store, config=options.config) as store:
+        rows = [
+            {
+                "consumer_group": group,
+                "topic": one.topic,
+                "queue_id": one.queue_id,
+                "queue_offset": one.queue_offset,
+                "max_offset": one.max_offset,
+                "lag": one.lag,
+            }
+            for group, offsets in sorted(store.groups().items())
+            for one in offsets
+            if options.topics is None or one.topic in options.topics
+        ]
+    yield _rows(rows, "offsets")
+
+
+def _damage(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    level: Literal["full", "quick"] = "full" if options.verify_crc else "quick"
+    # Spark's own tasks are the threads.
+    report = mqstore.verify(part.store, level=level, threads=1, config=options.config)
+    names = _SCHEMAS["damage"].names[1:]
+    yield _rows([{name: getattr(one, name) for name in names} for one in report.findings], "damage")
+
+
+def _rows(rows: Sequence[Mapping[str, object]], table: str) -> pa.RecordBatch:
+    schema = _SCHEMAS[table]
+    fields = [field for field in schema if field.name != "broker"]
+    return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema(fields))
+
+
+_READ: Mapping[str, Callable[[StructurePart, ReadOptions], Iterator[pa.RecordBatch]]] = {
+    "consumequeue": _consume_queue,
+    "index": _index,
+    "files": _files,
+    "checkpoint": _checkpoint,
+    "offsets": _offsets,
+    "damage": _damage,
+}
