@@ -42,7 +42,7 @@ impl QueueBatches {
     ///
     /// # Errors
     /// [`crate::Error::Io`] when the system cannot read.
-    pub fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         let count = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
         if count == 0 {
             return Ok(None);

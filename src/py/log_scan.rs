@@ -206,7 +206,7 @@ impl BatchSource for QueueRows {
 
 impl Batches for QueueBatches {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.next()
+        self.next_batch()
     }
 }
 
