@@ -47,6 +47,7 @@ test-rust: ## Rust tests and documentation examples
 .PHONY: test-python
 test-python: $(MADE)/native-debug ## Python, command line, documentation and RocketMQ tests
 	@scripts/prerequisites.sh java || true
+	@scripts/prerequisites.sh get-browser >/dev/null || true
 	@$(call say,Python tests)
 	@$(PY) -m pytest $(ARGS)
 

@@ -5,6 +5,8 @@
 #   scripts/prerequisites.sh python   prints the path of a Python that will do ($PYTHON is tried first)
 #   scripts/prerequisites.sh rust     cargo, rustc and a C compiler
 #   scripts/prerequisites.sh java     a JDK and Maven, for the tests against RocketMQ's own jars
+#   scripts/prerequisites.sh browser  prints the path of a Chromium ($CHROMIUM is tried first), for the report's tests
+#   scripts/prerequisites.sh get-browser  the same, and installs one first where apt-get as root can
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -82,7 +84,33 @@ check_java() {
         "Maven $maven_needed or newer is needed for the tests against RocketMQ: $(command -v mvn) is $version. $get"
 }
 
+check_browser() {
+    local candidate path
+    for candidate in ${CHROMIUM:+"$CHROMIUM"} chromium chromium-browser google-chrome google-chrome-stable; do
+        path=$(command -v "$candidate" 2>/dev/null) || continue
+        printf '%s\n' "$path"
+        return
+    done
+    fail "Chromium is needed for the tests of the report: none was found." \
+        "Install it (Debian: apt install chromium; elsewhere Google Chrome will do), or name one: CHROMIUM=/path/to/chromium"
+}
+
+get_browser() {
+    if ! check_browser >/dev/null 2>&1 && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+        printf '── Chromium for the tests of the report: apt-get install chromium\n' >&2
+        local log
+        log=$(mktemp)
+        if ! { apt-get update && apt-get install --yes --no-install-recommends chromium; } \
+            >"$log" 2>&1 </dev/null; then
+            printf 'mqstore: that failed: %s\n' "$(tail -n 1 "$log")" >&2
+        fi
+        rm -f "$log"
+    fi
+    check_browser
+}
+
 case ${1:-} in
-    python | rust | java) "check_$1" ;;
-    *) fail "usage: scripts/prerequisites.sh python|rust|java" ;;
+    python | rust | java | browser) "check_$1" ;;
+    get-browser) DEBIAN_FRONTEND=noninteractive get_browser ;;
+    *) fail "usage: scripts/prerequisites.sh python|rust|java|browser|get-browser" ;;
 esac

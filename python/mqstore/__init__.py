@@ -71,6 +71,7 @@ from mqstore.upkeep import rebuild
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigWarning, StoreConfig
+    from mqstore.html_report import report
     from mqstore.results import (
         Diagnosis,
         Finding,
@@ -146,6 +147,7 @@ __all__ = [
     "parse_message_id",
     "read_config_json",
     "rebuild",
+    "report",
     "stats",
     "tags_code",
     "verify",
@@ -166,6 +168,7 @@ _LATER = {
     "stats": "mqstore.store_stats",
     "RebuildReport": "mqstore.upkeep_results",
     "RebuiltQueue": "mqstore.upkeep_results",
+    "report": "mqstore.html_report",
 }
 
 

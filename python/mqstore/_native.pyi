@@ -1228,6 +1228,11 @@ class IndexFile:
 
         It ends where a link does not lead to an older entry.
         """
+    def chain_lengths(self) -> dict[int, int]:
+        """How many slots have a chain of each length that occurs, empty slots left out.
+
+        It reads every entry, and counts a chain that leads astray as whole.
+        """
     def flush(self) -> None:
         """Makes everything put so far durable."""
     def close(self) -> None:
@@ -1744,4 +1749,33 @@ def rebuild(
     Returns:
         The queues, each ``(topic, queue_id, kind, entries, min_offset, max_offset, was)``; and the
         other fields of :class:`mqstore.RebuildReport` by name.
+    """
+
+class _Latency(TypedDict):
+    ranges: list[tuple[int, int, int]]
+    quantiles_ms: dict[float, int]
+    negative: int
+    unknown: int
+
+class _Survey(TypedDict):
+    topics: list[tuple[str, int, int, int, int]]
+    others: tuple[int, int, int, int]
+    step_ms: int
+    cells: list[tuple[int, int, int, int]]
+    latency: _Latency
+    skipped_ranges: int
+    skipped_bytes: int
+
+def _survey(
+    path: _Path,
+    /,
+    *,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> _Survey:
+    """What a report shows of the messages; damage is passed over.
+
+    ``topics`` are ``(name, messages, bytes, first_ms, last_ms)``, the largest first, at
+    most 4,096, and ``others`` the rest. ``cells`` are ``(begin_ms, topic, messages, bytes)`` by
+    time, each ``step_ms`` long, the topic by its place in ``topics`` or one behind the last.
     """

@@ -7,6 +7,7 @@ mod meter;
 mod pass;
 pub mod rebuild;
 pub mod stats;
+pub mod survey;
 pub mod verify;
 
 pub use doctor::{Diagnosis, doctor};

@@ -12,6 +12,7 @@ pub mod index_query;
 pub mod index_run;
 mod index_select;
 pub mod index_service;
+mod index_use;
 mod index_walk;
 pub mod queue;
 pub mod queue_folder;

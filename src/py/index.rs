@@ -1,5 +1,6 @@
 //! One index file: put, select, and what it holds.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -376,6 +377,10 @@ impl IndexFile {
         let key_hash = key_hash_of(key.as_bytes());
         let chain = self.read(py, |file| file.chain(key_hash, usize::MAX, &mut Vec::new()))?;
         Ok(chain.into_iter().map(IndexEntry::from).collect())
+    }
+
+    fn chain_lengths(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u32>> {
+        self.read(py, index_file::IndexFile::chain_lengths)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

@@ -24,6 +24,7 @@ mod scan;
 mod stats;
 mod store;
 mod stored;
+mod survey;
 mod values;
 mod verify;
 
@@ -74,6 +75,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
+    module.setattr("_survey", wrap_pyfunction!(survey::_survey, module)?)?;
     module.setattr("_checkpoint", wrap_pyfunction!(files::_checkpoint, module)?)?;
     let array_function = wrap_pyfunction!(array_functions::_array_function, module)?;
     module.setattr("_array_function", array_function)?;

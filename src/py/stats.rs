@@ -19,7 +19,7 @@ use super::scan::{ArrowScan, BatchSource, Batches};
 use super::store::config_of;
 
 /// Messages, bytes, first and last store time.
-type TotalsRow = (u64, u64, i64, i64);
+pub(super) type TotalsRow = (u64, u64, i64, i64);
 
 /// What a count answers: the stream, the rows, what had no room, ranges and bytes passed over.
 type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, u64, u64);
@@ -77,7 +77,7 @@ pub(super) fn stats<'py>(
     Ok((ArrowScan::new(Counts { batch }), rows, others, skipped.ranges, skipped.bytes))
 }
 
-fn totals_row(totals: &Totals) -> TotalsRow {
+pub(super) fn totals_row(totals: &Totals) -> TotalsRow {
     (totals.messages, totals.bytes, totals.first_store_timestamp_ms, totals.last_store_timestamp_ms)
 }
 

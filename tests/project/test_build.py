@@ -139,6 +139,7 @@ def ask(folder: Path, what: str) -> tuple[int, str]:
         ("java", None, "", "a JDK 17 or newer", "no JDK was found"),
         ("java", "javac", "javac 11.0.2", "a JDK 17 or newer", "is 11.0.2"),
         ("java", "javac", "javac 17.0.15", "Maven 3.6 or newer", "none was found"),
+        ("browser", None, "", "Chromium is needed", "none was found"),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(
@@ -172,4 +173,6 @@ def test_enough_is_enough(tools: Path) -> None:
     tool(tools, "python3", "3.11.2")
     assert ask(tools, "rust") == (0, "")
     assert ask(tools, "java") == (0, "")
+    tool(tools, "google-chrome", "")
+    assert ask(tools, "browser") == (0, f"{tools / 'google-chrome'}\n")
     assert ask(tools, "python") == (0, f"{tools / 'python3'}\n")

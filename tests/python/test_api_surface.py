@@ -50,6 +50,7 @@ MODULE = [
     "verify",
     "stats",
     "StoreStats",
+    "report",
     "VerifyReport",
     "Finding",
     "RecoveryReport",

@@ -42,6 +42,7 @@ _COMMANDS = {
     "metrics": "metrics",
     "doctor": "doctor",
     "rebuild": "rebuild",
+    "report": "report",
     "demo": "demo",
 }
 

@@ -1,0 +1,50 @@
+"""``report``: a page about a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.extras import needs_extra
+from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.output import note
+from mqstore.cli.progress import progress
+from mqstore.cli.units import size_text
+
+if TYPE_CHECKING:
+    from mqstore.cli.output import Output
+
+
+@click.command("report", short_help="Write an HTML page about a store.")
+@store_argument
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False),
+    metavar="FILE.html",
+    help="Where the page goes.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a page that is there.")
+@config_option
+@output_options
+def report_command(
+    output: Output,
+    store: str,
+    out: str,
+    overwrite: bool,  # noqa: FBT001
+    config: str | None,
+) -> None:
+    """Write one HTML page about a store, which needs nothing else and loads nothing.
+
+    What the store is, its health and every finding's cure, messages and bytes over time and by
+    topic, the time from born to stored, the index files, and how far consumers are behind.
+    """
+    with needs_extra("report"), progress("reading the store") as tell:
+        mqstore.report(store, out, overwrite=overwrite, progress=tell, config=config)
+    size = Path(out).stat().st_size
+    output.document({"path": out, "bytes": size}, tuple)
+    note(f"{out}: {size_text(size)}")

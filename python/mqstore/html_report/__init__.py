@@ -1,0 +1,164 @@
+"""The report: one page that says what a store is and how it fares, and needs nothing else.
+
+The page's policy lets no script run but its own, by their hash, and lets nothing be loaded. Values
+out of a store are escaped for the place where they stand: by jinja2 in the page, in JSON by
+:func:`_json_for_html`, in plotly's labels by ``figures.label``.
+
+Needs jinja2 and plotly (``pip install 'mqstore[report]'``).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+import mqstore
+from mqstore.cli.output import escape
+from mqstore.cli.units import count_text, duration_text, size_text, time_text
+from mqstore.html_report.facts import gather
+from mqstore.html_report.figures import figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mqstore.config import ConfigLike
+    from mqstore.html_report.facts import Facts
+
+__all__ = ["report"]
+
+
+def report(
+    path: str | os.PathLike[str],
+    out_html: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> None:
+    """Writes a page about a store: what it is, its health, and plots of what it holds.
+
+    Messages and bytes over time and by topic, the time from born to stored, how full the index
+    files are and how long their chains, how far consumer groups are behind, and what
+    :func:`mqstore.verify` found, each with its cure. The page is one file that loads nothing, and
+    it appears whole or not at all. The store is only read.
+
+    Args:
+        path: The store's root folder.
+        out_html: Where the page goes.
+        overwrite: Whether a file that is there may be replaced.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then.
+        config: As for :func:`mqstore.open`.
+
+    Raises:
+        FileExistsError: The page is there already.
+        ModuleNotFoundError: jinja2 or plotly is not installed.
+        NotAStoreError: No such folder, or no store in it.
+        ConfigError: A setting that cannot be.
+        StoreIOError: The operating system refused something.
+        OSError: The page cannot be written.
+    """
+    out = Path(out_html)
+    if not overwrite and os.path.lexists(out):
+        raise FileExistsError(17, "the report is there already", str(out))
+    facts = gather(path, progress=progress, config=config)
+    _write(out, render(facts), overwrite=overwrite)
+
+
+def render(facts: Facts) -> str:
+    """The page as text."""
+    resources = files("mqstore.html_report")
+    template, style, own = (
+        (resources / name).read_text("utf-8") for name in ("page.html.j2", "page.css", "page.js")
+    )
+    script = _for_script(f"{get_plotlyjs()}\n{own}")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data: blob:"
+    )
+    made = figures(facts)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(_FILTERS)
+    return environment.from_string(template).render(
+        facts=facts,
+        figures=_json_for_html(made),
+        heights={name: figure["layout"]["height"] for name, figure in made.items()},
+        policy=policy,
+        script=Markup(script),  # noqa: S704 - the package's own, and what its hash lets run
+        style=Markup(style),  # noqa: S704 - the package's own
+        version=mqstore.__version__,
+    )
+
+
+def _json_for_html(value: object) -> Markup:
+    """JSON that stands in a script element: nothing in it ends that, or begins a comment."""
+    text = json.dumps(value, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 - there is no markup left in it
+
+
+def _for_script(script: str) -> str:
+    """A script that stands in a page: no text in it is taken for the element's end."""
+    return re.sub("<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
+
+
+def _write(out: Path, page: str, *, overwrite: bool) -> None:
+    """Puts the page where it belongs, whole or not at all."""
+    handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            temporary.replace(out)
+        else:
+            # A link, other than a rename, does not take another file's place.
+            out.hardlink_to(temporary)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _shown(text: str) -> str:
+    """Text out of a store; jinja2 escapes what HTML would read in it."""
+    return escape(text)
+
+
+def _percent(part: float) -> str:
+    return f"{100 * min(max(part, 0.0), 1.0):.1f}%"
+
+
+def _span_text(time_ms: int) -> str:
+    return f"{count_text(time_ms)} ms" if time_ms < 10_000 else duration_text(time_ms / 1000)
+
+
+_FILTERS: dict[str, Callable[..., str]] = {
+    "shown": _shown,
+    "count": count_text,
+    "size": size_text,
+    "time": lambda ms: time_text(ms)[:16].replace("T", " ") + " UTC",
+    "day": lambda ms: time_text(ms)[:10],
+    "clock": lambda ms: "" if ms is None else time_text(ms)[11:19],
+    "minute": lambda ms: time_text(ms)[:16].replace("T", " "),
+    "span": _span_text,
+    "percent": _percent,
+    "duration": duration_text,
+}

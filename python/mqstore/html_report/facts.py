@@ -1,0 +1,333 @@
+"""What a report says of a store, gathered from its files."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import mqstore
+from mqstore._native import _survey
+from mqstore.cli.layout import list_files
+from mqstore.cli.structures import index_files, open_index_file
+from mqstore.cli.units import count_text, size_text
+from mqstore.html_report.timeline import Timeline, make_timeline
+from mqstore.store import _settings
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from mqstore import Finding, GroupOffset, Store, VerifyReport
+    from mqstore._native import _Survey
+    from mqstore.cli.layout import FileGroup
+    from mqstore.config import ConfigLike
+
+__all__ = ["Facts", "gather"]
+
+Mood: TypeAlias = Literal["good", "warn", "bad"]
+_Progress: TypeAlias = "Callable[[int, int], object]"
+
+# How many rows the tables have, so that the page stays small whatever the store holds.
+_MOST_TOPICS = 40
+_MOST_FILES = 60
+_MOST_LAGS = 60
+_MOST_EXAMPLES = 20
+_QUANTILES = (
+    (0.5, "Median"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (1.0, "Longest"),
+)
+_MOODS: dict[str, Mood] = {"error": "bad", "warning": "warn", "info": "good"}
+_STATES = {
+    "open": "a process writes to it",
+    "crashed": "not closed, and nobody writes to it",
+    "closed": "closed in good order",
+}
+
+
+@dataclass(slots=True)
+class FindingKind:
+    """Findings of one code."""
+
+    code: str
+    severity: str
+    mood: Mood
+    fix: str
+    count: int
+    examples: list[Finding]
+
+
+@dataclass(slots=True)
+class Health:
+    """What :func:`mqstore.verify` says."""
+
+    mood: Mood
+    verdict: str
+    text: str
+    looked_at: list[tuple[str, str]]
+    kinds: list[FindingKind]
+
+
+@dataclass(slots=True)
+class TopicRow:
+    """A topic's messages."""
+
+    name: str
+    messages: int
+    bytes: int
+    mean_bytes: int
+    first_ms: int
+    last_ms: int
+    part: float
+
+
+@dataclass(slots=True)
+class Latency:
+    """From born to stored: quantiles, and a histogram of ``(begin_ms, end_ms, messages)``."""
+
+    messages: int = 0
+    negative: int = 0
+    unknown: int = 0
+    quantiles: list[tuple[str, int]] = field(default_factory=list)
+    ranges: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class IndexRow:
+    """How one index file is filled."""
+
+    name: str
+    entries: int
+    entries_part: float
+    used_slots: int
+    slots_part: float
+    mean_chain: float
+    longest_chain: int
+
+
+@dataclass(slots=True)
+class Index:
+    """How the index files are filled, the newest of them listed oldest first."""
+
+    files: list[IndexRow] = field(default_factory=list)
+    more: int = 0
+    chains: dict[int, int] = field(default_factory=dict)
+    text: str = "No index files."
+
+
+@dataclass(slots=True)
+class LagRow:
+    """What a group has still to take of a topic."""
+
+    group: str
+    topic: str
+    queues: int
+    lag: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """Everything that the page shows."""
+
+    path: str
+    name: str
+    made_ms: int
+    state: str
+    state_text: str
+    messages: int
+    min_physical_offset: int
+    max_physical_offset: int
+    unflushed_bytes: int
+    undispatched_bytes: int
+    topic_count: int
+    queue_count: int
+    first_ms: int | None
+    last_ms: int | None
+    files: list[FileGroup]
+    unknown: list[str]
+    health: Health
+    timeline: Timeline
+    topics: list[TopicRow]
+    more_topics: int
+    latency: Latency
+    index: Index
+    lags: list[LagRow]
+    more_lags: int
+    took_s: float = 0.0
+
+    @property
+    def log_bytes(self) -> int:
+        """How long the log is."""
+        return self.max_physical_offset - self.min_physical_offset
+
+
+def gather(
+    path: str | os.PathLike[str], *, progress: _Progress | None, config: ConfigLike
+) -> Facts:
+    """Reads a store twice: to verify it, and to count what it holds."""
+    began = time.monotonic()
+    halves = _Halves(progress)
+    report = mqstore.verify(path, config=config, progress=halves.first)
+    found = _survey(path, progress=halves.second, settings=_settings(config))
+    with mqstore.open(path, config=config) as store:
+        facts = _facts(store, report, found)
+    facts.took_s = time.monotonic() - began
+    return facts
+
+
+class _Halves:
+    """Two walks over the same bytes as one."""
+
+    def __init__(self, progress: _Progress | None) -> None:
+        self._progress = progress
+
+    def first(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, 2 * total)
+
+    def second(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(total + done, 2 * total)
+
+
+def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
+    locked, _ = mqstore.lock_state(store.path)
+    state = "open" if locked else "crashed" if Path(store.path, "abort").exists() else "closed"
+    files = list_files(store.path)
+    end = store.max_physical_offset
+    topics = [
+        TopicRow(name, messages, size, size // max(messages, 1), first_ms, last_ms, 0.0)
+        for name, messages, size, first_ms, last_ms in found["topics"]
+    ]
+    largest = max((topic.bytes for topic in topics), default=1)
+    for topic in topics:
+        topic.part = topic.bytes / largest
+    lags = _lags(store.groups())
+    other_messages = found["others"][0]
+    return Facts(
+        path=store.path,
+        name=Path(store.path).name or store.path,
+        made_ms=time.time_ns() // 1_000_000,
+        state=state.capitalize(),
+        state_text=_STATES[state],
+        messages=sum(topic.messages for topic in topics) + other_messages,
+        min_physical_offset=store.min_physical_offset,
+        max_physical_offset=end,
+        unflushed_bytes=max(end - store.flushed_offset, 0),
+        undispatched_bytes=max(end - store.dispatched_offset, 0),
+        topic_count=len(store.topics()),
+        queue_count=len(store.queues()),
+        first_ms=min((topic.first_ms for topic in topics), default=None),
+        last_ms=max((topic.last_ms for topic in topics), default=None),
+        files=files.groups,
+        unknown=files.unknown,
+        health=_health(report),
+        timeline=make_timeline([topic.name for topic in topics], found["step_ms"], found["cells"]),
+        topics=topics[:_MOST_TOPICS],
+        more_topics=max(len(store.topics()) - _MOST_TOPICS, 0),
+        latency=_latency(found),
+        index=_index(store),
+        lags=lags[:_MOST_LAGS],
+        more_lags=max(len(lags) - _MOST_LAGS, 0),
+    )
+
+
+def _health(report: VerifyReport) -> Health:
+    kinds: dict[str, FindingKind] = {}
+    for finding in report.findings:
+        kind = kinds.get(finding.code)
+        if kind is None:
+            count = report.counts.get(finding.code, 0)
+            mood = _MOODS[finding.severity]
+            kind = FindingKind(finding.code, finding.severity, mood, finding.fix, count, [])
+            kinds[finding.code] = kind
+        if len(kind.examples) < _MOST_EXAMPLES:
+            kind.examples.append(finding)
+    order: dict[Mood, int] = {"bad": 0, "warn": 1, "good": 2}
+    sorted_kinds = sorted(kinds.values(), key=lambda kind: (order[kind.mood], kind.code))
+    worst: Mood = sorted_kinds[0].mood if sorted_kinds else "good"
+    total = sum(kind.count for kind in sorted_kinds if kind.mood != "good")
+    verdict = {
+        "good": "Healthy",
+        "warn": f"{_findings(total)} to look at",
+        "bad": f"Damaged: {_findings(total)}",
+    }[worst]
+    counts = report.counts
+    looked_at = [
+        (text, size_text(counts[name]) if name == "log_bytes" else count_text(counts[name]))
+        for name, text in (
+            ("log_bytes", "Log"),
+            ("messages", "Messages"),
+            ("queue_entries", "Queue entries"),
+            ("index_entries", "Index entries"),
+        )
+        if name in counts
+    ]
+    text = "Every record, queue entry and index entry was held against the others."
+    if not sorted_kinds:
+        text += " No damage was found."
+    elif not report.ok:
+        text += " Nothing was changed; each cure says what to do."
+    return Health(worst, verdict, text, looked_at, sorted_kinds)
+
+
+def _findings(count: int) -> str:
+    return f"{count_text(count)} finding{'' if count == 1 else 's'}"
+
+
+def _latency(found: _Survey) -> Latency:
+    latency = found["latency"]
+    quantiles = latency["quantiles_ms"]
+    return Latency(
+        messages=sum(messages for _, _, messages in latency["ranges"]),
+        negative=latency["negative"],
+        unknown=latency["unknown"],
+        quantiles=[(text, quantiles[part]) for part, text in _QUANTILES],
+        ranges=latency["ranges"],
+    )
+
+
+def _index(store: Store) -> Index:
+    paths = index_files(store)
+    if not paths:
+        return Index()
+    if not store.index_usable:
+        text = f"{len(paths)} index files do not fit these settings: give the broker's own."
+        return Index(text=text)
+    index = Index(more=max(len(paths) - _MOST_FILES, 0))
+    for path in paths:
+        try:
+            with open_index_file(store, path) as file:
+                lengths, entries = file.chain_lengths(), len(file)
+                capacity, slots = file.capacity, file.slots
+        except mqstore.CorruptionError:
+            continue  # among the findings
+        for length, count in lengths.items():
+            index.chains[length] = index.chains.get(length, 0) + count
+        used = sum(lengths.values())
+        row = IndexRow(
+            name=path.name,
+            entries=entries,
+            entries_part=entries / capacity if capacity else 0.0,
+            used_slots=used,
+            slots_part=used / slots,
+            mean_chain=entries / used if used else 0.0,
+            longest_chain=max(lengths, default=0),
+        )
+        index.files.append(row)
+    del index.files[:-_MOST_FILES]
+    return index
+
+
+def _lags(groups: dict[str, list[GroupOffset]]) -> list[LagRow]:
+    rows: dict[tuple[str, str], LagRow] = {}
+    for group, offsets in groups.items():
+        for offset in offsets:
+            row = rows.setdefault((group, offset.topic), LagRow(group, offset.topic, 0, 0))
+            row.queues += 1
+            row.lag += max(offset.lag, 0)
+    return sorted(rows.values(), key=lambda row: (-row.lag, row.group, row.topic))
