@@ -67,6 +67,18 @@ bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@cargo test --locked --quiet --benches --features arrow
 	@$(PY) -m pytest benches/python --benchmark-disable -q
 
+.PHONY: controls
+controls: ## The tests of crashes and faults must fail where a bug is planted
+	@scripts/prerequisites.sh rust
+	@$(call say,Controls: each with a planted bug)
+	@RUST_BACKTRACE=0 cargo test --locked --quiet --features arrow,planted --test rust controls $(ARGS)
+
+.PHONY: power-cuts
+power-cuts: ## Simulated power cuts; STATES=1000000 says how many disks each test looks at, SEED where it begins
+	@scripts/prerequisites.sh rust
+	@MQSTORE_CRASH_STATES=$(or $(STATES),1000000) MQSTORE_SEED=$(or $(SEED),1) \
+	  cargo test --locked --features arrow --test rust power_cuts -- --nocapture $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Long property tests; CASES=100000 says how many inputs each
 	@scripts/prerequisites.sh rust

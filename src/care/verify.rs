@@ -421,7 +421,7 @@ fn read_index(cx: &Context<'_>) -> Result<Index> {
     }
     let layout = match parts::index_layout(&*cx.storage, &cx.paths.index(), cx.config)? {
         Ok(layout) => layout,
-        Err((path, reason)) => match configured_layout(cx, &path) {
+        Err(parts::NoLayout { path, reason, .. }) => match configured_layout(cx, &path) {
             Some(layout) => layout,
             None => {
                 let expected = "a file that tells its layout";

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lru::LruCache;
 
+use super::folder::make_folder;
+use super::planted::{self, Bug};
 use super::roots::Roots;
 use super::storage::{Access, FileKind, Storage, StorageFile};
 use crate::error::{CorruptionKind, Error, Result};
@@ -230,11 +232,17 @@ impl FileRun {
         };
         match open {
             // Such a folder takes no new files; what lies there may be protected, or not.
-            Err(error) if may_not(&error) && self.roots.is_read_only(&file.path) => {
+            Err(error) if may_not(&error) && self.is_read_only(file) => {
                 self.open_files.get(&*self.storage, file, Access::Read)
             }
             open => open,
         }
+    }
+
+    /// Whether a file lies in a folder that takes no new files.
+    #[must_use]
+    pub fn is_read_only(&self, file: &RunFile) -> bool {
+        self.roots.is_read_only(&file.path)
     }
 
     /// Makes one file durable, and makes sure that it still is the file it was: one that another
@@ -296,13 +304,11 @@ impl FileRun {
             reason: "names no folder that takes files".to_owned(),
         })?;
         let path = dir.join(file_name::offset_name(base_offset));
-        self.make_dir(dir)?;
+        make_folder(&*self.storage, dir)?;
         let open =
             self.storage.create(&path, self.file_size).map_err(|error| in_the_way(error, &path))?;
-        let durable = open
-            .sync()
-            .map_err(Error::io("flush", &path))
-            .and_then(|()| self.storage.sync_dir(dir).map_err(Error::io("flush", dir)));
+        let durable =
+            open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
             // The error is what the caller must know; a name left behind is an empty last file.
             let _ = self.storage.remove_file(&path);
@@ -317,17 +323,11 @@ impl FileRun {
         Ok(file)
     }
 
-    /// Makes a folder where there is none, and the names above it durable.
-    fn make_dir(&self, dir: &Path) -> Result<()> {
-        if self.storage.kind(dir).map_err(Error::io("stat", dir))?.is_some() {
+    fn sync_name(&self, dir: &Path) -> Result<()> {
+        if planted::is(Bug::FolderNotFlushed) {
             return Ok(());
         }
-        self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
-        // A queue's folder and its topic's may both be new.
-        for above in dir.ancestors().skip(1).take(2) {
-            self.storage.sync_dir(above).map_err(Error::io("flush", above))?;
-        }
-        Ok(())
+        self.storage.sync_dir(dir).map_err(Error::io("flush", dir))
     }
 
     /// Removes the files that begin at or behind `offset`, the last one first.

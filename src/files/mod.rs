@@ -2,12 +2,15 @@
 //! runs of files that make one address space.
 
 pub mod file_run;
+pub mod folder;
 pub mod mapped_file;
 pub mod memory;
+pub mod planted;
 pub mod roots;
 pub mod storage;
 
 pub use file_run::{FileRun, RunFile};
+pub use folder::make_folder;
 pub use mapped_file::MappedFile;
 pub use memory::memory_bytes;
 pub use roots::Roots;

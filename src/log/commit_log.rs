@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
+use crate::files::planted::{self, Bug};
 use crate::files::{Access, FileRun, MappedFile, RunFile};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MessageView};
 use crate::format::peek;
 
 /// How much of a file gets disk space at a time, ahead of the writer.
 const RESERVE_STEP: usize = 64 << 20;
+/// How much of a log is written over itself at a time.
+const WRITTEN_AGAIN: usize = 1 << 20;
 /// What a read of one record takes at first when its size is not known.
 const FIRST_READ: usize = 4 << 10;
 
@@ -88,13 +91,39 @@ impl CommitLog {
         if target > from {
             for file in self.run.files().iter() {
                 let end = file.base_offset.saturating_add(self.run.file_size());
-                if file.base_offset < target && end > from {
+                if file.base_offset < target && end > from && !planted::is(Bug::FlushLeftOut) {
                     self.run.sync(file)?;
                 }
             }
             self.flushed.fetch_max(target, Ordering::AcqRel);
         }
         Ok(target)
+    }
+
+    /// Writes what the files hold from `offset` on over itself, zeros that were written too, so that
+    /// the next flush takes all of it to the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_again(&self, offset: u64) -> Result<()> {
+        let mut block = vec![0; WRITTEN_AGAIN];
+        for file in self.run.files().iter().filter(|file| !self.run.is_read_only(file)) {
+            let open = self.run.open(file)?;
+            let mut position = offset.saturating_sub(file.base_offset);
+            while position < self.run.file_size()
+                && let Some(data) =
+                    open.next_data(position).map_err(Error::io("read", &file.path))?
+            {
+                let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
+                if read == 0 {
+                    break;
+                }
+                open.write_at(block.get(..read).unwrap_or_default(), data)
+                    .map_err(Error::io("write", &file.path))?;
+                position = data + read as u64;
+            }
+        }
+        Ok(())
     }
 
     /// How many bytes of the log's file may be read from `offset` on.
@@ -314,7 +343,9 @@ impl LogWriter {
         // Positions in a file fit into memory, and a file's size into an i32 record size.
         let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
         let window = last.map.window(position as usize, BLANK_LEN)?;
-        message::write_blank(window, blank);
+        if !planted::is(Bug::BlankNotWritten) {
+            message::write_blank(window, blank);
+        }
         self.end = base + size;
         self.log.wrote.store(self.end, Ordering::Release);
         self.active = Some(next);

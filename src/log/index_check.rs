@@ -34,6 +34,8 @@ pub enum Detection {
     Unknown {
         /// For a person to read.
         reason: String,
+        /// The layout that gives the file's length, where what the file holds is damaged.
+        fits: Option<IndexLayout>,
     },
 }
 
@@ -70,9 +72,10 @@ pub fn detect_layout(
             candidates
         }
     };
-    let mut reasons = Vec::new();
+    let (mut reasons, mut fits) = (Vec::new(), None);
     for layout in candidates {
         let against = if layout.file_len() == len {
+            fits = fits.or(Some(layout));
             match newest_entry_is_found(file, path, &layout) {
                 Ok(Some(true)) => return Ok(Detection::Proven(layout)),
                 Ok(None) => return Ok(Detection::Likely(layout)),
@@ -92,7 +95,7 @@ pub fn detect_layout(
         ));
     }
     reasons.insert(0, format!("{len} bytes"));
-    Ok(Detection::Unknown { reason: reasons.join("; ") })
+    Ok(Detection::Unknown { reason: reasons.join("; "), fits })
 }
 
 /// The layout of a file of `len` bytes with four entries for each slot.
@@ -412,7 +415,7 @@ mod tests {
     #[test]
     fn other_sizes_must_be_configured() {
         let (_dir, path) = file(20, 41, 30);
-        let Detection::Unknown { reason } = detect(&path, None) else { panic!("found") };
+        let Detection::Unknown { reason, .. } = detect(&path, None) else { panic!("found") };
         assert_eq!(
             reason,
             "940 bytes; 5000000 slots and 20000000 entries: a file of 420000040 bytes"
@@ -424,10 +427,14 @@ mod tests {
     fn a_layout_of_the_right_length_that_the_newest_entry_denies_is_refused() {
         // 40 + 4 * 30 + 20 * 39 is the length of 40 + 4 * 20 + 20 * 41 as well.
         let (_dir, path) = file(20, 41, 30);
-        let Detection::Unknown { reason } = detect(&path, Some((30, 39))) else { panic!("found") };
+        let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
+            panic!("found")
+        };
         assert!(reason.ends_with("its newest entry is not in its slot"), "{reason}");
         let (_dir, path) = file(20, 41, 40);
-        let Detection::Unknown { reason } = detect(&path, Some((30, 39))) else { panic!("found") };
+        let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
+            panic!("found")
+        };
         assert!(reason.ends_with("expected a count of 0 to 39, found 41"), "{reason}");
     }
 

@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use super::index_file::{IndexFile, IndexOpen};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{FileKind, Storage};
+use crate::files::{FileKind, Storage, make_folder};
 use crate::format::file_name::{index_name, parse_index_name};
 use crate::format::index::IndexLayout;
 use crate::time::CalendarTime;
@@ -209,7 +209,7 @@ impl IndexRun {
         now_ms: i64,
         create: impl Fn(&Path) -> Result<T>,
     ) -> Result<(T, Arc<IndexRunFile>)> {
-        self.make_dir()?;
+        make_folder(&*self.storage, &self.dir)?;
         let listing = self.listing();
         let newest = [&listing.files, &listing.unusable]
             .iter()
@@ -245,18 +245,6 @@ impl IndexRun {
             "a name that leaves room for a later one",
             format!("{newest:017}"),
         ))
-    }
-
-    fn make_dir(&self) -> Result<()> {
-        let dir = &self.dir;
-        if self.storage.kind(dir).map_err(Error::io("stat", dir))?.is_some() {
-            return Ok(());
-        }
-        self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
-        match dir.parent() {
-            Some(above) => self.storage.sync_dir(above).map_err(Error::io("flush", above)),
-            None => Ok(()),
-        }
     }
 
     /// Removes the files that `drop` names, usable or not, the newest first, so that a crash in

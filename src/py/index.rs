@@ -153,7 +153,7 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<index
     take_lock(&**file.file(), path)?;
     match detect_layout(&**file.file(), path, Some(layout))? {
         Detection::Proven(_) | Detection::Likely(_) => Ok(file),
-        Detection::Unknown { reason } => {
+        Detection::Unknown { reason, .. } => {
             Err(Error::InvalidConfig { field: "slots, entries".to_owned(), reason })
         }
     }

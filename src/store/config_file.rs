@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::{Access, Storage};
+use crate::files::{Access, Storage, make_folder};
 use crate::format::json;
 
 use super::lock;
@@ -144,13 +144,11 @@ pub fn write(
     bytes: &[u8],
 ) -> Result<()> {
     let dir = path.parent().unwrap_or(path);
-    storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    make_folder(storage, dir)?;
     if let Some(before) = before {
         lock::replace(storage, &backup_of(path), before)?;
     }
-    lock::replace(storage, path, bytes)?;
-    let parent = dir.parent().unwrap_or(dir);
-    storage.sync_dir(parent).map_err(Error::io("flush", parent))
+    lock::replace(storage, path, bytes)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, CorruptionKind, Error, Result};
 use crate::files::Storage;
 use crate::files::file_run::check_unchanged;
+use crate::files::planted::{self, Bug};
 use crate::log::index_run::IndexRun;
 use crate::log::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -128,7 +129,9 @@ impl Core {
     /// Under `SYNC_FLUSH` nobody sees a record that is not durable.
     pub(super) fn readable_end(&self) -> u64 {
         match (&self.writing, self.config.flush_disk_type) {
-            (Some(_), FlushDiskType::Sync) => self.log.flushed_offset(),
+            (Some(_), FlushDiskType::Sync) if !planted::is(Bug::ReadableEarly) => {
+                self.log.flushed_offset()
+            }
             _ => self.log.end_offset(),
         }
     }
@@ -207,7 +210,9 @@ impl Core {
         writing: &Writing,
         result: AppendResult,
     ) -> Result<AppendResult> {
-        if self.config.flush_disk_type == FlushDiskType::Async {
+        if self.config.flush_disk_type == FlushDiskType::Async
+            || planted::is(Bug::AcknowledgedEarly)
+        {
             return Ok(result);
         }
         let end = u64::try_from(result.physical_offset)
@@ -225,11 +230,16 @@ impl Core {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
         let newest_ms = guard(&writing.appender).newest_timestamp_ms;
-        match self.log.flush() {
+        let mut outcome = self.log.flush();
+        if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
+            outcome = self.log.flush();
+        }
+        match outcome {
             Ok(end) => {
                 let mut checkpoint = guard(&writing.checkpoint);
                 let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
-                *known = (*known).max(newest_ms);
+                let ahead_ms = if planted::is(Bug::CheckpointAhead) { 60_000 } else { 0 };
+                *known = (*known).max(newest_ms + ahead_ms);
                 drop(checkpoint);
                 writing.gate.flushed(end);
                 Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
+use crate::files::planted::{self, Bug};
 use crate::files::{Access, FileKind, Storage, StorageFile};
 
 /// The right to write to a store, held until it is dropped.
@@ -27,7 +28,7 @@ impl StoreLock {
             other => other,
         }
         .map_err(Error::io("open", &path))?;
-        if !file.try_lock().map_err(Error::io("lock", &path))? {
+        if !planted::is(Bug::LockTakenLate) && !file.try_lock().map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
         Ok(Self { file })
@@ -48,6 +49,12 @@ impl StoreLock {
     /// # Errors
     /// [`Error::Io`].
     pub fn mark(&self, paths: &StorePaths) -> Result<()> {
+        let path = paths.lock();
+        if planted::is(Bug::LockTakenLate)
+            && !self.file.try_lock().map_err(Error::io("lock", &path))?
+        {
+            return Err(Error::Locked { path, pid: self.file.lock_holder() });
+        }
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
 
@@ -80,6 +87,9 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 /// # Errors
 /// [`Error::Io`].
 pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
+    if planted::is(Bug::AbortNotWritten) {
+        return Ok(());
+    }
     let before = read_start(storage, &paths.abort(), 64)?;
     replace(storage, &paths.abort_backup(), &before)?;
     replace(storage, &paths.abort(), std::process::id().to_string().as_bytes())

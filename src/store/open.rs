@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Storage};
+use crate::files::{Access, Storage, make_folder};
 use crate::format::properties;
 use crate::log::commit_log::{Found, LogWriter};
 use crate::log::index_file::IndexOpen;
@@ -52,9 +52,7 @@ pub(super) fn open(
     if mode == OpenMode::Read {
         return open_to_read(paths, config, storage, clock);
     }
-    if !there {
-        storage.create_dir(path).map_err(Error::io("create", path))?;
-    }
+    make_folder(&*storage, path)?;
     // The lock comes before anything else is looked at or touched.
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
@@ -62,7 +60,7 @@ pub(super) fn open(
     let written =
         paths.commit_log().iter().filter(|dir| !paths.read_only_commit_log().contains(dir));
     for dir in written.chain([&paths.consume_queue()]) {
-        storage.create_dir(dir).map_err(Error::io("create", dir))?;
+        make_folder(&*storage, dir)?;
     }
     let mode = match (there, crashed) {
         (false, false) => RecoveryMode::New,
@@ -194,10 +192,6 @@ fn open_to_write(
     if let Some(last) = analysis.last_record {
         fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
     }
-    let mut used_topics = TopicTable::default();
-    for queue in queues.all() {
-        used_topics.used(queue.topic(), queue.queue_id(), queue.kind());
-    }
     let log = Arc::new(log);
     let writer = LogWriter::new(Arc::clone(&log));
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
@@ -209,7 +203,7 @@ fn open_to_write(
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),
         checkpoint: Mutex::new(checkpoint),
-        topics: Mutex::new(used_topics),
+        topics: Mutex::default(),
         dispatch_held: AtomicBool::new(false),
         recovery: report,
     };
@@ -232,6 +226,11 @@ fn open_to_write(
         queue.set_next_offset(queue.max_offset());
     }
     if let Some(writing) = &mut core.writing {
+        let mut topics = TopicTable::default();
+        for queue in core.queues.all() {
+            topics.used(queue.topic(), queue.queue_id(), queue.kind());
+        }
+        writing.topics = Mutex::new(topics);
         writing.recovery.dispatched = dispatched;
     }
     Ok(Opened { core })

@@ -109,22 +109,32 @@ pub(super) fn load_parts(
     strays.extend(more);
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
     warnings.extend(unknown_kinds);
-    let layout = match index_layout(&**storage, &paths.index(), config)? {
+    let answer = match index_layout(&**storage, &paths.index(), config)? {
+        // A writer makes a damaged file again.
+        Err(NoLayout { fits: Some(layout), .. }) if access == Access::ReadWrite => Ok(layout),
+        answer => answer,
+    };
+    let layout = match answer {
         Ok(layout) => {
             config.max_hash_slot_num = Some(layout.slots());
             config.max_index_num = Some(layout.entries());
             Some(layout)
         }
-        Err((path, reason)) if access == Access::ReadWrite && config.message_index_enable => {
+        Err(none) if access == Access::ReadWrite && config.message_index_enable => {
             return Err(Error::InvalidConfig {
                 field: "max_hash_slot_num, max_index_num".to_owned(),
-                reason: format!("do not fit the index file {}: {reason}", path.display()),
+                reason: format!(
+                    "do not fit the index file {}: {}",
+                    none.path.display(),
+                    none.reason
+                ),
             });
         }
-        Err((path, reason)) => {
+        Err(none) => {
             warnings.push(format!(
-                "{}: the index is not used, key queries read the log: {reason}",
-                path.display()
+                "{}: the index is not used, key queries read the log: {}",
+                none.path.display(),
+                none.reason
             ));
             None
         }
@@ -322,8 +332,19 @@ fn queue_file_size(
     }
 }
 
-/// A layout, or the file that bears none out and why.
-pub type LayoutAnswer = std::result::Result<IndexLayout, (PathBuf, String)>;
+/// A layout, or why there is none.
+pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
+
+/// The index file that bears no layout out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoLayout {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What speaks against each layout.
+    pub reason: String,
+    /// The layout that gives its length: what the file holds is damaged then, and is made again.
+    pub fits: Option<IndexLayout>,
+}
 
 /// Slots and entries of the index files: what is configured, or what a file there bears out.
 ///
@@ -357,7 +378,9 @@ pub fn index_layout(
     let mut names: Vec<_> = entries
         .into_iter()
         .filter(|entry| {
+            // An empty one is what a power cut leaves of a file that was being made.
             entry.kind == FileKind::File
+                && entry.len > 0
                 && entry
                     .name
                     .to_str()
@@ -377,8 +400,8 @@ pub fn index_layout(
             Detection::Likely(layout) => {
                 answer.get_or_insert(Ok(layout));
             }
-            Detection::Unknown { reason } => {
-                answer.get_or_insert(Err((path, reason)));
+            Detection::Unknown { reason, fits } => {
+                answer.get_or_insert(Err(NoLayout { path, reason, fits }));
             }
         }
     }
@@ -386,7 +409,10 @@ pub fn index_layout(
     match (answer, configured.or(default)) {
         (Some(answer), _) => Ok(answer),
         (None, Some(layout)) => Ok(Ok(layout)),
-        (None, None) => Ok(Err((dir.to_owned(), "no layout".to_owned()))),
+        (None, None) => {
+            let reason = "no layout".to_owned();
+            Ok(Err(NoLayout { path: dir.to_owned(), reason, fits: None }))
+        }
     }
 }
 

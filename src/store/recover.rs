@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::planted::{self, Bug};
 use crate::files::{FileRun, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::peek;
@@ -80,6 +81,8 @@ pub struct Analysis {
     pub newest_timestamp_ms: i64,
     /// The start of the last record, as the checkpoint keeps it.
     pub last_record: Option<u64>,
+    /// From here on nothing says that the log was ever flushed.
+    pub unproven: u64,
     /// What lies behind the end.
     pub tail: Tail,
     /// Queues that do not match the log.
@@ -111,26 +114,30 @@ pub fn analyse(
 ) -> Result<Analysis> {
     let from = log.min_offset();
     // Closed in good order means all of it was flushed; else what the checkpoint says was.
-    let flushed_until = if clean { i64::MAX } else { checkpoint.physic_msg_timestamp_ms };
+    // Messages of its last millisecond may have come after that flush.
+    let flushed_before = if clean { i64::MAX } else { checkpoint.physic_msg_timestamp_ms };
+    let verify_crc = verify_crc && !planted::is(Bug::ChecksumNotChecked);
     let mut scanner = Scanner::new(log, from, log.end_offset(), verify_crc);
     let mut audit = Audit::new(queues);
     let mut newest = 0;
     let (mut last_record, mut keyed, mut records) = (None, None, 0);
+    let mut unproven = None;
     let (end, stop) = loop {
         match scanner.step()? {
             Ok(Scanned::Message(view)) => {
                 let request = DispatchRequest::of(&view);
-                let flushed = request.store_timestamp_ms <= flushed_until;
-                if !flushed && peek::lacks_bytes(&view) {
-                    let at = u64::try_from(request.physical_offset).unwrap_or(0);
-                    break (at, Some(torn(log, at)));
+                let at = u64::try_from(request.physical_offset).unwrap_or(0);
+                if request.store_timestamp_ms >= flushed_before {
+                    unproven = unproven.or(Some(at));
+                    if peek::lacks_bytes(&view) {
+                        break (at, Some(torn(log, at)));
+                    }
                 }
                 audit.see(&request)?;
                 if let Some(index) = &mut index {
                     index.see(&request.keys())?;
                 }
                 newest = newest.max(request.store_timestamp_ms);
-                let at = u64::try_from(request.physical_offset).unwrap_or(0);
                 last_record = Some(at);
                 records += 1;
                 let properties = &request.properties;
@@ -144,7 +151,9 @@ pub fn analyse(
             Err(Stop::Damage(corruption)) => break (scanner.position(), Some(corruption)),
         }
     };
-    let tail = Tail::read(log, queues, end, newest, flushed_until)?;
+    let tail = Tail::read(log, queues, end, newest, flushed_before)?;
+    // A time that no message reaches proves nothing.
+    let unproven = if clean { end } else { unproven.unwrap_or(from) };
     let findings = audit.findings(from)?;
     let first_missing = audit.first_missing;
     Ok(Analysis {
@@ -152,6 +161,7 @@ pub fn analyse(
         stop,
         newest_timestamp_ms: newest,
         last_record,
+        unproven,
         tail,
         queues: findings,
         first_missing,
@@ -178,6 +188,7 @@ pub fn sealed(log: &CommitLog, queues: &QueueTable, seal: &Seal) -> Result<Optio
         stop: None,
         newest_timestamp_ms: seal.newest_timestamp_ms,
         last_record: None,
+        unproven: end,
         tail,
         queues: Vec::new(),
         first_missing: None,
@@ -276,8 +287,14 @@ pub fn repair(
     } else {
         None
     };
-    // What a reader is shown from now on must survive a power cut.
-    for file in log.run().files().iter().filter(|_| !analysis.sealed) {
+    // What a reader is shown from now on must survive a power cut. After a flush that failed the
+    // system takes pages for written that are not, until somebody writes them again.
+    if mode == RecoveryMode::Crash && !planted::is(Bug::PagesNotWrittenAgain) {
+        log.write_again(analysis.unproven)?;
+    }
+    let accepted = log.run().files();
+    let doubtful = !analysis.sealed && !planted::is(Bug::RecoveryNotFlushed);
+    for file in accepted.iter().filter(|_| doubtful) {
         log.run().open(file)?.sync().map_err(Error::io("flush", &file.path))?;
     }
     log.set_end(analysis.end);

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::files::{Storage, StorageFile};
+use crate::files::planted::{self, Bug};
+use crate::files::{Storage, StorageFile, make_folder};
 use crate::format::file_name;
 use crate::log::CommitLog;
 use crate::log::scanner::{Scanned, Scanner, Stop};
@@ -51,7 +52,7 @@ impl Tail {
     pub const KEPT: usize = 10_000;
 
     /// Looks at everything behind `end`. `newest_ms` is the newest store time before it, and what
-    /// was stored up to `flushed_until_ms` was flushed. A message older than the newest before it is
+    /// was stored before `flushed_before_ms` was flushed. A message older than the newest before it is
     /// what an earlier life of the file left, unless the queues know it: clocks step back.
     ///
     /// # Errors
@@ -61,7 +62,7 @@ impl Tail {
         queues: &QueueTable,
         end: u64,
         newest_ms: i64,
-        flushed_until_ms: i64,
+        flushed_before_ms: i64,
     ) -> Result<Self> {
         let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
         let Some(data_end) = tail.data_end else { return Ok(tail) };
@@ -78,7 +79,7 @@ impl Tail {
                     tail.data_end = tail.data_end.max(Some(record_end));
                     tail.count += 1;
                     let time = view.store_timestamp_ms();
-                    if time <= flushed_until_ms
+                    if time < flushed_before_ms
                         && (time >= newest_ms || is_known(queues, &DispatchRequest::of(&view))?)
                     {
                         tail.flushed += 1;
@@ -116,12 +117,16 @@ impl Tail {
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
         let folder = match self.data_end {
+            Some(_) if planted::is(Bug::QuarantineNotMade) => None,
             Some(data_end) => Some(quarantine(log, end, data_end, storage, paths, now_ms)?),
             None => None,
         };
         let file_size = log.run().file_size();
         // The last file goes first, so that a crash in between leaves no gap.
         log.run().remove_from(end.checked_add(1).unwrap_or(end).div_ceil(file_size) * file_size)?;
+        if planted::is(Bug::TailNotZeroed) {
+            return Ok(folder);
+        }
         if let Some(file) = log.run().find(end) {
             let open = log.run().open(&file)?;
             let position = end - file.base_offset;
@@ -187,7 +192,7 @@ fn quarantine(
     now_ms: i64,
 ) -> Result<PathBuf> {
     let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
-    storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
+    make_folder(storage, &dir)?;
     let mut at = end;
     while at < data_end {
         let Some(file) = log.run().find(at) else {
@@ -205,9 +210,7 @@ fn quarantine(
         copy(log, at, stop, storage, &path)?;
         at = stop;
     }
-    for dir in [dir.as_path(), &paths.quarantine(), paths.root()] {
-        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
-    }
+    storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
     Ok(dir)
 }
 

@@ -42,7 +42,7 @@ fn until(mut so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote() {
+pub(crate) fn fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote() {
     let stage = Staged::new();
     let home = Home::on(stage.storage(), sync());
     let store = Arc::new(home.create());
@@ -200,7 +200,7 @@ fn fl04_a_failed_flush_of_queues_or_index_ends_writing_too() {
 }
 
 #[test]
-fn fl06_a_full_disk_is_an_error_before_anything_is_taken_and_passes() {
+pub(crate) fn fl06_a_full_disk_is_an_error_before_anything_is_taken_and_passes() {
     for call in [Call::Create, Call::Reserve] {
         let stage = Staged::new();
         let home = Home::on(stage.storage(), StoreConfig { ..small() });

@@ -7,12 +7,16 @@
     reason = "a test stops at the first surprise, in its helpers too"
 )]
 
+#[cfg(feature = "planted")]
+mod controls;
+mod failing_calls;
 mod flush;
 mod format;
 mod hostile_log;
 mod hostile_names;
 mod hostile_queue;
 mod index_damage;
+mod power_cuts;
 mod ranges;
 mod rebuild;
 mod recovery;

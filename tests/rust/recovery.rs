@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use mqstore::Error;
+use mqstore::files::Access;
 use mqstore::format::message::MIN_RECORD_LEN;
 use mqstore::store::pull::view_of;
 use mqstore::store::{MessageStore, OpenMode, RecoveryMode};
@@ -163,7 +164,7 @@ fn rc07_a_message_torn_at_any_byte_is_not_accepted() {
 }
 
 #[test]
-fn rc08_what_was_cut_never_comes_back() {
+pub(crate) fn rc08_what_was_cut_never_comes_back() {
     let home = Home::new(crate::support::small());
     let store = home.create();
     for number in 0..10 {
@@ -400,6 +401,24 @@ fn rc20_entries_of_cut_messages_do_not_hide_new_ones() {
     for number in (0..95).chain(200..205) {
         assert_eq!(by_key(&store, number), [body(number)], "{}", key(number));
     }
+}
+
+#[test]
+pub(crate) fn ck05_nothing_is_touched_before_the_lock_is_taken() {
+    let home = Home::killed(60);
+    // What opening for write would remove, zero and replace.
+    let last = names_in(&home.path().join("commitlog")).pop().unwrap();
+    let base: u64 = last.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    fs::write(home.path().join(format!("commitlog/{:020}", base + 4096)), b"").unwrap();
+    fs::write(home.path().join("lock"), b"lock").unwrap();
+    let held = home.storage.open(&home.path().join("lock"), Access::ReadWrite).unwrap();
+    assert!(held.try_lock().unwrap());
+    let before = home.snapshot();
+    let error = home.open(OpenMode::ReadWrite).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    assert!(home.snapshot() == before, "a store of another writer was changed");
+    drop(held);
+    check(&home.write(), 60);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What the tests of whole stores share: small stores, copies of them, damage done to them.
 
+pub(crate) mod disk;
+mod inode;
+pub(crate) mod power_cut;
 pub(crate) mod storage;
 
 use std::fs;

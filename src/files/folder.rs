@@ -1,0 +1,60 @@
+//! Folders whose names outlive a power cut.
+
+use std::path::Path;
+
+use super::Storage;
+use super::planted::{self, Bug};
+use crate::error::{Error, Result};
+
+/// Makes a folder and those above it, where they are missing, and the names of all that were made
+/// durable: a file is only as safe as the folders on the way to it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let mut made = Vec::new();
+    for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+        if storage.kind(folder).map_err(Error::io("stat", folder))?.is_some() {
+            break;
+        }
+        made.push(folder);
+    }
+    if made.is_empty() {
+        return Ok(());
+    }
+    storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    if planted::is(Bug::NewFolderNotFlushed) {
+        return Ok(());
+    }
+    for folder in &made {
+        let above = match folder.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+        if let Err(error) = storage.sync_dir(above) {
+            // Left there, the next one would find them and take them for durable.
+            for folder in &made {
+                let _ = storage.remove_dir(folder);
+            }
+            return Err(Error::io("flush", above)(error));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+
+    #[test]
+    fn folders_are_made_with_those_above_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/c");
+        make_folder(&Os, &deep).unwrap();
+        assert!(deep.is_dir());
+        make_folder(&Os, &deep).unwrap();
+        std::fs::write(dir.path().join("file"), b"").unwrap();
+        assert!(make_folder(&Os, &dir.path().join("file/below")).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! Every call to the system fails once: the first in one life of a store, the second in the next, and
+//! so on until a life needs no more calls. What was acknowledged is there afterwards, even if the
+//! power goes right then.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use mqstore::Error;
+use mqstore::config::FlushDiskType;
+use mqstore::store::MessageStore;
+
+use crate::power_cuts::{Place, number_of, numbered};
+use crate::support::disk::{Disk, Image};
+use crate::support::power_cut::Cut;
+use crate::support::{START_MS, append, by_key, scan};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// What came of the messages that were put in.
+#[derive(Default)]
+struct Told {
+    /// Handed to the store, and told to be in it.
+    acknowledged: BTreeSet<usize>,
+    /// Of those, the ones that a power cut must leave.
+    safe: BTreeSet<usize>,
+    next: usize,
+}
+
+impl Told {
+    /// Appends one message. Gives back the store unless it takes no more.
+    fn append(
+        &mut self,
+        store: MessageStore,
+        place: &Place,
+        flush: FlushDiskType,
+    ) -> Option<MessageStore> {
+        let number = self.next;
+        self.next += 1;
+        place.clock.set(START_MS + i64::try_from(number / 3).unwrap());
+        match append(&store, number, &numbered(number)) {
+            Ok(_) => {
+                self.acknowledged.insert(number);
+                if flush == FlushDiskType::Sync {
+                    self.safe.insert(number);
+                }
+            }
+            Err(Error::Poisoned { .. }) => return None,
+            // A call that failed once may go well the next time.
+            Err(Error::Io { .. }) => {}
+            Err(error) => panic!("message {number}: {error}"),
+        }
+        Some(store)
+    }
+
+    fn safe_if(&mut self, durable: bool) {
+        if durable {
+            self.safe = self.acknowledged.clone();
+        }
+    }
+}
+
+/// A store, opened again until that goes well: a call fails once.
+fn opened(place: &Place) -> MessageStore {
+    (0..3).find_map(|_| place.open().ok()).expect("the store does not open although nothing fails")
+}
+
+/// A life in which every kind of call comes up: files roll, the store is flushed, closed, opened,
+/// left behind and recovered.
+fn live(place: &Place, flush: FlushDiskType, told: &mut Told) {
+    let mut store = Some(opened(place));
+    for step in 0..45 {
+        let mut now = store.take().unwrap_or_else(|| opened(place));
+        match step {
+            15 | 33 => told.safe_if(now.flush().is_ok()),
+            20 => {
+                told.safe_if(now.close().is_ok());
+                now = opened(place);
+            }
+            // What was never closed is recovered.
+            38 => {
+                place.disk.kill();
+                drop(now);
+                now = opened(place);
+                told.safe_if(true);
+            }
+            _ => {}
+        }
+        store = told.append(now, place, flush);
+    }
+    if let Some(store) = store {
+        told.safe_if(store.close().is_ok());
+    }
+}
+
+/// Holds what a disk holds against what was told.
+fn check(image: &Image, flush: FlushDiskType, wanted: &BTreeSet<usize>) {
+    let place = Place::new(Disk::of(image), flush, START_MS + 3_600_000);
+    let store = place.open().unwrap();
+    let (bodies, damage) = scan(&store);
+    assert_eq!(damage, 0);
+    let found: Vec<_> = bodies.iter().map(|body| number_of(body)).collect();
+    assert!(found.is_sorted_by(|a, b| a < b), "out of order: {found:?}");
+    let lost: Vec<_> = wanted.iter().filter(|number| !found.contains(number)).collect();
+    assert!(lost.is_empty(), "lost: {lost:?}");
+    for number in found.iter().step_by(5) {
+        assert_eq!(by_key(&store, *number).len(), 1, "key of message {number}");
+    }
+    append(&store, 1000, &numbered(1000)).unwrap();
+    store.close().unwrap();
+    let (wrong, messages) = place.verify();
+    assert_eq!(wrong, Vec::<String>::new());
+    assert_eq!(messages, found.len() as u64 + 1);
+}
+
+/// Lets each call of a life fail in turn; how many there were.
+pub(crate) fn fail_each(flush: FlushDiskType, errno: i32) -> u64 {
+    let mut number = 1;
+    loop {
+        let disk = Disk::new();
+        disk.fail(number, errno);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let place = Place::new(Arc::clone(&disk), flush, START_MS);
+            let mut told = Told::default();
+            live(&place, flush, &mut told);
+            check(&disk.image(), flush, &told.acknowledged);
+            disk.cut("at the end");
+            let cuts: Vec<Cut> = disk.take_cuts();
+            check(&cuts[0].least(), flush, &told.safe);
+        }));
+        let failed = disk.failed();
+        if let Err(why) = outcome {
+            let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
+            panic!("errno {errno} from call {number}, {}: {why}", failed.unwrap_or_default());
+        }
+        if failed.is_none() {
+            println!("{flush:?}, errno {errno}: {} calls failed in turn, nothing lost", number - 1);
+            return number - 1;
+        }
+        number += 1;
+    }
+}
+
+#[test]
+pub(crate) fn fl04_each_call_fails_once_under_sync_flush() {
+    assert!(fail_each(FlushDiskType::Sync, EIO) > 300);
+}
+
+#[test]
+fn fl04_each_call_fails_once_under_async_flush() {
+    assert!(fail_each(FlushDiskType::Async, EIO) > 300);
+}
+
+#[test]
+fn fl06_each_call_finds_the_disk_full_once() {
+    assert!(fail_each(FlushDiskType::Sync, ENOSPC) > 300);
+    assert!(fail_each(FlushDiskType::Async, ENOSPC) > 300);
+}
