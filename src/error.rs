@@ -145,6 +145,13 @@ impl Error {
         move |source| Self::Io { op, path, source }
     }
 
+    /// Whether there was no room on the disk, which may pass.
+    #[must_use]
+    pub fn is_full_disk(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
     /// An [`Error::Corrupt`].
     pub fn corrupt(
         path: &Path,

@@ -724,14 +724,18 @@ class Store:
             topic: Name of the topic.
             queue_id: Number of the queue in its topic.
             queue_offset: The entry to begin at.
-            max_messages: At most this many messages; at least one is given where there is one.
+            max_messages: At most this many messages; at least one is given where there is one, for
+                0 too, as RocketMQ does.
             max_bytes: At most this many bytes of records; the first is given whatever its size.
             tags: A tag expression, ``"paid || refunded"``; ``None``, ``""`` and ``"*"`` are all.
                 The hash in the queue chooses, the text in the message decides.
 
         Raises:
             NotDispatchedError: More of the log than a reader keeps is in no queue yet.
-            CorruptionError: An entry leads to a damaged record.
+            CorruptionError: The body of the first message to be given is not the one that was
+                stored. Where others come before it they are given, and the next read raises.
+            InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
+            ValueError: ``max_messages`` below 0.
         """
 
     def offset_at(

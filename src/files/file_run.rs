@@ -124,7 +124,7 @@ impl FileRun {
     /// Lists the folders again: files that are gone are forgotten, new ones known.
     ///
     /// # Errors
-    /// [`Error::Io`] when a folder cannot be read.
+    /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         let known = self.files();
         let mut files: Vec<Arc<RunFile>> = Vec::new();
@@ -149,6 +149,11 @@ impl FileRun {
                             || self.run_file(base_offset, path, entry.len),
                             Arc::clone,
                         ));
+                    }
+                    // Where it lies a file will have to be made.
+                    (Some(_), FileKind::Directory) if self.access == Access::ReadWrite => {
+                        let error = std::io::ErrorKind::IsADirectory.into();
+                        return Err(Error::io("open as a file", path)(error));
                     }
                     (_, kind) => strays.push(Stray { path, kind }),
                 }

@@ -189,13 +189,10 @@ impl CommitLog {
         };
         let mut buffer = Vec::new();
         match self.read(at, 0, &mut buffer)? {
-            Found::Message(view) => match view.check_body_crc() {
-                Ok(()) => Ok(view.as_bytes().into()),
-                Err(error) => Err(match self.run.find(at) {
-                    Some(file) => error.in_file(&file.path, at - file.base_offset),
-                    None => error.into(),
-                }),
-            },
+            Found::Message(view) => {
+                self.check_body(&view)?;
+                Ok(view.as_bytes().into())
+            }
             Found::Blank(size) => Err(nothing(format!("{size} bytes of filler lie there"))),
             Found::Empty => Err(nothing("zeros lie there".to_owned())),
             Found::Bad(error) => Err(nothing(format!(
@@ -204,6 +201,20 @@ impl CommitLog {
             ))),
             Found::OutOfRange => Err(nothing("the log ends before it".to_owned())),
         }
+    }
+
+    /// Holds a record's body against its checksum.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], with the file and the byte.
+    pub fn check_body(&self, view: &MessageView<'_>) -> Result<()> {
+        view.check_body_crc().map_err(|error| {
+            let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+            match self.run.find(at) {
+                Some(file) => error.in_file(&file.path, at - file.base_offset),
+                None => error.into(),
+            }
+        })
     }
 
     /// What a frame read at `offset`, with `room` bytes to its file's end, amounts to.

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
+use pyo3::exceptions::{PyOverflowError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyMemoryView, PyString, PyTuple};
 
 use crate::format::host::Host;
@@ -20,6 +22,87 @@ pub(super) fn bytes_of<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
             Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
         }
     }
+}
+
+/// A number of a message: one that its field cannot hold is no message's.
+fn number<'py, T>(field: &'static str, value: &Bound<'py, PyAny>) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    value.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(value.py()) {
+            return error;
+        }
+        let shown: String = value.to_string().chars().take(64).collect();
+        invalid(field, format!("{shown} does not fit {} bits", 8 * size_of::<T>()))
+    })
+}
+
+/// Text of a message: a lone surrogate has no bytes in UTF-8.
+fn utf8(field: &'static str, text: &Bound<'_, PyAny>) -> PyResult<PyBackedStr> {
+    text.extract().map_err(|error: PyErr| not_utf8(text.py(), field, error))
+}
+
+fn not_utf8(py: Python<'_>, field: &'static str, error: PyErr) -> PyErr {
+    if error.is_instance_of::<PyUnicodeEncodeError>(py) {
+        invalid(field, format!("is no text in UTF-8: {}", error.value(py)))
+    } else {
+        error
+    }
+}
+
+/// Takes an argument of that name, its error naming the field.
+macro_rules! arguments {
+    ($($name:ident = $take:ident($field:literal) -> $type:ty;)*) => {
+        $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
+            $take($field, value)
+        })*
+    };
+}
+
+arguments! {
+    topic = utf8("topic") -> PyBackedStr;
+    key = utf8("key") -> PyBackedStr;
+    queue_id = number("queue_id") -> i32;
+    flag = number("flag") -> i32;
+    sys_flag = number("sys_flag") -> i32;
+    delay_level = number("delay_level") -> i32;
+    reconsume_times = number("reconsume_times") -> i32;
+    prepared_transaction_offset = number("prepared_transaction_offset") -> i64;
+    born_timestamp_ms = optional_number("born_timestamp_ms") -> Option<i64>;
+    store_timestamp_ms = optional_number("store_timestamp_ms") -> Option<i64>;
+    tags = optional_utf8("tags") -> Option<PyBackedStr>;
+    unique_key = optional_utf8("unique_key") -> Option<PyBackedStr>;
+}
+
+fn optional_number(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if value.is_none() { Ok(None) } else { number(field, value).map(Some) }
+}
+
+fn optional_utf8(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<PyBackedStr>> {
+    if value.is_none() { Ok(None) } else { utf8(field, value).map(Some) }
+}
+
+/// A bound, an offset or a time: past what 64 bits hold there is nothing, on either side.
+pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    value.extract().or_else(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(value.py()) {
+            return Err(error);
+        }
+        Ok(if value.lt(0)? { i64::MIN } else { i64::MAX })
+    })
+}
+
+/// The same, where it may be left out.
+pub(super) fn saturated_if_given(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if value.is_none() { Ok(None) } else { saturated(value).map(Some) }
+}
+
+/// How many messages at most.
+pub(super) fn max_messages(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let number = saturated(value)?;
+    usize::try_from(number)
+        .map_err(|_| PyValueError::new_err(format!("max_messages is 0 or more, not {number}")))
 }
 
 /// An address of a message.
@@ -63,7 +146,8 @@ impl<'a, 'py> Named<'a, 'py> {
         block.delay_level(self.delay_level)?;
         if let Some(properties) = self.properties {
             each_pair(properties, |name, value| {
-                let (name, value) = (name.to_str()?, value.to_str()?);
+                let text = |of: &'_ Bound<'py, PyString>| utf8("properties", of.as_any());
+                let (name, value) = (text(name)?, text(value)?);
                 Ok(block.pair(name.as_bytes(), value.as_bytes())?)
             })?;
         }
@@ -112,17 +196,21 @@ pub(super) fn each_key<'py>(
     keys: &Bound<'py, PyAny>,
     mut take: impl FnMut(&str) -> PyResult<()>,
 ) -> PyResult<()> {
+    let py = keys.py();
+    let mut take = |key: &Bound<'py, PyString>| {
+        take(key.to_str().map_err(|error| not_utf8(py, "keys", error))?)
+    };
     if let Ok(one) = keys.cast::<PyString>() {
-        return take(one.to_str()?);
+        return take(one);
     }
     if let Ok(keys) = keys.cast_exact::<PyTuple>() {
-        for key in keys.iter_borrowed() {
-            take(key.cast::<PyString>()?.to_str()?)?;
+        for key in keys.iter() {
+            take(key.cast::<PyString>()?)?;
         }
         return Ok(());
     }
     for key in keys.try_iter()? {
-        take(key?.cast_into::<PyString>()?.to_str()?)?;
+        take(&key?.cast_into::<PyString>()?)?;
     }
     Ok(())
 }

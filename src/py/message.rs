@@ -10,7 +10,7 @@ use crate::store::NewMessage;
 use crate::store::compose::check_inner_batch;
 
 use super::errors::invalid;
-use super::fields::{Composed, Named, bytes_of, each_pair, host_of};
+use super::fields::{self, Composed, Named, bytes_of, each_pair, host_of};
 use super::stored::shown_body;
 
 /// The further properties as they were given.
@@ -140,21 +140,22 @@ impl Message {
     )]
     #[expect(clippy::too_many_arguments, reason = "a record has as many fields")]
     fn __new__(
-        topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         body: &Bound<'_, PyAny>,
-        queue_id: i32,
-        tags: Option<PyBackedStr>,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         keys: Option<&Bound<'_, PyAny>>,
-        unique_key: Option<PyBackedStr>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
         properties: Option<&Bound<'_, PyAny>>,
-        flag: i32,
-        born_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
         born_host: Option<&str>,
-        delay_level: i32,
-        sys_flag: i32,
-        store_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = fields::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = fields::store_timestamp_ms)] store_timestamp_ms: Option<i64>,
         store_host: Option<&str>,
-        reconsume_times: i32,
+        #[pyo3(from_py_with = fields::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = fields::prepared_transaction_offset)]
         prepared_transaction_offset: i64,
     ) -> PyResult<Self> {
         if topic.is_empty() {

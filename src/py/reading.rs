@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 
@@ -14,6 +15,7 @@ use crate::store::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::errors::not_one_of;
+use super::fields;
 use super::message_scan::{MessageScan, Source};
 use super::store::Store;
 use super::stored::StoredMessage;
@@ -126,7 +128,11 @@ pub(super) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
 #[pymethods]
 impl Store {
     #[pyo3(signature = (physical_offset, /))]
-    fn get(&self, py: Python<'_>, physical_offset: i64) -> PyResult<StoredMessage> {
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::saturated)] physical_offset: i64,
+    ) -> PyResult<StoredMessage> {
         let store = self.reading()?;
         Ok(py.detach(|| store.get(physical_offset))?.into())
     }
@@ -142,10 +148,10 @@ impl Store {
     fn read(
         &self,
         py: Python<'_>,
-        topic: &str,
-        queue_id: i32,
-        queue_offset: i64,
-        max_messages: usize,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::saturated)] queue_offset: i64,
+        #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         max_bytes: Option<u64>,
         tags: Option<&str>,
     ) -> PyResult<ReadResult> {
@@ -168,9 +174,9 @@ impl Store {
     fn offset_at(
         &self,
         py: Python<'_>,
-        topic: &str,
-        queue_id: i32,
-        timestamp_ms: i64,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::saturated)] timestamp_ms: i64,
         boundary: &str,
     ) -> PyResult<i64> {
         let boundary = match boundary {
@@ -187,11 +193,11 @@ impl Store {
     fn query<'py>(
         &self,
         py: Python<'py>,
-        topic: &str,
-        key: &str,
-        begin_ms: Option<i64>,
-        end_ms: Option<i64>,
-        max_messages: usize,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         exact: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -221,12 +227,12 @@ impl Store {
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn scan(
         &self,
-        start_physical_offset: Option<i64>,
-        stop_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] start_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] stop_physical_offset: Option<i64>,
         topics: Option<&Bound<'_, PyAny>>,
         tags: Option<&str>,
-        begin_ms: Option<i64>,
-        end_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
         on_error: &str,
     ) -> PyResult<MessageScan> {
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
@@ -16,7 +17,7 @@ use crate::store::compose::check_inner_batch;
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
 use super::errors::{StoreClosedError, raise};
-use super::fields::{Composed, Named, bytes_of, host_of, with_block};
+use super::fields::{self, Composed, Named, bytes_of, host_of, with_block};
 use super::fork;
 use super::message::Message;
 use super::values::AppendResult;
@@ -112,6 +113,10 @@ pub(super) fn open_store(
     let given = PyDict::new(py);
     given.update(settings.cast()?)?;
     let config = config_of(&given)?;
+    if path.as_os_str().is_empty() {
+        let reason = "the path is empty".to_owned();
+        return Err(Error::NotAStore { path, reason }.into());
+    }
     // The working folder may change while the store is open.
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
@@ -158,21 +163,22 @@ impl Store {
     fn append(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         body: &Bound<'_, PyAny>,
-        queue_id: i32,
-        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         keys: Option<&Bound<'_, PyAny>>,
-        unique_key: Option<&str>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
         properties: Option<&Bound<'_, PyAny>>,
-        flag: i32,
-        born_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
         born_host: Option<&str>,
-        delay_level: i32,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
     ) -> PyResult<AppendResult> {
         let store = self.writing()?;
         let body = bytes_of(body)?;
         let born_host = host_of("born_host", born_host)?;
+        let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
         let named = Named { tags, keys, unique_key, delay_level, properties };
         with_block(|block| {
             let properties = match named.compose(block)? {

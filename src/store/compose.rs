@@ -105,6 +105,9 @@ impl<'a> PropertyBlock<'a> {
         if level == 0 {
             return Ok(());
         }
+        if level < 0 {
+            return Err(refused("delay_level", format!("{level} is below 0")));
+        }
         self.named("delay_level", 3, level.to_string().as_bytes())
     }
 

@@ -264,6 +264,18 @@ impl Core {
         Ok(())
     }
 
+    /// Brings queues and index level for a reader. A full disk does not keep it from an answer: what
+    /// the queues lack then is read from the log.
+    pub(super) fn catch_up_to_read(&self) -> Result<Option<Overlay>> {
+        match self.catch_up() {
+            Err(error) if error.is_full_disk() => {
+                let from = self.writing()?.dispatched.load(Ordering::Acquire);
+                Overlay::read(&self.log, &self.queues, from, self.readable_end()).map(Some)
+            }
+            other => other.map(|()| None),
+        }
+    }
+
     /// Dispatches what recovery found undispatched; how many records that was.
     pub(super) fn redispatch(&self) -> Result<u64> {
         let Some(writing) = &self.writing else { return Ok(0) };
@@ -286,11 +298,18 @@ impl Core {
     /// From where on the log must be read for keys that the index does not hold, or is not relied
     /// on for.
     pub(super) fn index_reach(&self) -> Result<u64> {
-        let Some(index) = &self.index else { return Ok(self.log.min_offset()) };
+        if self.index.is_none() {
+            return Ok(self.log.min_offset());
+        }
         if let Some(writing) = &self.writing {
             return Ok(writing.dispatched.load(Ordering::Acquire));
         }
-        let known_ms = self.reading().index_known_ms;
+        self.index_files_reach(self.reading().index_known_ms)
+    }
+
+    /// The same by the index files alone, as far as they are known to be whole.
+    pub(super) fn index_files_reach(&self, known_ms: Option<i64>) -> Result<u64> {
+        let Some(index) = &self.index else { return Ok(self.log.min_offset()) };
         let mut reach = None;
         for file in index.files() {
             let header = index.open(&file)?.header()?;
@@ -446,16 +465,19 @@ impl Core {
         if let Some(overlay) = reading.overlay.get() {
             return Ok(Arc::clone(overlay));
         }
-        let read = Arc::new(Overlay::read(&self.log, &self.queues, reading.doubt)?);
+        let read =
+            Arc::new(Overlay::read(&self.log, &self.queues, reading.doubt, self.log.end_offset())?);
         Ok(Arc::clone(reading.overlay.get_or_init(|| read)))
     }
 
     pub(super) fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
+        let lacking = self.catch_up_to_read()?;
         let queue = self.queues.get(topic, queue_id);
-        if self.writing.is_some() {
-            return Ok(queue.filter(|queue| queue.max_offset() > 0).map(QueueView::whole));
+        let (kind, root) = (self.queues.kind_of(topic), self.paths.root());
+        match (lacking, self.writing.is_some()) {
+            (Some(overlay), _) => overlay.view(&self.log, queue, kind, topic, queue_id, root),
+            (None, true) => Ok(queue.filter(|queue| queue.max_offset() > 0).map(QueueView::whole)),
+            (None, false) => self.overlay()?.view(&self.log, queue, kind, topic, queue_id, root),
         }
-        let kind = self.queues.kind_of(topic);
-        self.overlay()?.view(&self.log, queue, kind, topic, queue_id, self.paths.root())
     }
 }

@@ -48,9 +48,12 @@ const CHUNK: usize = 256;
 pub(super) fn query(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
     // First how far the index must reach, then that it does: what other threads append in between is
     // read from the log, and not missed by both.
-    let tail_from = if query.exact { core.index_reach()? } else { 0 };
+    let mut tail_from = if query.exact { core.index_reach()? } else { 0 };
     if let Some(writing) = &core.writing {
-        core.drain_index(writing)?;
+        match core.drain_index(writing) {
+            Err(error) if error.is_full_disk() => tail_from = core.index_files_reach(None)?,
+            other => other?,
+        }
     }
     if query.exact { exact(core, query, tail_from) } else { as_rocketmq(core, query) }
 }
@@ -67,6 +70,7 @@ fn as_rocketmq(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
     for offset in offsets {
         let at = u64::try_from(offset).unwrap_or(u64::MAX);
         if let Found::Message(view) = core.log.read(at, 0, &mut buffer)? {
+            core.log.check_body(&view)?;
             result.records.push(view.as_bytes().into());
         }
     }
@@ -107,6 +111,7 @@ fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResul
                 }
                 let Found::Message(view) = core.log.read(at, 0, &mut buffer)? else { continue };
                 if matches(&view, query, &mut result) {
+                    core.log.check_body(&view)?;
                     result.records.push(view.as_bytes().into());
                     if result.records.len() == most {
                         break 'chunks;
@@ -138,6 +143,7 @@ fn in_the_log(
         match scanner.step()? {
             Ok(Scanned::Message(view)) => {
                 if view.topic() == query.topic && matches(&view, query, &mut unrelated) {
+                    core.log.check_body(&view)?;
                     if newest.len() == most {
                         newest.pop_front();
                     }

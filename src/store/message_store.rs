@@ -330,7 +330,7 @@ impl MessageStore {
     /// [`Error::Io`], [`Error::Closed`].
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.core.check_open()?;
-        self.core.catch_up()?;
+        self.core.catch_up_to_read()?;
         key_query::query(&self.core, query)
     }
 
@@ -340,7 +340,6 @@ impl MessageStore {
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.core.check_open()?;
-        self.core.catch_up()?;
         self.core.queue(topic, queue_id)
     }
 
@@ -350,15 +349,16 @@ impl MessageStore {
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
         self.core.check_open()?;
-        self.core.catch_up()?;
+        let lacking = self.core.catch_up_to_read()?;
         let queues = self.core.queues.all();
         let mut names: Vec<(Box<[u8]>, i32)> = queues
             .iter()
             .filter(|queue| queue.max_offset() > 0 || self.core.writing.is_none())
             .map(|queue| (queue.topic().into(), queue.queue_id()))
             .collect();
-        if self.core.writing.is_none() {
-            let overlay = self.core.overlay()?;
+        if self.core.writing.is_none() || lacking.is_some() {
+            let overlay =
+                lacking.map_or_else(|| self.core.overlay(), |overlay| Ok(overlay.into()))?;
             names.extend(overlay.names().map(|(topic, id)| (Box::from(topic), id)));
         }
         names.sort();

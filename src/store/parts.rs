@@ -46,6 +46,7 @@ fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
 #[must_use]
 pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
     let reason = match storage.kind(paths.root()) {
+        _ if paths.root().as_os_str().is_empty() => "the path is empty".to_owned(),
         Ok(None) => "no such path".to_owned(),
         Ok(Some(FileKind::File)) => "a file, not a folder".to_owned(),
         _ => "no folder `commitlog` in it".to_owned(),

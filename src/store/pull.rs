@@ -93,7 +93,8 @@ pub struct ReadRequest<'a> {
 /// Reads a queue.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the system cannot read.
+/// [`crate::Error::Corrupt`] where the first message that would be given out has another body than
+/// was stored; [`crate::Error::Io`] when the system cannot read.
 pub fn read(
     log: &CommitLog,
     view: Option<&QueueView>,
@@ -211,7 +212,7 @@ impl<'a> Taken<'a> {
                 if self.is_full(size, unit.count, entry.physical_offset) {
                     return Ok(());
                 }
-                self.next = unit.end();
+                let before = std::mem::replace(&mut self.next, unit.end());
                 looked_at += 1;
                 if self.gone_before.is_some_and(|limit| entry.physical_offset < limit) {
                     continue;
@@ -225,7 +226,14 @@ impl<'a> Taken<'a> {
                     self.last_was_gone = false;
                     continue;
                 }
-                self.take(&unit, size, &mut buffer)?;
+                if let Err(error) = self.take(&unit, size, &mut buffer) {
+                    if self.records.is_empty() {
+                        return Err(error);
+                    }
+                    // What lies before it is given out; the next read begins with it, and tells.
+                    self.next = before;
+                    return Ok(());
+                }
             }
         }
     }
@@ -254,6 +262,7 @@ impl<'a> Taken<'a> {
             self.last_was_gone = false;
             return Ok(());
         }
+        self.log.check_body(&view)?;
         self.bytes += size;
         self.count += usize::try_from(unit.count).unwrap_or(1);
         self.records.push(view.as_bytes().into());

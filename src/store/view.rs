@@ -111,12 +111,11 @@ impl QueueView {
 }
 
 impl Overlay {
-    /// Reads the log from `from` to its end and keeps the entries that the queues lack.
+    /// Reads the log from `from` to `end` and keeps the entries that the queues lack.
     ///
     /// # Errors
     /// [`Error::Io`] when the system cannot read.
-    pub fn read(log: &CommitLog, queues: &QueueTable, from: u64) -> Result<Self> {
-        let end = log.end_offset();
+    pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
         let mut extra: HashMap<Name, Vec<Unit>> = HashMap::new();

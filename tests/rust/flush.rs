@@ -239,6 +239,9 @@ fn fl06_a_disk_too_full_for_queues_and_index_loses_no_message() {
             home.fill(&store, 0..20);
             stage.fail(call, path, 0, ENOSPC);
             home.fill(&store, 20..200);
+            // Who reads meanwhile gets all of it.
+            crate::support::check(&store, 200);
+            assert_eq!(store.queue_names().unwrap().len(), 4, "{path} {call:?}");
             stage.heal();
             store.wait_dispatched().unwrap();
             crate::support::check(&store, 200);
