@@ -163,10 +163,13 @@ def test_what_no_record_can_hold_is_refused_by_name(
     ],
     ids=str,
 )
-def test_what_is_too_wide_for_its_field_overflows(tmp_path: Path, given: dict[str, Any]) -> None:
-    with pytest.raises(OverflowError):
+def test_what_is_too_wide_for_its_field_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(mqstore.InvalidMessageError):
         mqstore.Message("T", b"", **given)
-    with mqstore.open(tmp_path, "a", config=TINY) as store, pytest.raises(OverflowError):
+    with (
+        mqstore.open(tmp_path, "a", config=TINY) as store,
+        pytest.raises(mqstore.InvalidMessageError),
+    ):
         store.append("T", b"", **given)
 
 

@@ -1,4 +1,4 @@
-"""Arguments that no store can have: each with an error of its own, none with one of Python's inside."""
+"""Arguments that no store can have: each with an error of its own, and none from inside."""
 
 from __future__ import annotations
 

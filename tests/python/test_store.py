@@ -103,7 +103,7 @@ def test_errors_of_reading_carry_what_they_say(store: mqstore.Store) -> None:
         store.get(1)
     with pytest.raises(mqstore.MessageNotFoundError):
         store.get_by_id("no id")
-    with pytest.raises(OverflowError):
+    with pytest.raises(mqstore.OffsetOutOfRangeError):
         store.get(2**63)
 
 
