@@ -71,6 +71,9 @@ def to_json(value: object, *, indent: int = 0) -> str:
         encoded = msgspec.json.format(encoded, indent=indent)
         # The line breaks are the layout's own; inside of strings they are escaped already.
         return "\n".join(_UNSAFE.sub(_json_spelt, line) for line in encoded.decode().split("\n"))
+    if b"\n" in encoded or b"\t" in encoded or b"\r" in encoded:
+        # The layout of a part that was taken over as it stands: inside of strings there is none.
+        encoded = msgspec.json.format(encoded, indent=-1)
     return _UNSAFE.sub(_json_spelt, encoded.decode())
 
 

@@ -8,6 +8,7 @@ import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.output import escape
 from mqstore.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ def _row(diagnosis: Diagnosis) -> dict[str, object]:
 
 def _lines(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
     for diagnosis in diagnoses:
-        yield f"{diagnosis.code}  {diagnosis.severity}: {diagnosis.title}"
+        yield f"{diagnosis.code}  {diagnosis.severity}: {escape(diagnosis.title)}"
         for line in diagnosis.evidence:
-            yield f"    {line}"
+            yield f"    {escape(line)}"
         if diagnosis.cure is None:
-            yield f"    what to do: {diagnosis.fix}"
+            yield f"    what to do: {escape(diagnosis.fix)}"
         else:
-            yield f"    cure: {diagnosis.cure}"
+            yield f"    cure: {escape(diagnosis.cure)}"
         yield ""
     if not diagnoses:
         yield "nothing is wrong"
