@@ -43,6 +43,7 @@ _COMMANDS = {
     "doctor": "doctor",
     "rebuild": "rebuild",
     "report": "report",
+    "pipeline": "pipeline",
     "demo": "demo",
 }
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read", "register", "write_store"]
+    from mqstore.spark.ingest import pipeline
+    from mqstore.spark.writer import write_store
+
+__all__ = ["pipeline", "read", "register", "write_store"]
 
 
 def register(spark: SparkSession) -> None:
@@ -72,10 +75,16 @@ def read(
     return spark.read.format("mqstore").options(**texts).load()
 
 
-def __getattr__(name: str) -> object:
-    # What needs pyspark is imported when it is first asked for.
-    if name == "write_store":
-        from mqstore.spark.writer import write_store
+_LATER = {
+    "pipeline": "mqstore.spark.ingest",
+    "write_store": "mqstore.spark.writer",
+}
+"""What needs pyspark is imported when it is first asked for."""
 
-        return write_store
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)

@@ -1,0 +1,150 @@
+"""The pipeline: each message once in each table, whenever its driver is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from stores import TINY, message
+
+import mqstore
+from mqstore.spark.ingest import PipelineConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+[source]
+paths = ["{root}/store-*"]
+until = "end"
+maxRowsPerTrigger = 200
+
+[sink]
+path = "{root}/lake/messages"
+
+[trigger]
+available_now = true
+
+[spark]
+"spark.master" = "local[2]"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.host" = "127.0.0.1"
+"spark.sql.shuffle.partitions" = "1"
+"spark.driver.memory" = "512m"
+"""
+
+
+def fill(root: Path, numbers: range) -> None:
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many(
+            [message(f"T{n % 2}", body=b"%s %d" % (root.name.encode(), n)) for n in numbers]
+        )
+
+
+def start(file: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "mqstore", "pipeline", str(file), "--json"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # Its JVM and workers die with it.
+        start_new_session=True,
+    )
+
+
+def run(file: Path, *, kill_at: str | None) -> list[str]:
+    """Runs a pipeline to its end, or kills everything of it when it says so."""
+    process = start(file)
+    told = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        told.append(line.rstrip())
+        if told[-1] == kill_at:
+            os.killpg(process.pid, signal.SIGKILL)
+            break
+    process.stderr.close()
+    code = process.wait()
+    assert code == (0 if kill_at is None else -signal.SIGKILL), told
+    return told
+
+
+def test_each_message_once_though_the_driver_is_killed(tmp_path: Path) -> None:
+    stores = [tmp_path / "store-a", tmp_path / "store-b"]
+    for root in stores:
+        fill(root, range(150))
+    file = tmp_path / "ingest.toml"
+    file.write_text(CONFIG.format(root=tmp_path))
+    # In the middle of a sink, and between two of them.
+    run(file, kill_at="batch 0: quarantine")
+    run(file, kill_at="batch 1: messages")
+    fill(stores[0], range(150, 180))
+    run(file, kill_at=None)
+
+    check(tmp_path, stores)
+
+
+def check(tmp_path: Path, stores: list[Path]) -> None:
+    wanted = Counter(b"store-a %d" % n for n in range(180))
+    wanted += Counter(b"store-b %d" % n for n in range(150))
+    lake = tmp_path / "lake"
+    rows = read(lake / "messages", "broker", "topic", "date")
+    assert Counter(row["body"] for row in rows) == wanted
+    assert {(row["topic"], row["date"]) for row in rows} == {
+        ("T0", "2023-10-01"),
+        ("T1", "2023-10-01"),
+    }
+    metrics = read(lake / "messages_metrics")
+    assert sum(row["messages"] for row in metrics) == 330
+    assert sum(row["damaged_ranges"] for row in metrics) == 0
+    assert read(lake / "messages_quarantine") == []
+    ends = {}
+    for root in stores:
+        with mqstore.open(root) as store:
+            ends[root.name] = store.max_physical_offset
+    assert max(row["end_physical_offset"] for row in metrics) == max(ends.values())
+
+
+def read(table: Path, *by: str) -> list[dict[str, Any]]:
+    names = pa.schema([(name, pa.string()) for name in ("query", "batch", *by)])
+    schemes = ds.partitioning(names, flavor="hive")
+    return ds.dataset(table, format="parquet", partitioning=schemes).to_table().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "paths"),
+        ({"source": {"paths": ["x"]}}, "path says where"),
+        ({"source": {"paths": ["x"]}, "sink": {"path": "y", "fromat": "delta"}}, "mean format"),
+        ({"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "orc"}}, "parquet or delta"),
+        ({"sorce": {}}, "did you mean source"),
+        ({"source": ["x"]}, "is a table"),
+        ({"source": {"paths": ["x"], "tpics": ["a"]}, "sink": {"path": "y"}}, "mean topics"),
+        ({"source": {"paths": ["x"], "columns": ["body"]}, "sink": {"path": "y"}}, "needs broker"),
+    ],
+)
+def test_what_cannot_be_is_told_by_name(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(mqstore.ConfigError, match=says):
+        PipelineConfig.load(config).options()
+
+
+def test_the_command_refuses_what_is_no_toml(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("[source\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mqstore", "pipeline", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "x.toml" in done.stderr
