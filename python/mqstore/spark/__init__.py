@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mqstore.spark.ingest import pipeline
+    from mqstore.spark.jobs import rebuild, verify
     from mqstore.spark.writer import write_store
 
-__all__ = ["pipeline", "read", "register", "write_store"]
+__all__ = ["pipeline", "read", "rebuild", "register", "verify", "write_store"]
 
 
 def register(spark: SparkSession) -> None:
@@ -77,6 +78,8 @@ def read(
 
 _LATER = {
     "pipeline": "mqstore.spark.ingest",
+    "rebuild": "mqstore.spark.jobs",
+    "verify": "mqstore.spark.jobs",
     "write_store": "mqstore.spark.writer",
 }
 """What needs pyspark is imported when it is first asked for."""
