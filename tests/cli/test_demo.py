@@ -3,7 +3,7 @@
 
 def test_demo(mq, tmp_path):
     folder = tmp_path / "kept"
-    ran = mq("demo", "--messages", 3000, "--dir", folder, "--json")
+    ran = mq("demo", "--messages", 3000, "--dir", folder, "--no-spark", "--json")
     steps = {step["step"]: step for step in ran.json["steps"]}
     assert list(steps) == [
         *("write", "recover", "read the log", "by queue and tag", "by time", "by key", "verify")
@@ -17,7 +17,7 @@ def test_demo(mq, tmp_path):
 
 
 def test_demo_shows_people_a_table_and_rocketmqs_own_store(mq, rocketmq_archive):
-    ran = mq("demo", "--messages", 1000, "--rocketmq-store", rocketmq_archive)
+    ran = mq("demo", "--messages", 1000, "--no-spark", "--rocketmq-store", rocketmq_archive)
     assert ran.lines[0].split() == ["STEP", "COUNT", "TIME", "RATE", "BYTES"]
     assert ran.lines[8].startswith("every answer as written; ")
     assert "  topic TopicTest: 60 messages" in ran.lines

@@ -11,11 +11,14 @@ import click
 
 from mqstore.cli.messages import MessageView
 from mqstore.cli.options import output_options
+from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.cli.units import count_text, duration_text, rate_text, size_text, time_text
 from mqstore.demo import DemoError, Step, run_own_store, run_rocketmq_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mqstore.cli.output import Output
     from mqstore.demo import RocketmqAnswers
 
@@ -44,23 +47,36 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A store.tar.gz that RocketMQ wrote, to be asked too.",
 )
+@click.option(
+    "--spark/--no-spark",
+    default=True,
+    help="Whether the store goes through Spark to Parquet at the end.",
+)
 @output_options
-def demo_command(output: Output, count: int, folder: Path | None, archive: Path | None) -> None:
+def demo_command(
+    output: Output,
+    count: int,
+    folder: Path | None,
+    archive: Path | None,
+    spark: bool,  # noqa: FBT001 - click's
+) -> None:
     """Do the main job on a store of its own.
 
     A child process writes messages of several topics and is killed by SIGKILL. The store is
     recovered, read through by queue, by time and by key, and verified; every answer is checked.
-    Then a store that RocketMQ itself wrote is opened and asked, where one is given.
+    Cut into splits it goes through Spark to Parquet, where Spark is installed, and what is there is
+    held against the store. Then a store that RocketMQ itself wrote is opened and asked, where one
+    is given.
     """
     try:
         if folder is not None:
             if folder.exists() and any(folder.iterdir()):
                 raise click.BadParameter(f"{folder} is not empty", param_hint="--dir")
             folder.mkdir(parents=True, exist_ok=True)
-            steps = _run(output, folder, count)
+            steps = _run(output, folder, count, spark=spark)
         else:
             with tempfile.TemporaryDirectory(prefix="mqstore-demo-") as temporary:
-                steps = _run(output, Path(temporary), count)
+                steps = _run(output, Path(temporary), count, spark=spark)
         answers = None if archive is None else run_rocketmq_store(archive)
     except DemoError as error:
         raise click.ClickException(str(error)) from error
@@ -74,7 +90,7 @@ def demo_command(output: Output, count: int, folder: Path | None, archive: Path 
     output.document(document, tuple)
 
 
-def _run(output: Output, folder: Path, count: int) -> list[Step]:
+def _run(output: Output, folder: Path, count: int, *, spark: bool) -> list[Step]:
     steps: list[Step] = []
 
     def done(step: Step) -> None:
@@ -89,9 +105,21 @@ def _run(output: Output, folder: Path, count: int) -> list[Step]:
     began = time.monotonic()
     with progress("writing", unit="messages") as tell:
         run_own_store(folder, count, done, tell)
+    if spark:
+        _run_spark(folder, done)
     if output.form == "text":
         output.line(f"every answer as written; {duration_text(time.monotonic() - began)} in all")
     return steps
+
+
+def _run_spark(folder: Path, done: Callable[[Step], None]) -> None:
+    try:
+        from mqstore.spark.demo import run_spark
+    except ModuleNotFoundError as error:
+        note(f"Spark to Parquet: this part needs mqstore[spark] ({error.name} is not installed)")
+        return
+    with progress("Spark to Parquet", unit="tasks") as tell:
+        run_spark(folder, done, tell)
 
 
 def _line(step: Step) -> str:

@@ -1,0 +1,148 @@
+"""The last part of ``mqstore demo``: the store, cut into splits, through Spark to Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+import mqstore
+from mqstore.demo import DemoError, Step
+from mqstore.spark import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["run_spark"]
+
+SPLIT_BYTES = 8 << 20
+_COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "body_crc")
+
+
+def run_spark(
+    folder: Path,
+    done: Callable[[Step], None],
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Brings a store to Parquet and holds what is there against the store itself.
+
+    Args:
+        folder: The store.
+        done: Called with each step.
+        progress: Called with ``(done, total)`` tasks.
+
+    Raises:
+        DemoError: Spark does not start, or the table is not what the store is.
+    """
+    began = time.monotonic()
+    spark = _start()
+    try:
+        done(Step("start Spark", 1, "session", time.monotonic() - began, 0, spark.version))
+        with tempfile.TemporaryDirectory(prefix="mqstore-demo-") as temporary:
+            table = Path(temporary) / "messages"
+            began = time.monotonic()
+            frame = read(spark, folder, columns=(*_COLUMNS, "body"), splitBytes=SPLIT_BYTES)
+            with _watched(spark, progress):
+                frame.write.partitionBy("topic").parquet(str(table))
+            seconds = time.monotonic() - began
+            files = list(table.rglob("*.parquet"))
+            count, size = _compare(folder, table)
+            detail = f"{frame.rdd.getNumPartitions()} splits, {len(files)} files; as in the store"
+            done(Step("Spark to Parquet", count, "messages", seconds, size, detail))
+    finally:
+        spark.stop()
+
+
+def _compare(folder: Path, table: Path) -> tuple[int, int]:
+    """How many messages there are, and bytes of bodies, where both sides have the same."""
+    with mqstore.open(folder) as store:
+        ours = store.scan_arrow(columns=_COLUMNS).read_all()
+    typed = ds.partitioning(pa.schema({"topic": pa.string()}), flavor="hive")
+    theirs = ds.dataset(table, format="parquet", partitioning=typed).to_table()
+    for what, look in (
+        ("messages by topic and queue", _by_queue),
+        ("physical offsets and checksums", _rows),
+    ):
+        expected, found = look(ours), look(theirs)
+        if expected != found:
+            raise DemoError(f"{what}: the store and the Parquet files differ")
+    return theirs.num_rows, pc.sum(pc.binary_length(theirs["body"])).as_py()
+
+
+def _by_queue(rows: pa.Table) -> Counter[tuple[str, int]]:
+    return Counter(zip(rows["topic"].to_pylist(), rows["queue_id"].to_pylist(), strict=True))
+
+
+def _rows(rows: pa.Table) -> pa.Table:
+    return rows.select(list(_COLUMNS[3:])).sort_by("physical_offset").combine_chunks()
+
+
+def _start() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master("local[*]").appName("mqstore demo")
+    with tempfile.TemporaryFile("w+") as said:
+        try:
+            # What the JVM says at its start is for nobody, unless it does not start.
+            with _stderr_to(said.fileno()):
+                session: SparkSession = builder.config(map=settings).getOrCreate()
+        except Exception as error:
+            said.seek(0)
+            lines = said.read().split("\n")
+            reason = next((line for line in lines if "rror" in line or "JAVA" in line), error)
+            raise DemoError(f"Spark does not start: {reason}") from error
+    return session
+
+
+@contextlib.contextmanager
+def _stderr_to(number: int) -> Iterator[None]:
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(number, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _watched(spark: SparkSession, progress: Callable[[int, int], object] | None) -> Iterator[None]:
+    """Tells how many tasks are done while the block runs."""
+    if progress is None:
+        yield
+        return
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def watch() -> None:
+        while not ended.wait(0.2):
+            for stage in tracker.getActiveStageIds():
+                if info := tracker.getStageInfo(stage):
+                    progress(info.numCompletedTasks, info.numTasks)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
