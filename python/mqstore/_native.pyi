@@ -5,8 +5,10 @@ Python: :func:`mqstore.open`, :class:`mqstore.StoreConfig`, the exceptions and t
 
 Conventions: ``_ms`` is Unix time in milliseconds and bounds of it are inclusive;
 ``physical_offset`` is a byte position in the whole commit log, and ranges of it are half-open;
-``queue_offset`` is an entry number in one consume queue. Integers are as wide as on disk, so a
-value that does not fit raises ``OverflowError`` before anything is done.
+``queue_offset`` is an entry number in one consume queue. Integers are as wide as on disk: a
+number that its field cannot hold raises ``InvalidMessageError`` before anything is done, and so
+does text that UTF-8 cannot hold (a lone surrogate). Bounds and offsets that are only asked for may
+be any number.
 
 Every value class here is frozen, compares by value, hashes, pickles, and has a ``repr`` that shows
 at most 64 bytes of a body. Everything that touches a file or waits does so without the interpreter
@@ -108,11 +110,12 @@ class Message:
         born_timestamp_ms: The producer's time; ``None`` is the time of the append.
         born_host: The producer's address, ``"ip:port"`` or ``"[v6]:port"``; ``None`` is the store's
             own.
-        delay_level: Written as property ``DELAY`` where it is not 0, and no more: this library has
-            no delivery service.
+        delay_level: Written as property ``DELAY`` where it is above 0, and no more: this library
+            has no delivery service. Below 0 is refused.
         sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
             whether a host is IPv6 are set from the hosts.
-        store_timestamp_ms: The store's time; ``None`` is the time of the append.
+        store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
+            kept, below 0 too, as RocketMQ would read it.
         store_host: The store's address; ``None`` is the store's own.
         reconsume_times: How often consumption was tried again.
         prepared_transaction_offset: Physical offset of the half message that a commit belongs to.

@@ -302,3 +302,16 @@ def test_a_broker_conf_of_a_real_deployment_opens_a_store(tmp_path):
     ]
     with pytest.warns(ConfigWarning):
         assert mqstore.verify(tmp_path / "store", config=path).ok
+
+
+def test_the_length_of_an_extensions_bit_maps_is_taken_from_a_deployment(tmp_path: Path) -> None:
+    """A setting of the broker's filters: what they wrote is read whatever it is."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("enableConsumeQueueExt=true\nbitMapLengthConsumeQueueExt=128\n")
+    config = StoreConfig.from_broker_conf(conf)
+    assert config.bit_map_length_consume_queue_ext == 128
+    with mqstore.open(tmp_path / "store", "a", config=conf) as store:
+        store.append("T", b"", tags="t")
+        assert store.config.bit_map_length_consume_queue_ext == 128
+        assert len(store.read("T", 0, 0, tags="t").messages) == 1
+    assert mqstore.verify(tmp_path / "store", config=conf).ok
