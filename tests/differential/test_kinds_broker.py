@@ -232,6 +232,8 @@ def test_every_kind_through_a_broker(rocketmq: RocketMQ, tmp_path: Path) -> None
         assert {row["status"] for row in sent} == {"SEND_OK"}
         taken = rocketmq.consume(["new"], "theirs", mode="push", count=8)
         assert bodies(taken)[TEXT] == 3
+        given_back = rocketmq.consume(["batches"], "failing", mode="push", count=3, fail=True)
+        assert len(given_back) == 3
     finally:
         rocketmq.stop_broker()
 
@@ -241,6 +243,11 @@ def test_every_kind_through_a_broker(rocketmq: RocketMQ, tmp_path: Path) -> None
         assert list(store.scan(stop_physical_offset=end)) == ours
         read(store, end)
         messages = {m.physical_offset: m for m in store.scan(start_physical_offset=end)}
+        dead = list(store.scan(topics=["%DLQ%failing"]))
+        assert {(m.purpose, m.body) for m in dead} == {
+            ("dead-letter", f"member {n}".encode()) for n in range(3)
+        }
+        assert list(store.read("%DLQ%failing", 0, 0).messages) == dead
         for row in taken:
             assert by_place([consumed(messages[row["phyOffset"]])]) == by_place([row])
         groups = store.groups()

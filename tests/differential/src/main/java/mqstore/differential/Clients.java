@@ -227,7 +227,10 @@ final class Clients implements AutoCloseable {
         return result.getMsgFoundList() == null ? List.of() : result.getMsgFoundList();
     }
 
-    /** Subscribes and takes {@code count} messages as the broker hands them out. */
+    /**
+     * Subscribes and takes {@code count} messages as the broker hands them out; with {@code fail} it gives each back at
+     * its first try, which makes it a dead letter.
+     */
     void push(JSONObject command, Consumer<JSONObject> rows) throws Exception {
         long deadline = deadline(command);
         LinkedBlockingQueue<MessageExt> arrived = new LinkedBlockingQueue<>();
@@ -238,13 +241,17 @@ final class Clients implements AutoCloseable {
         consumer.setConsumeThreadMin(1);
         consumer.setConsumeThreadMax(1);
         consumer.setPersistConsumerOffsetInterval(POLL_MS);
+        boolean fail = command.getBooleanValue("fail");
+        if (fail) {
+            consumer.setMaxReconsumeTimes(0);
+        }
         String tags = command.getString("tags");
         for (Object topic : command.getJSONArray("topics")) {
             consumer.subscribe(String.valueOf(topic), tags == null ? "*" : tags);
         }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             arrived.addAll(messages);
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            return fail ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
         try {
