@@ -149,6 +149,7 @@ def test_findings_stand_there_with_their_cures(mq, store, tmp_path, conf):
         assert finding.code in page
         assert finding.fix.split("`")[0].split("'")[0] in page
     assert "Damaged: " in page
+    assert "1 damaged ranges of the log count nowhere here" in page
 
 
 def test_the_facts_are_those_of_the_store(store, conf):

@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -532,3 +533,16 @@ def test_a_child_process_leaves_its_parents_file_alone(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert index.put("k", 3, TIME)
         assert index.select("k") == [3, 1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 30, 199])
+def test_chain_lengths_are_those_of_the_slots(tmp_path: Path, count: int) -> None:
+    with mqstore.IndexFile(tmp_path / "index", "a", slots=13, entries=200) as file:
+        keys = [f"orders#{n * n % 50}" for n in range(count)]
+        assert file.put_many(keys, range(0, 100 * count, 100), [1_700_000_000_000] * count) == count
+        slots = Counter(mqstore.key_hash(key) % 13 for key in keys)
+        assert file.chain_lengths() == Counter(slots.values())
+        for key in set(keys):
+            assert len(file.chain(key)) == slots[mqstore.key_hash(key) % 13]
+    with mqstore.IndexFile(tmp_path / "index", slots=13, entries=200) as file:
+        assert file.chain_lengths() == Counter(slots.values())

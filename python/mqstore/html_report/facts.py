@@ -153,6 +153,8 @@ class Facts:
     timeline: Timeline
     topics: list[TopicRow]
     more_topics: int
+    skipped_ranges: int
+    skipped_bytes: int
     latency: Latency
     index: Index
     lags: list[LagRow]
@@ -228,7 +230,9 @@ def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
         health=_health(report),
         timeline=make_timeline([topic.name for topic in topics], found["step_ms"], found["cells"]),
         topics=topics[:_MOST_TOPICS],
-        more_topics=max(len(store.topics()) - _MOST_TOPICS, 0),
+        more_topics=max(len(topics) - _MOST_TOPICS, 0),
+        skipped_ranges=found["skipped_ranges"],
+        skipped_bytes=found["skipped_bytes"],
         latency=_latency(found),
         index=_index(store),
         lags=lags[:_MOST_LAGS],
