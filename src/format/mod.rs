@@ -10,6 +10,7 @@ pub mod config_json;
 pub mod consume_queue;
 pub mod cq_ext;
 pub mod crc;
+pub mod digest;
 pub mod elided;
 pub mod file_name;
 pub mod host;

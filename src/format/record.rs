@@ -5,8 +5,8 @@ use super::crc::{self, PROPERTY_CRC_LEN};
 use super::java::Host;
 use super::message::{
     AFTER_HOSTS_LEN, BLANK_LEN, BODY_CRC_AT, BORN_TIMESTAMP_AT, FLAG_AT, HEAD_LEN, MAGIC_AT,
-    MAGIC_BLANK, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT, TOTAL_SIZE_AT,
-    Version,
+    MAGIC_BLANK, MessageView, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT,
+    TOTAL_SIZE_AT, Version,
 };
 use super::properties::{MAX_LEN, PROPERTY_SEPARATOR};
 use super::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
@@ -49,6 +49,38 @@ pub struct Record<'a> {
     pub properties: &'a [u8],
     /// Whether the record's checksum is written as the last property (`enabledAppendPropCRC`).
     pub property_crc: bool,
+}
+
+impl<'a> Record<'a> {
+    /// What a record holds, to be written again. A checksum of the record as its last property is
+    /// taken off and made anew.
+    #[must_use]
+    pub fn of(view: &MessageView<'a>) -> Self {
+        let raw = view.raw_properties();
+        let without = raw
+            .split_last_chunk::<PROPERTY_CRC_LEN>()
+            .and_then(|(rest, last)| crc::parse_property_crc(last).map(|_| rest))
+            .filter(|rest| rest.last().is_none_or(|last| *last == PROPERTY_SEPARATOR));
+        Self {
+            version: view.version(),
+            body_crc: view.body_crc(),
+            queue_id: view.queue_id(),
+            flag: view.flag(),
+            queue_offset: view.queue_offset(),
+            physical_offset: view.physical_offset(),
+            sys_flag: view.sys_flag(),
+            born_timestamp_ms: view.born_timestamp_ms(),
+            born_host: view.born_host(),
+            store_timestamp_ms: view.store_timestamp_ms(),
+            store_host: view.store_host(),
+            reconsume_times: view.reconsume_times(),
+            prepared_transaction_offset: view.prepared_transaction_offset(),
+            body: view.body(),
+            topic: view.topic(),
+            properties: without.unwrap_or(raw),
+            property_crc: without.is_some(),
+        }
+    }
 }
 
 impl Record<'_> {

@@ -20,11 +20,13 @@ mod progress;
 mod purpose;
 mod reading;
 mod rebuild;
+mod salvage;
 mod scan;
 mod stats;
 mod store;
 mod stored;
 mod survey;
+mod transfer;
 mod values;
 mod verify;
 
@@ -72,6 +74,10 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stats::stats, module)?)?;
     module.add_function(wrap_pyfunction!(doctor::doctor, module)?)?;
     module.add_function(wrap_pyfunction!(rebuild::rebuild, module)?)?;
+    module.add_function(wrap_pyfunction!(transfer::import_messages, module)?)?;
+    module.add_function(wrap_pyfunction!(transfer::copy_store, module)?)?;
+    module.add_function(wrap_pyfunction!(transfer::diff_stores, module)?)?;
+    module.add_function(wrap_pyfunction!(salvage::salvage, module)?)?;
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;

@@ -26,6 +26,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("unsafe", &["src/files/mapped_file.rs"]),
     ("from_be_bytes", &["src/format/bytes.rs"]),
     ("crc32fast", &["src/format/"]),
+    ("sha2", &["src/format/"]),
     ("memmap2", &["src/files/"]),
     ("nix", &["src/files/"]),
     ("rayon", &["src/care/"]),

@@ -44,6 +44,11 @@ _COMMANDS = {
     "rebuild": "rebuild",
     "report": "report",
     "pipeline": "pipeline",
+    "export": "exchange",
+    "import": "exchange",
+    "salvage": "salvage",
+    "copy": "copying",
+    "diff": "copying",
     "demo": "demo",
 }
 

@@ -1,0 +1,35 @@
+"""A report for people: a line for each of its fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mqstore.cli.output import escape
+from mqstore.cli.units import count_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["report_lines"]
+
+
+def report_lines(report: object) -> Iterator[str]:
+    """The fields by their names, in order; lists by their length, or their names."""
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        yield f"{name.replace('_', ' '):<{width}}  {_text(name, value)}"
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return size_text(value) if name.endswith("bytes") else count_text(value)
+    if isinstance(value, list):
+        if all(isinstance(item, str) for item in value):
+            return escape(", ".join(value)) or "-"
+        return count_text(len(value))
+    return "-" if value is None else escape(str(value))

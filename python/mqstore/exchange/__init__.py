@@ -1,0 +1,36 @@
+"""A store's messages on their way: into files and back, into another store, beside another store's.
+
+Configuration and consumer offsets go with them.
+"""
+
+from __future__ import annotations
+
+from mqstore.exchange.copying import copy, diff
+from mqstore.exchange.exporting import export_store
+from mqstore.exchange.importing import import_store
+from mqstore.exchange.reports import (
+    CopyReport,
+    Difference,
+    DiffReport,
+    ExportReport,
+    ImportReport,
+    QueueDiff,
+)
+from mqstore.exchange.salvaging import SalvageConflict, SalvagedFile, SalvageReport, salvage
+
+__all__ = [
+    "CopyReport",
+    "DiffReport",
+    "Difference",
+    "ExportReport",
+    "ImportReport",
+    "QueueDiff",
+    "SalvageConflict",
+    "SalvageReport",
+    "SalvagedFile",
+    "copy",
+    "diff",
+    "export_store",
+    "import_store",
+    "salvage",
+]

@@ -1,0 +1,100 @@
+"""Messages as Arrow batches of an export: a scan's columns, and the exact bytes beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mqstore.exchange.rows import needs_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from mqstore._native import StoredMessage
+    from mqstore.exchange.rows import Row
+
+__all__ = ["Columns", "rows_of", "schema"]
+
+_TIMES = {"store_timestamp": "store_timestamp_ms", "born_timestamp": "born_timestamp_ms"}
+
+
+def schema() -> pa.Schema:
+    """The columns. ``raw_body`` and ``raw_properties`` are what is stored, byte for byte."""
+    import pyarrow as pa
+
+    time = pa.timestamp("ms", tz="UTC")
+    return pa.schema(
+        [
+            pa.field("topic", pa.string(), nullable=False),
+            pa.field("queue_id", pa.int32(), nullable=False),
+            pa.field("queue_offset", pa.int64(), nullable=False),
+            pa.field("physical_offset", pa.int64(), nullable=False),
+            pa.field("store_timestamp", time, nullable=False),
+            pa.field("born_timestamp", time, nullable=False),
+            pa.field("tags", pa.string()),
+            pa.field("keys", pa.list_(pa.string())),
+            pa.field("unique_key", pa.string()),
+            pa.field("properties", pa.map_(pa.string(), pa.string())),
+            pa.field("raw_properties", pa.binary(), nullable=False),
+            pa.field("raw_body", pa.binary(), nullable=False),
+            pa.field("flag", pa.int32(), nullable=False),
+            pa.field("sys_flag", pa.int32(), nullable=False),
+            pa.field("born_host", pa.string(), nullable=False),
+            pa.field("store_host", pa.string(), nullable=False),
+            pa.field("reconsume_times", pa.int32(), nullable=False),
+            pa.field("prepared_transaction_offset", pa.int64(), nullable=False),
+            pa.field("record", pa.binary()),
+        ]
+    )
+
+
+class Columns:
+    """Messages on their way into a batch."""
+
+    def __init__(self) -> None:
+        self._schema = schema()
+        self._values: dict[str, list[Any]] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._values = {name: [] for name in self._schema.names}
+        self.count = 0
+        self.bytes = 0
+
+    def add(self, message: StoredMessage) -> None:
+        """Takes one message in."""
+        for name, values in self._values.items():
+            if name == "record":
+                values.append(message.record if needs_record(message) else None)
+            elif name == "properties":
+                values.append(list(message.properties.items()))
+            else:
+                values.append(getattr(message, _TIMES.get(name, name)))
+        self.count += 1
+        self.bytes += message.store_size
+
+    def batch(self) -> pa.RecordBatch:
+        """What was taken in; begins anew."""
+        import pyarrow as pa
+
+        arrays = [pa.array(self._values[field.name], field.type) for field in self._schema]
+        self._clear()
+        return pa.record_batch(arrays, schema=self._schema)
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    """The rows of a batch, by the names that messages have."""
+    import pyarrow as pa
+
+    columns: dict[str, pa.Array] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            # As a number, whatever year it is in.
+            plain = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+            columns[_TIMES.get(name, name)] = plain.cast(pa.int64())
+        else:
+            columns[name] = column
+    lists = {name: column.to_pylist() for name, column in columns.items()}
+    for at in range(batch.num_rows):
+        yield {name: values[at] for name, values in lists.items()}

@@ -1,0 +1,141 @@
+"""Copying a store, or a part of it, with its content replaced by rule; and comparing two stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqstore import _native
+from mqstore.exchange.redaction import load_rules
+from mqstore.exchange.reports import CopyReport, Difference, DiffReport, QueueDiff
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+
+    from mqstore.config import ConfigLike
+    from mqstore.exchange.redaction import Rules
+
+__all__ = ["copy", "diff"]
+
+
+def copy(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    topics: Iterable[str] | None = None,
+    tags: str | None = None,
+    keys: Iterable[str] | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    renumber: bool = False,
+    redact: Rules = None,
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> CopyReport:
+    """Copies a store, or the messages that are asked for, into a new one that a broker can serve.
+
+    Configuration and consumer offsets come along. A message keeps its queue offset: where one
+    before it in its queue was left out, a message without a body and with the property
+    ``MQSTORE_LEFT_OUT`` stands in for it, since RocketMQ serves no queue with holes. With
+    ``renumber`` there are no such messages: each queue begins at 0, and the consumer offsets are
+    moved with the messages. Physical offsets stay where nothing before was left out or changed in
+    length; message ids and ``prepared_transaction_offset`` name them.
+
+    Args:
+        path: The store. It is read only, and may be in use by a broker.
+        out: The store to make; nothing, or an empty folder, may be there now.
+        topics: Only these topics; ``None`` is all, those of the broker too.
+        tags: A tag expression, such as ``"paid || refunded"``.
+        keys: Only messages with one of these keys, or unique keys.
+        begin_ms: First store time that counts, Unix milliseconds.
+        end_ms: Last store time that counts.
+        renumber: Number each queue from 0 on.
+        redact: Rules by which bodies and properties are replaced: a mapping, or the path of a TOML
+            file with the same content; ``docs/care.md`` describes them.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then.
+        config: As for :func:`mqstore.open`.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        CorruptionError: Damage; :func:`mqstore.salvage` copies what is whole.
+        ConfigError: A rule that cannot be.
+        InvalidMessageError: A queue lacks so many messages that none may stand in for them
+            (``renumber`` helps), or a changed message fits into no file.
+        StoreIOError: Something is at `out` already, or the system refused something.
+    """
+    rules, salt = load_rules(redact)
+    fields = _native.copy_store(
+        path,
+        out,
+        topics=None if topics is None else list(topics),
+        tags=tags,
+        keys=None if keys is None else list(keys),
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        renumber=renumber,
+        rules=rules,
+        salt=salt,
+        progress=progress,
+        settings=_settings(config),
+    )
+    return CopyReport(
+        path=str(path),
+        out=str(out),
+        messages=fields["messages"],
+        bytes=fields["bytes"],
+        left_out=fields["left_out"],
+        stand_ins=fields["stand_ins"],
+        redacted=fields["redacted"],
+        renumbered=fields["renumbered"],
+        in_place=fields["in_place"],
+        config_files=tuple(fields["config_files"]),
+    )
+
+
+def diff(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> DiffReport:
+    """Holds two stores against each other, message by message in each queue.
+
+    Messages are the same when everything that is stored of them is: where they lie in the log, and
+    checksums of the record, are left aside. Both queues are read side by side, so memory does not
+    grow with them. Messages that are in no queue (prepared or rolled back) are not compared.
+
+    Args:
+        a: The first store. Both are read only.
+        b: The second store.
+        progress: Called with ``(done_queues, total_queues)`` now and then.
+        config: As for :func:`mqstore.open`, for both.
+
+    Raises:
+        NotAStoreError: One of them is no store.
+        NotDispatchedError: Too much of a log is in no queue; the text names what helps.
+        StoreIOError: The system refused something.
+    """
+    found = _native.diff_stores(a, b, progress=progress, settings=_settings(config))
+    differing = tuple(QueueDiff(*row) for row in found["differing"])
+    differences = tuple(
+        Difference(kind, topic, queue_id, queue_offset, tuple(fields))
+        for kind, topic, queue_id, queue_offset, fields in found["differences"]
+    )
+    return DiffReport(
+        a=str(a),
+        b=str(b),
+        ok=not differing,
+        queues=found["queues"],
+        messages=found["messages"],
+        differing=differing,
+        differences=differences,
+    )
+
+
+def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
+    if config is None:
+        return {}
+    from mqstore.config import load_config
+
+    return load_config(config).given()

@@ -1,0 +1,142 @@
+"""Export: messages, configuration and consumer offsets of a store, as files for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mqstore
+from mqstore.errors import ConfigError
+from mqstore.exchange.folder import new_folder
+from mqstore.exchange.formats import need_pyarrow, writer
+from mqstore.exchange.manifest import FORMATS, Format, Manifest, settings_of
+from mqstore.exchange.reports import ExportReport
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+    from typing import Literal
+
+    from mqstore import Store
+    from mqstore.config import ConfigLike
+
+__all__ = ["export_store"]
+
+_TELL_EVERY = 4 << 20
+
+
+def export_store(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    format: Format = "jsonl",  # noqa: A002 - the public name
+    topics: Iterable[str] | None = None,
+    tags: str | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> ExportReport:
+    """Writes a store's messages to files for other programs, and its configuration with them.
+
+    The new folder holds ``messages.jsonl``, ``messages.parquet`` or ``messages.arrow``, the JSON
+    files of the store's ``config`` (topics, groups, consumer offsets), and ``export.json``, which
+    says what it is. Every field that is stored is in it, byte for byte, so :func:`import_store`
+    gives the same messages; where nothing was left out, the same commit log too.
+
+    Args:
+        path: The store. It is read only, and may be in use by a broker.
+        target: The folder to make; nothing, or an empty folder, may be there now.
+        format: ``"jsonl"``, ``"parquet"`` or ``"arrow"``; the last two need ``mqstore[parquet]``.
+        topics: Only these topics; ``None`` is all, those of the broker too.
+        tags: A tag expression, such as ``"paid || refunded"``.
+        begin_ms: First store time that counts, Unix milliseconds.
+        end_ms: Last store time that counts.
+        on_error: What to do at damage: ``"raise"``, or ``"skip"`` to the next whole message.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then.
+        config: As for :func:`mqstore.open`.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        ConfigError: No such format, or pyarrow is missing.
+        CorruptionError: Damage; with ``on_error="skip"`` it is passed over and counted.
+        StoreIOError: Something is at `target` already, or the system refused something.
+    """
+    if format not in FORMATS:
+        text = f"format: expected jsonl, parquet or arrow, found {format!r}"
+        raise ConfigError(text, "format")
+    need_pyarrow(format)
+    asked: dict[str, Any] = {
+        "topics": None if topics is None else sorted(topics),
+        "tags": tags,
+        "begin_ms": begin_ms,
+        "end_ms": end_ms,
+    }
+    filters = {name: value for name, value in asked.items() if value is not None}
+    tell = progress or (lambda _done, _total: None)
+    with mqstore.open(path, "r", config=config) as store, new_folder(Path(target)) as folder:
+        manifest, ranges, skipped = _write(store, folder, format, filters, on_error, tell)
+        files = _copy_config(Path(store.path), folder / "config")
+        manifest.write(folder)
+    return ExportReport(
+        path=str(path),
+        target=str(target),
+        format=format,
+        messages=manifest.messages,
+        bytes=manifest.bytes,
+        complete=manifest.complete,
+        skipped_ranges=ranges,
+        skipped_bytes=skipped,
+        config_files=files,
+    )
+
+
+def _write(
+    store: Store,
+    folder: Path,
+    format: Format,  # noqa: A002
+    filters: dict[str, Any],
+    on_error: Literal["raise", "skip"],
+    tell: Callable[[int, int], object],
+) -> tuple[Manifest, int, int]:
+    scan = store.scan(on_error=on_error, **filters)
+    begin, end = scan.physical_offset, scan.stop_physical_offset
+    messages = written = told = 0
+    with writer(format, folder / f"messages.{format}") as write:
+        for message in scan:
+            write(message)
+            messages += 1
+            written += message.store_size
+            if scan.physical_offset - told >= _TELL_EVERY:
+                told = scan.physical_offset
+                tell(told - begin, end - begin)
+    tell(end - begin, end - begin)
+    manifest = Manifest(
+        mqstore_export=1,
+        format=format,
+        messages=messages,
+        bytes=written,
+        complete=not filters and not scan.skipped_ranges,
+        filters=filters,
+        min_physical_offset=store.min_physical_offset,
+        max_physical_offset=store.max_physical_offset,
+        settings=settings_of(store.config),
+        written_by=mqstore.__version__,
+    )
+    return manifest, scan.skipped_ranges, scan.skipped_bytes
+
+
+def _copy_config(source: Path, target: Path) -> tuple[str, ...]:
+    """The broker's JSON files, byte for byte; its own copies of them (``.bak``) stay behind."""
+    target.mkdir()
+    if not (source / "config").is_dir():
+        return ()
+    names = sorted(
+        found.name
+        for found in (source / "config").iterdir()
+        if found.suffix == ".json" and found.is_file() and not found.is_symlink()
+    )
+    for name in names:
+        (target / name).write_bytes((source / "config" / name).read_bytes())
+    return tuple(names)

@@ -1,0 +1,104 @@
+"""``export.json``: what an export is, so that an import can give every message its place again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from mqstore.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mqstore import StoreConfig
+
+__all__ = ["FORMATS", "NAME", "Format", "Manifest"]
+
+NAME = "export.json"
+Format = Literal["jsonl", "parquet", "arrow"]
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet", "arrow")
+
+# What another store must have the same to be written the same.
+_SETTINGS = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "mapper_file_size_batch_consume_queue",
+    "enable_consume_queue_ext",
+    "mapped_file_size_consume_queue_ext",
+    "max_hash_slot_num",
+    "max_index_num",
+    "message_index_enable",
+    "message_delay_level",
+    "enable_lmq",
+    "enable_multi_dispatch",
+    "enabled_append_prop_crc",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What stands in ``export.json``.
+
+    Attributes:
+        mqstore_export: The version of the layout.
+        format: How the messages are written.
+        messages: How many there are.
+        bytes: How many bytes their records have.
+        complete: Whether they are all of the store.
+        filters: Which messages were asked for; empty where all were.
+        min_physical_offset: Where the store's log begins.
+        max_physical_offset: Where it ends.
+        settings: The settings that the store was written with.
+        written_by: The version of mqstore.
+    """
+
+    mqstore_export: int
+    format: Format
+    messages: int
+    bytes: int
+    complete: bool
+    min_physical_offset: int
+    max_physical_offset: int
+    filters: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, bool | int | str] = field(default_factory=dict)
+    written_by: str = ""
+
+    @property
+    def messages_file(self) -> str:
+        """The name of the file that holds the messages."""
+        return f"messages.{self.format}"
+
+    def write(self, folder: Path) -> None:
+        """Writes it into the export's folder."""
+        text = msgspec.json.format(msgspec.json.encode(asdict(self)), indent=2)
+        (folder / NAME).write_bytes(text + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Reads it.
+
+        Raises:
+            CorruptionError: It is none, or of a later version.
+        """
+        path = folder / NAME
+        try:
+            manifest = msgspec.json.decode(path.read_bytes(), type=cls)
+        except msgspec.DecodeError as error:
+            raise _unreadable(path, "the description of an export", str(error)) from None
+        if manifest.mqstore_export != 1:
+            found = f"version {manifest.mqstore_export}"
+            raise _unreadable(path, "version 1 of an export", found)
+        return manifest
+
+
+def _unreadable(path: Path, expected: str, found: str) -> CorruptionError:
+    text = f"{path}: expected {expected}, found {found}"
+    return CorruptionError(text, str(path), 0, "json", expected, found)
+
+
+def settings_of(config: StoreConfig) -> dict[str, bool | int | str]:
+    """The settings that an export takes along."""
+    given = config.given()
+    return {name: given[name] for name in _SETTINGS if name in given}

@@ -1,0 +1,173 @@
+"""One message as a row of an export, and back. No byte of it gets lost on the way.
+
+What a row's own fields cannot say exactly (a topic that is no UTF-8, a record of another layout
+than its topic asks for) stands in its field ``record``, which then counts alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mqstore._native import Message, encode
+from mqstore.errors import InvalidMessageError
+
+if TYPE_CHECKING:
+    from mqstore._native import StoredMessage
+
+__all__ = ["FIELDS", "Placed", "Row", "json_row", "message_of", "needs_record"]
+
+Row: TypeAlias = "dict[str, Any]"
+"""Field names and values; of JSON, or of an Arrow batch."""
+
+Placed: TypeAlias = "tuple[Message | bytes, int | None, int | None]"
+"""A message or a whole record, its queue offset, and the physical offset that it had."""
+
+FIELDS = (
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "born_timestamp_ms",
+    "born_host",
+    "store_timestamp_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+)
+"""What a row and a message have by the same names."""
+
+
+def needs_record(message: StoredMessage) -> bool:
+    """Whether a row without the whole record would lose something."""
+    fields: dict[str, Any] = {name: getattr(message, name) for name in FIELDS}
+    raw = message.raw_properties
+    # The last property may be a checksum of the record, which is made anew at each place.
+    checked = raw[-20:].startswith(b"__CRC32#\x01") and len(raw) >= 20
+    try:
+        written = encode(
+            Message(
+                message.topic,
+                message.raw_body,
+                properties=raw[:-20] if checked else raw,
+                **fields,
+            ),
+            physical_offset=message.physical_offset,
+            queue_offset=message.queue_offset,
+            append_property_crc=checked,
+        )
+    except (InvalidMessageError, OverflowError):
+        return True
+    return written != message.record
+
+
+def json_row(message: StoredMessage) -> Row:
+    """The message in JSON's types: text where the bytes are text, base64 where not."""
+    row: Row = {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+    }
+    row |= {name: getattr(message, name) for name in FIELDS[1:]}
+    properties = message.properties
+    if _block(properties) == message.raw_properties:
+        row["properties"] = properties
+    else:
+        row["properties_base64"] = _base64(message.raw_properties)
+    body = message.raw_body
+    try:
+        row["body"] = body.decode("utf-8")
+    except UnicodeDecodeError:
+        row["body_base64"] = _base64(body)
+    if needs_record(message):
+        row["record_base64"] = _base64(message.record)
+    return row
+
+
+def message_of(row: Row) -> Placed:
+    """What a row stands for: a message or a whole record, and its places where it has such.
+
+    Raises:
+        InvalidMessageError: A field that is missing, or that no record can hold.
+    """
+    places: list[int | None] = []
+    for name in ("queue_offset", "physical_offset"):
+        place = row.get(name)
+        if place is not None and not (isinstance(place, int) and -(1 << 63) <= place < 1 << 63):
+            raise _wrong(name, "an integer of 64 bits", place)
+        places.append(place)
+    queue_offset, physical_offset = places
+    record = _bytes(row, "record")
+    if record is not None:
+        return record, queue_offset, physical_offset
+    topic = row.get("topic")
+    if not isinstance(topic, str):
+        raise _wrong("topic", "text", topic)
+    body = _bytes(row, "raw_body")
+    if body is None:
+        body = _bytes(row, "body")
+    if body is None:
+        raise _wrong("body", "text, or base64 as body_base64", None)
+    fields = {name: row[name] for name in FIELDS if row.get(name) is not None}
+    properties = _properties(row)
+    if properties is not None:
+        fields["properties"] = properties
+    else:
+        named = ("tags", "keys", "unique_key")
+        fields |= {name: row[name] for name in named if row.get(name) is not None}
+    try:
+        return Message(topic, body, **fields), queue_offset, physical_offset
+    except (TypeError, OverflowError) as error:
+        raise InvalidMessageError(str(error), "message", "MESSAGE_ILLEGAL") from None
+
+
+def _properties(row: Row) -> bytes | None:
+    raw = _bytes(row, "raw_properties")
+    if raw is None:
+        raw = _bytes(row, "properties") if "properties_base64" in row else None
+    if raw is not None:
+        return raw
+    properties = row.get("properties")
+    if properties is None:
+        return None
+    if isinstance(properties, list):  # what Arrow gives for a map
+        properties = dict(properties)
+    if not isinstance(properties, dict) or not all(
+        isinstance(value, str) for value in properties.values()
+    ):
+        raise _wrong("properties", "an object of texts", properties)
+    return _block(properties)
+
+
+def _block(properties: dict[str, str]) -> bytes:
+    # A name or value with a separator in it would read back as something else.
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _bytes(row: Row, name: str) -> bytes | None:
+    """The bytes of a field: given so, as text, or in base64 under the longer name."""
+    value = row.get(name)
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    coded = row.get(f"{name}_base64")
+    if coded is None:
+        return None
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise _wrong(f"{name}_base64", "base64", coded) from None
+
+
+def _wrong(field: str, expected: str, found: object) -> InvalidMessageError:
+    shown = "nothing" if found is None else repr(found)[:64]
+    text = f"{field}: expected {expected}, found {shown}"
+    return InvalidMessageError(text, field, "MESSAGE_ILLEGAL")

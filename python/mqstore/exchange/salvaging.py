@@ -1,0 +1,143 @@
+"""Whole messages out of damaged files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqstore import _native
+from mqstore.results import _Report as Report
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from mqstore.config import ConfigLike
+
+__all__ = ["SalvageConflict", "SalvageReport", "SalvagedFile", "salvage"]
+
+
+class SalvagedFile(NamedTuple):
+    """What was found in one file."""
+
+    path: str
+    """The file."""
+    bytes: int
+    """Its length."""
+    messages: int
+    """Whole messages in it."""
+    message_bytes: int
+    """Their bytes."""
+    other_ranges: int
+    """Ranges that are neither messages nor zeros: of a log, its damages."""
+    other_bytes: int
+    """Their bytes."""
+    left: int
+    """What looked like a message and was left, since too much before it had done so in vain."""
+
+
+class SalvageConflict(NamedTuple):
+    """Two messages that are not the same and name the same place in the log; both are kept."""
+
+    physical_offset: int
+    """The place."""
+    first_path: str
+    """The file that holds the one."""
+    first_offset: int
+    """The byte at which it begins there."""
+    second_path: str
+    """The file that holds the other."""
+    second_offset: int
+    """The byte at which it begins there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageReport(Report):
+    """What :func:`salvage` found and wrote.
+
+    Attributes:
+        source: What was read.
+        out: The new store; ``None`` where none was written.
+        messages: Whole messages, each counted once.
+        bytes: Bytes of their records.
+        files: What was found in each file.
+        duplicates: Messages that were found a second time, the same byte for byte.
+        conflict_count: Messages that name the same place in the log as another, different one.
+        conflicts: The first 1,000 of them.
+        overlapping: Messages that begin inside of the one before them in the log.
+        queues: Queues that hold one of the messages.
+        renumbered: Queues, as topic and number, in which messages are missing or stand twice: their
+            messages stand close together now, and the consumer offsets were moved with them. The
+            others have kept their numbers.
+        missing: How many queue offsets have no message, between the first and the last of a queue.
+        in_place: Whether every record lies at the physical offset that it names; ``None`` where
+            nothing was written.
+        config_files: The files of the store's ``config`` that came along.
+    """
+
+    source: str
+    out: str | None
+    messages: int
+    bytes: int
+    files: tuple[SalvagedFile, ...] = ()
+    duplicates: int = 0
+    conflict_count: int = 0
+    conflicts: tuple[SalvageConflict, ...] = ()
+    overlapping: int = 0
+    queues: int = 0
+    renumbered: tuple[tuple[str, int], ...] = ()
+    missing: int = 0
+    in_place: bool | None = None
+    config_files: tuple[str, ...] = ()
+
+
+def salvage(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
+) -> SalvageReport:
+    """Carves whole messages out of damaged or partial files, and makes a store of them.
+
+    A message counts as whole when its lengths add up and its body has its checksum, and so has the
+    record where it holds one. Nothing else is asked for: it may begin at any byte of any file, so
+    damaged, cut, renamed and joined commit log files will do, and images of disks. What lies in
+    several files comes once. Queue offsets are kept where a queue is complete.
+
+    Args:
+        source: A store, a folder with files of a log, or one file. It is read only.
+        out: The store to make; nothing, or an empty folder, may be there now. ``None`` looks, and
+            writes nothing.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then.
+        config: As for :func:`mqstore.open`, for the new store. What it leaves out is taken from the
+            files where their names and lengths tell.
+
+    Raises:
+        NotAStoreError: No file is there to read.
+        ConfigError: A setting that cannot be, or an `out` inside of `source`.
+        UnsupportedError: More loose pieces than can be put in order.
+        StoreIOError: Something is at `out` already, or the system refused something.
+    """
+    settings: dict[str, bool | int | str] = {}
+    if config is not None:
+        from mqstore.config import load_config
+
+        settings = load_config(config).given()
+    found = _native.salvage(source, out, progress=progress, settings=settings)
+    return SalvageReport(
+        source=str(source),
+        out=None if out is None else str(out),
+        messages=found["messages"],
+        bytes=found["bytes"],
+        files=tuple(SalvagedFile(*row) for row in found["files"]),
+        duplicates=found["duplicates"],
+        conflict_count=found["conflict_count"],
+        conflicts=tuple(SalvageConflict(*row) for row in found["conflicts"]),
+        overlapping=found["overlapping"],
+        queues=found["queues"],
+        renumbered=tuple(found["renumbered"]),
+        missing=found["missing"],
+        in_place=found["in_place"],
+        config_files=tuple(found["config_files"]),
+    )

@@ -1,0 +1,247 @@
+//! Two stores held against each other: which messages one has and the other has not, and which are
+//! not the same, queue by queue.
+//!
+//! Both queues are read in the order of their offsets, a bounded piece at a time. Where a message
+//! lies in the log makes no difference.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::format::consume_queue::TagFilter;
+use crate::format::message::{Frame, Record, read_frame};
+use crate::store::{MessageStore, OpenMode};
+
+/// How many differences are listed; all are counted.
+pub const MOST_LISTED: usize = 10_000;
+/// How much of a queue is held at a time.
+const PIECE_MESSAGES: usize = 512;
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What is not the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DifferenceKind {
+    /// The second store lacks the message.
+    Missing,
+    /// Only the second store has it.
+    Extra,
+    /// Both have one of that number, with other content.
+    Different,
+}
+
+impl DifferenceKind {
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+            Self::Different => "different",
+        }
+    }
+}
+
+/// One message that is not the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What is the matter.
+    pub kind: DifferenceKind,
+    /// The topic.
+    pub topic: Box<[u8]>,
+    /// Its queue.
+    pub queue_id: i32,
+    /// The message's number there.
+    pub queue_offset: i64,
+    /// Of messages that both have: what differs in them.
+    pub fields: Vec<&'static str>,
+}
+
+/// One queue with a difference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueDiff {
+    /// The topic.
+    pub topic: Box<[u8]>,
+    /// Its queue.
+    pub queue_id: i32,
+    /// Messages that are the same.
+    pub same: u64,
+    /// Messages that the second store lacks.
+    pub missing: u64,
+    /// Messages that only the second store has.
+    pub extra: u64,
+    /// Messages with other content.
+    pub different: u64,
+}
+
+/// What [`diff`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiffReport {
+    /// Queues of both stores.
+    pub queues: u64,
+    /// Messages that are the same.
+    pub messages: u64,
+    /// The queues that differ, by topic and number.
+    pub differing: Vec<QueueDiff>,
+    /// The first differences.
+    pub differences: Vec<Difference>,
+}
+
+/// One queue of one store on its way.
+struct Side<'s> {
+    store: &'s MessageStore,
+    topic: &'s [u8],
+    queue_id: i32,
+    next: i64,
+    ended: bool,
+    /// Records, each with one past its last queue offset.
+    held: VecDeque<(i64, Box<[u8]>)>,
+}
+
+impl<'s> Side<'s> {
+    fn new(store: &'s MessageStore, topic: &'s [u8], queue_id: i32) -> Result<Self> {
+        let queue = store.queue(topic, queue_id)?;
+        let (min, max) = queue.map_or((0, 0), |queue| (queue.min_offset, queue.max_offset));
+        Ok(Self { store, topic, queue_id, next: min, ended: min >= max, held: VecDeque::new() })
+    }
+
+    /// One past the next message's last queue offset; `None` at the end.
+    fn peek(&mut self) -> Result<Option<i64>> {
+        while self.held.is_empty() && !self.ended {
+            let found = self.store.read(
+                self.topic,
+                self.queue_id,
+                self.next,
+                PIECE_MESSAGES,
+                Some(PIECE_BYTES),
+                &TagFilter::ALL,
+            )?;
+            self.ended = found.next_queue_offset <= self.next;
+            self.next = found.next_queue_offset;
+            self.ended |= self.next >= found.max_queue_offset;
+            self.held.extend(found.ends.into_iter().zip(found.records));
+        }
+        Ok(self.held.front().map(|(end, _)| *end))
+    }
+
+    fn take(&mut self) -> Option<Box<[u8]>> {
+        self.held.pop_front().map(|(_, record)| record)
+    }
+}
+
+/// Holds the store at `b` against the one at `a`. Both are only read. `progress` is told how many
+/// queues are done, of how many, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Io`], [`Error::NotDispatched`].
+pub fn diff(
+    a: &Path,
+    b: &Path,
+    config: &StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<DiffReport> {
+    let open = |path| MessageStore::open(path, OpenMode::Read, config.clone());
+    let (first, second) = (open(a)?, open(b)?);
+    let mut names: BTreeMap<(Box<[u8]>, i32), ()> = BTreeMap::new();
+    for store in [&first, &second] {
+        names.extend(store.queue_names()?.into_iter().map(|name| (name, ())));
+    }
+    let mut report = DiffReport { queues: names.len() as u64, ..DiffReport::default() };
+    let (total, mut done) = (report.queues, 0);
+    for (topic, queue_id) in names.keys() {
+        let sides = [Side::new(&first, topic, *queue_id)?, Side::new(&second, topic, *queue_id)?];
+        let queue = compare(sides, &mut report.differences, &mut || {
+            if progress(done, total).is_break() {
+                return Err(Error::io("compare", a)(std::io::ErrorKind::Interrupted.into()));
+            }
+            Ok(())
+        })?;
+        report.messages += queue.same;
+        if queue.missing + queue.extra + queue.different > 0 {
+            report.differing.push(queue);
+        }
+        done += 1;
+    }
+    let _ = progress(total, total);
+    Ok(report)
+}
+
+/// Merges the two sides of a queue.
+fn compare(
+    [mut first, mut second]: [Side<'_>; 2],
+    listed: &mut Vec<Difference>,
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<QueueDiff> {
+    let mut queue =
+        QueueDiff { topic: first.topic.into(), queue_id: first.queue_id, ..QueueDiff::default() };
+    for step in 0_u64.. {
+        if step % PIECE_MESSAGES as u64 == 0 {
+            tell()?;
+        }
+        let (here, there) = (first.peek()?, second.peek()?);
+        let (kind, records) = match (here, there) {
+            (None, None) => break,
+            (Some(_), None) => (DifferenceKind::Missing, [first.take(), None]),
+            (None, Some(_)) => (DifferenceKind::Extra, [second.take(), None]),
+            (Some(here), Some(there)) if here < there => {
+                (DifferenceKind::Missing, [first.take(), None])
+            }
+            (Some(here), Some(there)) if here > there => {
+                (DifferenceKind::Extra, [second.take(), None])
+            }
+            _ => (DifferenceKind::Different, [first.take(), second.take()]),
+        };
+        let Some(record) = records[0].as_deref().and_then(record) else { continue };
+        let mut fields = Vec::new();
+        match kind {
+            DifferenceKind::Missing => queue.missing += 1,
+            DifferenceKind::Extra => queue.extra += 1,
+            DifferenceKind::Different => {
+                if let Some(other) = records[1].as_deref().and_then(self::record) {
+                    fields = differing(&record, &other);
+                }
+                if fields.is_empty() {
+                    queue.same += 1;
+                    continue;
+                }
+                queue.different += 1;
+            }
+        }
+        if listed.len() < MOST_LISTED {
+            let (topic, queue_id) = (queue.topic.clone(), queue.queue_id);
+            let queue_offset = record.queue_offset;
+            listed.push(Difference { kind, topic, queue_id, queue_offset, fields });
+        }
+    }
+    Ok(queue)
+}
+
+fn record(bytes: &[u8]) -> Option<Record<'_>> {
+    match read_frame(bytes) {
+        Ok(Frame::Message(view)) => Some(Record::of(&view)),
+        _ => None,
+    }
+}
+
+/// What two records do not have the same, their places and checksums left aside.
+fn differing(a: &Record<'_>, b: &Record<'_>) -> Vec<&'static str> {
+    [
+        ("body", a.body == b.body),
+        ("properties", a.properties == b.properties),
+        ("flag", a.flag == b.flag),
+        ("sys_flag", a.sys_flag == b.sys_flag),
+        ("born_timestamp_ms", a.born_timestamp_ms == b.born_timestamp_ms),
+        ("born_host", a.born_host == b.born_host),
+        ("store_timestamp_ms", a.store_timestamp_ms == b.store_timestamp_ms),
+        ("store_host", a.store_host == b.store_host),
+        ("reconsume_times", a.reconsume_times == b.reconsume_times),
+        (
+            "prepared_transaction_offset",
+            a.prepared_transaction_offset == b.prepared_transaction_offset,
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, same)| (!same).then_some(name))
+    .collect()
+}

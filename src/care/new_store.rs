@@ -1,0 +1,204 @@
+//! A store that is written record by record, by whoever copies, imports or salvages: it lies under
+//! another name until it is whole, so what is found under the name that was asked for always is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, PutStatus, Result};
+use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::format::message::{BLANK_LEN, Record};
+use crate::log::CommitLog;
+use crate::log::commit_log::LogWriter;
+use crate::store::paths::StorePaths;
+use crate::store::{MessageStore, OpenMode, lock};
+use crate::time::SystemClock;
+
+/// A file below `config`: its name and what it holds.
+pub type ConfigFile = (String, Vec<u8>);
+
+/// A new store, as long as it is written. Dropped before [`NewStore::finish`], it leaves nothing.
+#[derive(Debug)]
+pub struct NewStore {
+    out: PathBuf,
+    staging: PathBuf,
+    storage: Arc<dyn Storage>,
+    config: StoreConfig,
+    file_size: u64,
+    /// `None` once the log is closed.
+    writing: Option<(Arc<CommitLog>, LogWriter)>,
+    finished: bool,
+}
+
+impl NewStore {
+    /// A store that will lie at `out`, where nothing or an empty folder may be now; its log begins
+    /// with the file that holds `base_offset`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where something is in the way or nothing can be written.
+    pub fn create(
+        storage: Arc<dyn Storage>,
+        out: &Path,
+        mut config: StoreConfig,
+        base_offset: u64,
+    ) -> Result<Self> {
+        refuse_what_is_there(&*storage, out)?;
+        config.store_path_commit_log.clear();
+        config.read_only_commit_log_store_paths.clear();
+        // What the source could store, under whatever name and number, its copy can.
+        config.validate_topic_names = false;
+        let file_size = config.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
+        config.mapped_file_size_commit_log = Some(file_size);
+        let staging = free_name(&*storage, out)?;
+        storage.create_dir(&staging).map_err(Error::io("create", &staging))?;
+        let mut new = Self {
+            out: out.to_owned(),
+            staging,
+            storage,
+            config,
+            file_size,
+            writing: None,
+            finished: false,
+        };
+        let folder = new.staging.join("commitlog");
+        new.storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
+        let (run, _) = FileRun::load(
+            Arc::clone(&new.storage),
+            Arc::default(),
+            vec![folder],
+            file_size,
+            Access::ReadWrite,
+        )?;
+        let log = Arc::new(CommitLog::new(run, base_offset - base_offset % file_size.max(1)));
+        new.writing = Some((Arc::clone(&log), LogWriter::new(log)));
+        Ok(new)
+    }
+
+    /// The settings that it is written with.
+    pub fn config_mut(&mut self) -> &mut StoreConfig {
+        &mut self.config
+    }
+
+    /// Writes a record at the end of the log, and tells where it lies there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a record that cannot be, or fits into no file; [`Error::Io`].
+    pub fn put(&mut self, record: &Record<'_>) -> Result<u64> {
+        record.check().map_err(|error| {
+            refused(format!("expected {}, found {}", error.expected, error.found), None)
+        })?;
+        let size = record.encoded_size();
+        let limit = self.file_size.saturating_sub(BLANK_LEN as u64);
+        if size as u64 > limit {
+            let reason = format!("{size} bytes, a file of the log has room for {limit}");
+            return Err(refused(reason, Some(limit)));
+        }
+        let Some((_, writer)) = &mut self.writing else { return Err(Error::Closed) };
+        let (at, window) = writer.window(size)?;
+        let physical_offset = i64::try_from(at).unwrap_or(i64::MAX);
+        Record { physical_offset, ..*record }.encode_into(window);
+        writer.publish(size);
+        Ok(at)
+    }
+
+    /// Where the log ends.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.writing.as_ref().map_or(0, |(_, writer)| writer.end_offset())
+    }
+
+    /// Makes the log durable, the queues and the index from it, and gives the store its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; nothing lies under the name then.
+    pub fn finish(mut self, config_files: &[ConfigFile]) -> Result<()> {
+        if let Some((log, mut writer)) = self.writing.take() {
+            writer.release();
+            log.flush()?;
+        }
+        let storage = Arc::clone(&self.storage);
+        let paths = StorePaths::new(&self.staging, &self.config);
+        let folder = paths.config();
+        storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
+        for (name, bytes) in config_files {
+            lock::replace(&*storage, &folder.join(name), bytes)?;
+        }
+        // Opening it enters every message of the log in its queue and in the index.
+        let clock = Arc::new(SystemClock);
+        let config = self.config.clone();
+        MessageStore::open_with(
+            &self.staging,
+            OpenMode::Create,
+            config,
+            Arc::clone(&storage),
+            clock,
+        )?
+        .close()?;
+        storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
+        self.finished = true;
+        let above = parent(&self.out);
+        storage.sync_dir(above).map_err(Error::io("flush", above))
+    }
+}
+
+impl Drop for NewStore {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.writing = None;
+            // Whatever went wrong before is what the caller must know.
+            let _ = remove_all(&*self.storage, &self.staging);
+        }
+    }
+}
+
+fn refused(reason: String, limit: Option<u64>) -> Error {
+    Error::InvalidMessage { field: "message", reason, status: PutStatus::MessageIllegal, limit }
+}
+
+/// Refuses to write over anything but an empty folder.
+///
+/// # Errors
+/// [`Error::Io`] of kind `AlreadyExists`.
+pub fn refuse_what_is_there(storage: &dyn Storage, out: &Path) -> Result<()> {
+    let there = match storage.kind(out).map_err(Error::io("stat", out))? {
+        None => return Ok(()),
+        Some(FileKind::Directory) => {
+            if storage.list(out).map_err(Error::io("list", out))?.is_empty() {
+                return Ok(());
+            }
+            "a folder with something in it is there already"
+        }
+        Some(_) => "something is there already",
+    };
+    let text = format!("{there}; give the name of a new one");
+    Err(Error::io("create", out)(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text)))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A name beside `out` that nobody has.
+fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
+    let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for number in 0_u32.. {
+        let path = parent(out).join(format!(".{name}.{}-{number}.partial", std::process::id()));
+        if storage.kind(&path).map_err(Error::io("stat", &path))?.is_none() {
+            return Ok(path);
+        }
+    }
+    Ok(out.with_extension("partial"))
+}
+
+/// Removes a folder that this process made, with what it put there.
+fn remove_all(storage: &dyn Storage, dir: &Path) -> std::io::Result<()> {
+    for entry in storage.list(dir)? {
+        let path = dir.join(&entry.name);
+        if entry.kind == FileKind::Directory {
+            remove_all(storage, &path)?;
+        } else {
+            storage.remove_file(&path)?;
+        }
+    }
+    storage.remove_dir(dir)
+}

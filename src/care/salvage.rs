@@ -1,0 +1,265 @@
+//! Carving whole messages out of what is left of a store, and making a new store of them.
+//!
+//! Three readings: the first finds whole records and notes only where runs of them lie; the second
+//! puts them into the order of the log and sees which queues are complete; the third writes. So memory
+//! grows with the number of damages, and not with what the files hold.
+
+mod carve;
+mod census;
+mod merge;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+pub use self::carve::Carved;
+use self::carve::{Extent, Window, carve};
+use self::census::Census;
+pub use self::merge::{Conflict, Merged};
+use self::merge::{Source, merge};
+use super::new_store::{ConfigFile, refuse_what_is_there};
+use super::numbering::{QueueName, Rule};
+use super::transfer::{Plan, Transfer, config_files, kinds};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, Os, Storage};
+use crate::format::file_name;
+use crate::format::message::Record;
+use crate::store::parts::is_store;
+use crate::store::paths::StorePaths;
+
+/// How often progress is told, in bytes.
+const TELL_EVERY: u64 = 8 << 20;
+/// A record that claims more is not looked at: it would have to be held in memory.
+const MOST_RECORD: u64 = 64 << 20;
+/// Runs of records that may be known: hostile files consist of nothing else.
+const MOST_EXTENTS: usize = 4 << 20;
+
+/// What [`salvage`] found and wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SalvageReport {
+    /// The files that were read, and what was found in each.
+    pub files: Vec<(PathBuf, Carved)>,
+    /// Whole messages, each counted once.
+    pub messages: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+    /// What was met when they were put in order.
+    pub merged: Merged,
+    /// Queues that hold one of them.
+    pub queues: u64,
+    /// Queues in which messages are missing, or stand twice: they are numbered anew.
+    pub renumbered: Vec<QueueName>,
+    /// Numbers that are missing in these between the first message and the last.
+    pub missing: u64,
+    /// Whether every record lies at the physical offset that it names; `None` where none was written.
+    pub in_place: Option<bool>,
+    /// The files of the configuration that came along.
+    pub config_files: Vec<String>,
+}
+
+/// Finds the whole messages in `from`, and makes a store of them at `out`, where that is given. `from`
+/// is a store, a folder of files, or a file; it is only read. `progress` is told how many bytes are
+/// done, of how many, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`] where there is no file to read; [`Error::InvalidConfig`] for an `out` inside
+/// of `from`; [`Error::Unsupported`] for files with more loose pieces than can be put in order;
+/// [`Error::Io`].
+pub fn salvage(
+    from: &Path,
+    out: Option<&Path>,
+    mut config: StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<SalvageReport> {
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    if let Some(out) = out {
+        if out.starts_with(from) {
+            return Err(Error::InvalidConfig {
+                field: "out".to_owned(),
+                reason: format!("{} lies inside of what is read", out.display()),
+            });
+        }
+        refuse_what_is_there(&*storage, out)?;
+    }
+    let Found { sources, files, hint } = find(&storage, from, &config)?;
+    let mut report = SalvageReport {
+        config_files: files.iter().map(|(name, _)| name.clone()).collect(),
+        ..SalvageReport::default()
+    };
+    let most_record = config.max_message_size.saturating_add(128 << 10).max(MOST_RECORD);
+    let most_record = usize::try_from(most_record).unwrap_or(usize::MAX).min(i32::MAX as usize);
+    let mut bytes = 0;
+    for source in &sources {
+        bytes += source.file.stat().map_err(Error::io("stat", &source.path))?.len;
+    }
+    let mut meter = Meter {
+        path: from.to_owned(),
+        bytes,
+        readings: if out.is_some() { 3 } else { 2 },
+        reading: 0,
+        told: 0,
+        progress,
+    };
+
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut before = 0;
+    for (number, source) in (0_u32..).zip(&sources) {
+        let mut window = Window::new(&*source.file, &source.path)?;
+        let carved =
+            carve(&mut window, number, most_record, &mut extents, &mut |at| meter.at(before + at))?;
+        if extents.len() > MOST_EXTENTS {
+            return Err(Error::Unsupported {
+                what: format!("more than {MOST_EXTENTS} pieces without order; salvage it in parts"),
+                path: source.path.clone(),
+            });
+        }
+        before += carved.bytes;
+        report.files.push((source.path.clone(), carved));
+    }
+
+    let file_size = config
+        .mapped_file_size_commit_log
+        .or_else(|| hint.filter(|size| extents.iter().all(|extent| extent.fits(*size))));
+    let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
+    config.mapped_file_size_commit_log = Some(file_size);
+
+    meter.next_reading();
+    let mut census = Census::new(kinds(&files));
+    report.merged = merge(&sources, &extents, &mut |view| {
+        census.see(view);
+        meter.at(census.bytes)
+    })?;
+    report.messages = census.messages;
+    report.bytes = census.bytes;
+    report.queues = census.queues();
+    report.missing = census.missing();
+    report.renumbered = census.broken();
+    let Some(out) = out else {
+        meter.end();
+        return Ok(report);
+    };
+
+    meter.next_reading();
+    let first = census.first.unwrap_or(0);
+    // As in a copy of a part: what is gone before a queue's first message lies before the log.
+    let base_offset = if census.begins_late() { first.max(file_size) } else { first };
+    let closed_up: HashSet<QueueName> = report.renumbered.iter().cloned().collect();
+    let plan = Plan { config, base_offset, rule: Rule::Keep, closed_up, files };
+    let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
+    merge(&sources, &extents, &mut |view| {
+        transfer.put(&Record::of(view))?;
+        meter.at(transfer.bytes)
+    })?;
+    report.in_place = Some(transfer.in_place);
+    transfer.finish()?;
+    meter.end();
+    Ok(report)
+}
+
+/// How far the readings have come, as it is told.
+struct Meter<'p> {
+    path: PathBuf,
+    /// Bytes of one reading, and how many readings there are.
+    bytes: u64,
+    readings: u64,
+    /// The reading that is done now.
+    reading: u64,
+    told: u64,
+    progress: &'p mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+}
+
+impl Meter<'_> {
+    fn at(&mut self, done: u64) -> Result<()> {
+        let done = self.reading * self.bytes + done.min(self.bytes);
+        if done >= self.told {
+            self.told = done + TELL_EVERY;
+            if (self.progress)(done, self.bytes * self.readings).is_break() {
+                let error = std::io::ErrorKind::Interrupted.into();
+                return Err(Error::io("salvage", &self.path)(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn next_reading(&mut self) {
+        self.reading += 1;
+    }
+
+    fn end(self) {
+        let total = self.bytes * self.readings;
+        let _ = (self.progress)(total, total);
+    }
+}
+
+/// What there is to read.
+struct Found {
+    /// The files, in the order of their names.
+    sources: Vec<Source>,
+    /// The configuration beside them.
+    files: Vec<ConfigFile>,
+    /// How long a file of the log was, as names and lengths tell.
+    hint: Option<u64>,
+}
+
+fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig) -> Result<Found> {
+    let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
+    let mut files = Vec::new();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let mut folders: Vec<PathBuf> = Vec::new();
+    match storage.kind(from).map_err(Error::io("stat", from))? {
+        None => return Err(not_there("no such path")),
+        Some(FileKind::File) => paths.push(from.to_owned()),
+        Some(FileKind::Other) => {
+            let reason = "a link or a device; of a disk make an image first, as with dd";
+            return Err(not_there(reason));
+        }
+        Some(FileKind::Directory) => {
+            let store = StorePaths::new(from, config);
+            if is_store(&**storage, &store)? {
+                files = config_files(&**storage, &store.config())?;
+                folders.extend_from_slice(store.commit_log());
+            } else {
+                folders.push(from.to_owned());
+            }
+        }
+    }
+    for folder in &folders {
+        let entries = match storage.list(folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(Error::io("list", folder))?,
+        };
+        let there = entries.into_iter().filter(|entry| entry.kind == FileKind::File);
+        paths.extend(there.map(|entry| folder.join(entry.name)));
+    }
+    if paths.is_empty() {
+        return Err(not_there("no file to read in it"));
+    }
+    paths.sort_by(|a, b| (a.file_name(), a).cmp(&(b.file_name(), b)));
+    let mut sources = Vec::with_capacity(paths.len());
+    for path in paths {
+        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        sources.push(Source { path, file });
+    }
+    let hint = file_size(&sources)?;
+    Ok(Found { sources, files, hint })
+}
+
+/// How long a file of the log was, where every file still has its name: what most of them are long,
+/// of those that begin where files of that length do.
+fn file_size(sources: &[Source]) -> Result<Option<u64>> {
+    let mut bases = Vec::with_capacity(sources.len());
+    let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+    for Source { path, file } in sources {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(base) = name.and_then(file_name::parse_offset_name) else { return Ok(None) };
+        bases.push(base);
+        *votes.entry(file.stat().map_err(Error::io("stat", path))?.len).or_default() += 1;
+    }
+    let fits = |size: u64| size > 0 && bases.iter().all(|base| base % size == 0);
+    let most = votes.into_iter().filter(|(size, _)| fits(*size)).max_by_key(|(_, votes)| *votes);
+    Ok(most.map(|(size, _)| size))
+}

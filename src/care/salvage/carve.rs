@@ -1,0 +1,349 @@
+//! Finding whole messages among any bytes: a commit log file with damage in it, a part of one,
+//! several behind each other, the image of a disk.
+//!
+//! A record may begin at any byte. It counts when its lengths add up, its body has its checksum, and
+//! so has the record where it holds one; a record without a body must have a topic that a broker
+//! takes. What fails costs time in proportion to what it claims to be long, so there is a budget for
+//! it, which grows with every byte that is passed: no file takes longer than a few readings of it.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::files::StorageFile;
+use crate::format::elided::{HEAD_MOST, body_place, without_body};
+use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
+use crate::format::peek;
+use crate::store::queues::names_a_folder;
+
+/// What is read at a time.
+const BLOCK: usize = 1 << 20;
+/// How many bytes may be looked at in vain for each byte passed.
+const FUEL_EACH: u64 = 16;
+/// The most of that which is saved up.
+const MOST_FUEL: u64 = 256 << 20;
+/// So many zeros may be the beginning of a hole.
+const LEAST_HOLE: usize = 64 << 10;
+/// How often progress is told.
+const TELL_EVERY: u64 = 8 << 20;
+
+/// Whole records one behind the other, both in the file and in the log that they name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Which file.
+    pub(super) source: u32,
+    /// Where the first record begins in it.
+    pub(super) start: u64,
+    /// Where the last one ends.
+    pub(super) end: u64,
+    /// What the first record says of its place in the log.
+    pub(super) physical_offset: u64,
+}
+
+impl Extent {
+    /// Where the log goes on behind it.
+    #[must_use]
+    pub(super) fn next_physical_offset(&self) -> u64 {
+        self.physical_offset.saturating_add(self.end - self.start)
+    }
+
+    /// Whether it may lie in one file of a log whose files have `size` bytes.
+    #[must_use]
+    pub(super) fn fits(&self, size: u64) -> bool {
+        let last = self.next_physical_offset().saturating_sub(1);
+        self.physical_offset.checked_div(size) == last.checked_div(size)
+    }
+}
+
+/// What was found in one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carved {
+    /// Its length.
+    pub bytes: u64,
+    /// Whole messages.
+    pub messages: u64,
+    /// Their bytes.
+    pub message_bytes: u64,
+    /// Ranges that are neither messages nor zeros.
+    pub other_ranges: u64,
+    /// Their bytes.
+    pub other_bytes: u64,
+    /// What looked like a message and was not looked at further, as the budget was used up.
+    pub left: u64,
+}
+
+/// A file, read block by block.
+pub(super) struct Window<'f> {
+    file: &'f dyn StorageFile,
+    path: &'f Path,
+    /// Its length.
+    pub(super) len: u64,
+    block: Vec<u8>,
+    start: u64,
+    filled: usize,
+}
+
+impl<'f> Window<'f> {
+    /// A window on a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn new(file: &'f dyn StorageFile, path: &'f Path) -> Result<Self> {
+        let len = file.stat().map_err(Error::io("stat", path))?.len;
+        Ok(Self { file, path, len, block: Vec::new(), start: 0, filled: 0 })
+    }
+
+    /// The bytes from `at` on: at least `wanted` of them, unless the file ends before.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
+        let inside = at
+            .checked_sub(self.start)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .filter(|skip| skip.saturating_add(wanted) <= self.filled);
+        let skip = match inside {
+            Some(skip) => skip,
+            None => {
+                let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
+                let len = wanted.max(BLOCK).min(left);
+                // One huge record must not keep its memory for the rest of the file.
+                if self.block.len() < len || self.block.len() > len.max(4 * BLOCK) {
+                    self.block = vec![0; len];
+                }
+                let block = self.block.get_mut(..len).unwrap_or_default();
+                self.filled = self.file.read_at(block, at).map_err(Error::io("read", self.path))?;
+                self.start = at;
+                0
+            }
+        };
+        Ok(self.block.get(skip..self.filled).unwrap_or_default())
+    }
+
+    /// Whether `wanted` bytes from `at` on need not be read.
+    fn holds(&self, at: u64, wanted: usize) -> bool {
+        let end = self.start.saturating_add(self.filled as u64);
+        at >= self.start && at.saturating_add(wanted as u64) <= end
+    }
+
+    /// Where the first byte from `at` on lies that is in no hole.
+    fn next_data(&self, at: u64) -> Result<u64> {
+        let data = self.file.next_data(at).map_err(Error::io("read", self.path))?;
+        Ok(data.unwrap_or(self.len).min(self.len))
+    }
+
+    /// Bytes of another place, which leave the window where it is.
+    fn read_beside(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        self.file.read_at(buffer, at).map_err(Error::io("read", self.path))
+    }
+
+    /// The record at `at`, which was found whole before.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn record(&mut self, at: u64) -> Result<Option<MessageView<'_>>> {
+        let size = peek::claimed_size(self.bytes(at, BLANK_LEN)?).unwrap_or(0);
+        match read_frame(self.bytes(at, size)?) {
+            Ok(Frame::Message(view)) => Ok(Some(view)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The walk over one file.
+struct Carver<'w, 'f> {
+    window: &'w mut Window<'f>,
+    source: u32,
+    most_record: usize,
+    fuel: u64,
+    found: Carved,
+    extent: Option<Extent>,
+    /// Where the bytes begin that belong to no message; whether one of them is not zero.
+    other: Option<(u64, bool)>,
+}
+
+/// Finds the whole messages of a file and adds them to `extents`. `tell` hears how far it has come.
+///
+/// # Errors
+/// [`Error::Io`], and whatever `tell` gives.
+pub(super) fn carve(
+    window: &mut Window<'_>,
+    source: u32,
+    most_record: usize,
+    extents: &mut Vec<Extent>,
+    tell: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Carved> {
+    let bytes = window.len;
+    let mut carver = Carver {
+        window,
+        source,
+        most_record,
+        fuel: MOST_FUEL,
+        found: Carved { bytes, ..Carved::default() },
+        extent: None,
+        other: None,
+    };
+    let (mut at, mut told) = (0, 0);
+    while at < bytes {
+        if at >= told {
+            tell(at)?;
+            told = at + TELL_EVERY;
+        }
+        let next = match carver.whole_record(at)? {
+            Some((size, physical_offset)) => {
+                carver.end_of_other(at);
+                carver.take(at, size as u64, physical_offset, extents);
+                at + size as u64
+            }
+            None => match carver.blank(at)? {
+                Some(end) => {
+                    carver.end_of_other(at);
+                    end
+                }
+                None => carver.pass(at)?,
+            },
+        };
+        carver.fuel =
+            carver.fuel.saturating_add((next - at).saturating_mul(FUEL_EACH)).min(MOST_FUEL);
+        at = next;
+    }
+    carver.end_of_other(bytes);
+    extents.extend(carver.extent.take());
+    Ok(carver.found)
+}
+
+impl Carver<'_, '_> {
+    /// The size of the whole record at `at`, and the place that it names.
+    fn whole_record(&mut self, at: u64) -> Result<Option<(usize, u64)>> {
+        let left = usize::try_from(self.window.len - at).unwrap_or(usize::MAX);
+        let head = self.window.bytes(at, HEAD_MOST.min(left))?;
+        if head.len() < MIN_RECORD_LEN || !peek::is_record(head) {
+            return Ok(None);
+        }
+        let size = peek::claimed_size(head).unwrap_or(0);
+        if size < MIN_RECORD_LEN || size > left || size > self.most_record {
+            return Ok(None);
+        }
+        // Most of what only looks like a record does not get further than this.
+        let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
+            return Ok(None);
+        };
+        let cost = size as u64;
+        if cost > self.fuel {
+            self.found.left += 1;
+            return Ok(None);
+        }
+        let head = head.get(..place.at).unwrap_or_default().to_vec();
+        // What would have to be read is read only if what stands behind its body fits.
+        if !self.window.holds(at, size) {
+            let mut tail = vec![0; place.tail];
+            self.window.read_beside(&mut tail, at + (place.at + place.len) as u64)?;
+            let mut rest = Vec::with_capacity(place.at + place.tail);
+            without_body(&head, &tail, &mut rest);
+            if !matches!(read_frame(&rest), Ok(Frame::Message(_))) {
+                self.fuel -= cost.min(rest.len() as u64 + LOOK_COST);
+                return Ok(None);
+            }
+        }
+        let Ok(Frame::Message(view)) = read_frame(self.window.bytes(at, size)?) else {
+            self.fuel -= cost.min(LOOK_COST);
+            return Ok(None);
+        };
+        if !is_whole(&view) {
+            self.fuel -= cost;
+            return Ok(None);
+        }
+        let physical_offset = u64::try_from(view.physical_offset()).unwrap_or(0);
+        Ok(Some((size, physical_offset)))
+    }
+
+    /// Where a blank at `at` leads, if it stands behind a record and leads to the next one, or to the
+    /// end of the file: what lies in it is what the file held before.
+    fn blank(&mut self, at: u64) -> Result<Option<u64>> {
+        let Some(last) = self.extent.filter(|last| last.end == at) else { return Ok(None) };
+        let Ok(Frame::Blank { size }) = read_frame(self.window.bytes(at, BLANK_LEN)?) else {
+            return Ok(None);
+        };
+        let end = at.saturating_add(u64::from(size));
+        if end == self.window.len {
+            return Ok(Some(end));
+        }
+        if end > self.window.len {
+            return Ok(None);
+        }
+        let next = last.next_physical_offset().saturating_add(u64::from(size));
+        let leads_on = self.whole_record(end)?.is_some_and(|(_, physical)| physical == next);
+        Ok(leads_on.then_some(end))
+    }
+
+    /// The next place after `at` where a record may begin.
+    fn pass(&mut self, at: u64) -> Result<u64> {
+        let len = self.window.len;
+        let (begin, dirty) = self.other.unwrap_or((at, false));
+        let bytes = self.window.bytes(at, peek::SIGNATURE)?;
+        let mut next = at + bytes.len().max(1) as u64;
+        let rest = bytes.get(1..).unwrap_or_default();
+        for (skip, start) in rest.windows(8).enumerate() {
+            if start.get(4) == Some(&MAGIC_START) && peek::is_record(start) {
+                next = at + 1 + skip as u64;
+                break;
+            }
+        }
+        let last_block = at + bytes.len() as u64 >= len;
+        if next == at + bytes.len() as u64 && !last_block {
+            // The magic code may lie across the end of what was read.
+            next -= 7;
+        }
+        let mut next = next.max(at + 1);
+        let passed = usize::try_from(next - at).unwrap_or(usize::MAX);
+        let zeros = bytes.iter().take(passed).all(|byte| *byte == 0);
+        if zeros && passed >= LEAST_HOLE {
+            // The rest of a log file is mostly a hole. A record's size may begin with zeros in it.
+            next = self.window.next_data(next)?.saturating_sub(4).max(next);
+        }
+        self.other = Some((begin, dirty || !zeros));
+        Ok(next)
+    }
+
+    fn end_of_other(&mut self, at: u64) {
+        if let Some((begin, true)) = self.other.take() {
+            self.found.other_ranges += 1;
+            self.found.other_bytes += at - begin;
+        }
+    }
+
+    fn take(&mut self, at: u64, size: u64, physical_offset: u64, extents: &mut Vec<Extent>) {
+        self.found.messages += 1;
+        self.found.message_bytes += size;
+        match &mut self.extent {
+            Some(last) if last.end == at && last.next_physical_offset() == physical_offset => {
+                last.end += size;
+            }
+            last => {
+                let new =
+                    Extent { source: self.source, start: at, end: at + size, physical_offset };
+                extents.extend(last.replace(new));
+            }
+        }
+    }
+}
+
+/// The first byte of both magic codes.
+const MAGIC_START: u8 = 0xDA;
+/// What it costs to find that a record's parts do not add up.
+const LOOK_COST: u64 = 256;
+
+/// Whether a record is what was stored, as far as it tells.
+fn is_whole(view: &MessageView<'_>) -> bool {
+    let sane = view.physical_offset() >= 0
+        && view.queue_offset() >= 0
+        && view.queue_id() >= 0
+        && view.store_timestamp_ms() >= 0;
+    if !sane || view.check_body_crc().is_err() || peek::lacks_bytes(view) {
+        return false;
+    }
+    if Record::of(view).property_crc {
+        return view.check_property_crc().is_ok();
+    }
+    // Nothing but lengths speaks for a record without a body.
+    !view.body().is_empty() || names_a_folder(view.topic())
+}

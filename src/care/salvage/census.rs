@@ -1,0 +1,115 @@
+//! Which numbers the messages of each queue have, before any of them is written.
+
+use hashbrown::HashMap;
+
+use crate::care::numbering::QueueName;
+use crate::format::batch::{self, InnerRange};
+use crate::format::message::MessageView;
+use crate::format::properties;
+use crate::format::sys_flag::{self, Transaction};
+use crate::log::QueueKind;
+use crate::store::lmq;
+use crate::store::queues::TopicKinds;
+
+/// The numbers of one queue, as far as they were seen.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    first: i64,
+    next: i64,
+    /// How many are left out.
+    missing: u64,
+    /// Whether RocketMQ could not serve it as it is.
+    broken: bool,
+}
+
+/// What a log holds.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    kinds: TopicKinds,
+    queues: HashMap<Box<[u8]>, HashMap<i32, Seen>>,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    /// Where the first message lay.
+    pub(super) first: Option<u64>,
+}
+
+impl Census {
+    pub(super) fn new(kinds: TopicKinds) -> Self {
+        Self { kinds, ..Self::default() }
+    }
+
+    /// Takes the next message in the order of the log.
+    pub(super) fn see(&mut self, view: &MessageView<'_>) {
+        self.messages += 1;
+        self.bytes += u64::from(view.store_size());
+        self.first.get_or_insert(u64::try_from(view.physical_offset()).unwrap_or(0));
+        let transaction = sys_flag::transaction(view.sys_flag());
+        if !matches!(transaction, Transaction::None | Transaction::Commit) {
+            return;
+        }
+        let topic = view.topic();
+        let indexed = properties::indexed(view.raw_properties());
+        if sys_flag::is_inner_batch(view.sys_flag()) {
+            self.kinds.insert(topic.into(), QueueKind::Batch);
+        }
+        let kind = self.kinds.get(topic).copied().unwrap_or_default();
+        let alone = InnerRange { base_queue_offset: view.queue_offset(), message_count: 1 };
+        let range = match kind {
+            QueueKind::Plain => alone,
+            QueueKind::Batch => batch::inner_range(&indexed, view.queue_offset()).unwrap_or(alone),
+        };
+        self.see_in(topic, view.queue_id(), kind, range);
+        for (name, number) in lmq::pairs(topic, &indexed) {
+            let range = InnerRange { base_queue_offset: number, message_count: 1 };
+            self.see_in(name, 0, QueueKind::Plain, range);
+        }
+    }
+
+    fn see_in(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind, range: InnerRange) {
+        let at = range.base_queue_offset;
+        let end = at.saturating_add(i64::from(range.message_count));
+        if !self.queues.contains_key(topic) {
+            self.queues.insert(topic.into(), HashMap::new());
+        }
+        let Some(queues) = self.queues.get_mut(topic) else { return };
+        match queues.get_mut(&queue_id) {
+            None => {
+                queues.insert(queue_id, Seen { first: at, next: end, missing: 0, broken: false });
+            }
+            Some(seen) => {
+                let gap = u64::try_from(at.saturating_sub(seen.next)).unwrap_or(0);
+                seen.missing = seen.missing.saturating_add(gap);
+                // A queue of batches says itself which numbers its entries stand for.
+                seen.broken |= at < seen.next || (gap > 0 && kind == QueueKind::Plain);
+                seen.next = seen.next.max(end);
+            }
+        }
+    }
+
+    /// How many queues there are.
+    pub(super) fn queues(&self) -> u64 {
+        self.queues.values().map(|queues| queues.len() as u64).sum()
+    }
+
+    /// Numbers that no message has, between the first and the last of a queue.
+    pub(super) fn missing(&self) -> u64 {
+        let all = self.queues.values().flat_map(HashMap::values);
+        all.fold(0, |sum, seen| sum.saturating_add(seen.missing))
+    }
+
+    /// The queues that cannot keep their numbers, by topic and number.
+    pub(super) fn broken(&self) -> Vec<QueueName> {
+        let mut broken: Vec<QueueName> = Vec::new();
+        for (topic, queues) in &self.queues {
+            let of_topic = queues.iter().filter(|(_, seen)| seen.broken);
+            broken.extend(of_topic.map(|(queue_id, _)| (topic.clone(), *queue_id)));
+        }
+        broken.sort();
+        broken
+    }
+
+    /// Whether the first message of a queue is not the one with number 0.
+    pub(super) fn begins_late(&self) -> bool {
+        self.queues.values().flat_map(HashMap::values).any(|seen| seen.first > 0)
+    }
+}

@@ -1,0 +1,76 @@
+//! Carving whole messages out of damaged files.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::care;
+use crate::error::Error;
+
+use super::progress::with_progress;
+use super::store::config_of;
+
+/// Finds the whole messages of damaged files, and makes a store of them.
+#[pyfunction]
+#[pyo3(signature = (source, out, /, *, progress, settings))]
+pub(super) fn salvage<'py>(
+    py: Python<'py>,
+    source: PathBuf,
+    out: Option<PathBuf>,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    let source = std::path::absolute(&source).map_err(Error::io("find", &source))?;
+    let out = match out {
+        None => None,
+        Some(out) => Some(std::path::absolute(&out).map_err(Error::io("find", out))?),
+    };
+    let report = with_progress(py, progress.as_ref(), |tell| {
+        care::salvage(&source, out.as_deref(), config, tell)
+    })?;
+    let files = PyList::empty(py);
+    for (path, found) in report.files {
+        files.append((
+            path.into_os_string(),
+            found.bytes,
+            found.messages,
+            found.message_bytes,
+            found.other_ranges,
+            found.other_bytes,
+            found.left,
+        ))?;
+    }
+    let conflicts = PyList::empty(py);
+    for found in report.merged.listed {
+        let (first, second) = (found.first, found.second);
+        conflicts.append((
+            found.physical_offset,
+            first.0.into_os_string(),
+            first.1,
+            second.0.into_os_string(),
+            second.1,
+        ))?;
+    }
+    let renumbered = PyList::empty(py);
+    for (topic, queue_id) in report.renumbered {
+        renumbered.append((String::from_utf8_lossy(&topic).into_owned(), queue_id))?;
+    }
+    let fields = PyDict::new(py);
+    fields.set_item("files", files)?;
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("bytes", report.bytes)?;
+    fields.set_item("duplicates", report.merged.duplicates)?;
+    fields.set_item("conflict_count", report.merged.conflicts)?;
+    fields.set_item("conflicts", conflicts)?;
+    fields.set_item("overlapping", report.merged.overlapping)?;
+    fields.set_item("queues", report.queues)?;
+    fields.set_item("renumbered", renumbered)?;
+    fields.set_item("missing", report.missing)?;
+    fields.set_item("in_place", report.in_place)?;
+    fields.set_item("config_files", report.config_files)?;
+    Ok(fields)
+}

@@ -1,0 +1,215 @@
+//! Messages from one store into another, and two stores held against each other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::care::new_store::ConfigFile;
+use crate::care::numbering::Rule;
+use crate::care::redact::{self, Redaction, Replacement};
+use crate::care::transfer::{Plan, Transfer};
+use crate::care::{self, CopyOptions};
+use crate::error::Error;
+use crate::files::Os;
+use crate::format::message::{Frame, Record, read_frame};
+use crate::store::{NewMessage, append};
+use crate::time::{Clock, SystemClock};
+
+use super::errors::invalid;
+use super::message::Message;
+use super::progress::with_progress;
+use super::reading::scan_filter;
+use super::store::config_of;
+
+/// A message or a whole record, and its queue offset and place in the log where it has such.
+type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>);
+
+/// Makes a store of messages.
+#[pyfunction]
+#[pyo3(signature = (path, batches, /, *, settings, files, base_offset, renumber))]
+pub(super) fn import_messages<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    batches: &Bound<'py, PyAny>,
+    settings: &Bound<'py, PyAny>,
+    files: Vec<ConfigFile>,
+    base_offset: u64,
+    renumber: bool,
+) -> PyResult<(u64, u64, u64, bool)> {
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    let store_host = config.store_host;
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let plan = Plan {
+        config,
+        base_offset,
+        rule: if renumber { Rule::FromZero } else { Rule::Keep },
+        closed_up: HashSet::new(),
+        files,
+    };
+    let mut transfer = Transfer::begin(Arc::new(Os), &path, plan)?;
+    let mut newest_ms = 0;
+    for batch in batches.try_iter()? {
+        let rows: Vec<Row<'py>> = batch?.extract()?;
+        let mut records: Vec<(Vec<u8>, bool)> = Vec::with_capacity(rows.len());
+        for (message, queue_offset, physical_offset) in rows {
+            let record = match message.cast::<PyBytes>() {
+                Ok(record) => record.as_bytes().to_vec(),
+                Err(_) => {
+                    let message = message.cast::<Message>().map_err(|_| {
+                        PyTypeError::new_err("a row is a Message or a record as bytes")
+                    })?;
+                    let given = message.get().view();
+                    let time = given.store_timestamp_ms;
+                    newest_ms = time.unwrap_or_else(|| SystemClock.now_ms().max(newest_ms));
+                    let whole = NewMessage {
+                        store_host: given.store_host.or(Some(store_host)),
+                        store_timestamp_ms: Some(newest_ms),
+                        ..given
+                    };
+                    append::encode(
+                        &whole,
+                        physical_offset.unwrap_or(-1),
+                        queue_offset.unwrap_or(0),
+                        false,
+                    )?
+                }
+            };
+            records.push((record, queue_offset.is_some()));
+        }
+        py.check_signals()?;
+        py.detach(|| -> PyResult<()> {
+            for (bytes, numbered) in &records {
+                let Ok(Frame::Message(view)) = read_frame(bytes) else {
+                    return Err(invalid("record", "is no whole record"));
+                };
+                let mut record = Record::of(&view);
+                if !numbered {
+                    record.queue_offset = transfer.next_number(view.topic(), view.queue_id());
+                }
+                transfer.put(&record)?;
+            }
+            Ok(())
+        })?;
+    }
+    let answer = (transfer.messages, transfer.bytes, transfer.stand_ins, transfer.in_place);
+    py.detach(|| transfer.finish())?;
+    Ok(answer)
+}
+
+/// A replacement: its name, and the bytes of a constant.
+type Named = (String, Option<Vec<u8>>);
+/// Patterns of topics, the body's replacement, and those of properties by their names.
+type GivenRule = (Vec<String>, Option<Named>, Vec<(String, Named)>);
+
+fn replacement((name, constant): Named) -> PyResult<Replacement> {
+    Ok(match (name.as_str(), constant) {
+        ("zeros", None) => Replacement::Zeros,
+        ("hash", None) => Replacement::Hash,
+        ("remove", None) => Replacement::Remove,
+        ("constant", Some(bytes)) => Replacement::Constant(bytes),
+        _ => return Err(PyValueError::new_err(format!("no replacement {name:?}"))),
+    })
+}
+
+fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
+    let mut made = Vec::with_capacity(rules.len());
+    for (topics, body, properties) in rules {
+        let mut named = Vec::with_capacity(properties.len());
+        for (name, given) in properties {
+            redact::check_property(&name)?;
+            named.push((name, replacement(given)?));
+        }
+        let body = body.map(replacement).transpose()?;
+        made.push(redact::Rule { topics, body, properties: named });
+    }
+    Ok(Redaction { rules: made, salt })
+}
+
+/// Copies a store or a part of it.
+#[pyfunction]
+#[pyo3(signature = (
+    path, out, /, *, topics, tags, keys, begin_ms, end_ms, renumber, rules, salt, progress, settings
+))]
+#[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
+pub(super) fn copy_store<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    out: PathBuf,
+    topics: Option<&Bound<'py, PyAny>>,
+    tags: Option<&str>,
+    keys: Option<Vec<String>>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+    renumber: bool,
+    rules: Vec<GivenRule>,
+    salt: Vec<u8>,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    let options = CopyOptions {
+        filter: scan_filter(topics, tags, begin_ms, end_ms)?,
+        keys: keys.map(|keys| keys.into_iter().map(|key| key.into_bytes().into()).collect()),
+        renumber,
+        redaction: redaction(rules, salt)?,
+    };
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let out = std::path::absolute(&out).map_err(Error::io("find", &out))?;
+    let report = with_progress(py, progress.as_ref(), |tell| {
+        care::copy(&path, &out, config, &options, tell)
+    })?;
+    let fields = PyDict::new(py);
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("bytes", report.bytes)?;
+    fields.set_item("left_out", report.left_out)?;
+    fields.set_item("stand_ins", report.stand_ins)?;
+    fields.set_item("redacted", report.redacted)?;
+    fields.set_item("renumbered", report.renumbered)?;
+    fields.set_item("in_place", report.in_place)?;
+    fields.set_item("config_files", report.config_files)?;
+    Ok(fields)
+}
+
+/// Holds two stores against each other.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, *, progress, settings))]
+pub(super) fn diff_stores<'py>(
+    py: Python<'py>,
+    a: PathBuf,
+    b: PathBuf,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &config, tell))?;
+    let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
+    let differing = PyList::empty(py);
+    for queue in &report.differing {
+        let topic = text(&queue.topic);
+        let counts = (queue.same, queue.missing, queue.extra, queue.different);
+        let row = (topic, queue.queue_id, counts.0, counts.1, counts.2, counts.3);
+        differing.append(row)?;
+    }
+    let differences = PyList::empty(py);
+    for found in report.differences {
+        let topic = text(&found.topic);
+        let kind = found.kind.name();
+        differences.append((kind, topic, found.queue_id, found.queue_offset, found.fields))?;
+    }
+    let fields = PyDict::new(py);
+    fields.set_item("queues", report.queues)?;
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("differing", differing)?;
+    fields.set_item("differences", differences)?;
+    Ok(fields)
+}

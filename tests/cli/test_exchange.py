@@ -1,0 +1,93 @@
+"""The commands that move messages: export, import, copy, diff, salvage."""
+
+from __future__ import annotations
+
+import mqstore
+
+
+def test_export_and_import_give_the_same_store(mq, store, conf, tmp_path):
+    for form in ("jsonl", "parquet", "arrow"):
+        out, back = tmp_path / form, tmp_path / f"{form}-back"
+        ran = mq("export", store, out, "--format", form, "--config", conf, "--json")
+        assert (ran.json["messages"], ran.json["complete"]) == (40, True)
+        assert mq("import", out, back, "--json").json["in_place"]
+        assert "80" not in mq("diff", store, back).out
+        assert mq("verify", back, "--config", conf).code == 0
+    assert "messages" in mq("export", store, tmp_path / "text").out
+
+
+def test_copy_takes_what_was_asked_for(mq, store, conf, tmp_path):
+    ran = mq("copy", store, tmp_path / "out", "-t", "audit", "--config", conf, "--json")
+    assert (ran.json["messages"], ran.json["left_out"]) == (10, 30)
+    ran = mq("diff", store, tmp_path / "out", "--jsonl", code=1)
+    assert {(row["kind"], row["topic"]) for row in ran.jsonl} == {("missing", "orders")}
+    assert len(ran.jsonl) == 30
+    ran = mq("diff", store, tmp_path / "out", code=1)
+    assert "missing  orders" in ran.out
+    ran = mq("copy", store, tmp_path / "few", "--key", "order-3", "--renumber", "--json")
+    assert ran.json["messages"] == 2
+
+
+def test_redact(mq, store, tmp_path):
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nbody = "zeros"\n')
+    assert mq("copy", store, tmp_path / "out", "--redact", rules, "--json").json["redacted"] == 40
+    rules.write_text('[[rule]]\nbody = "ones"\n')
+    ran = mq("copy", store, tmp_path / "other", "--redact", rules, code=2)
+    assert "rule 1: body: expected" in ran.err
+    rules.write_text("[[")
+    assert "rules.toml" in mq("copy", store, tmp_path / "other", "--redact", rules, code=2).err
+    ran = mq("copy", store, tmp_path / "other", "--redact", tmp_path / "none", code=5)
+    assert "No such file" in ran.err
+
+
+def test_salvage_looks_first_and_then_writes(mq, store, tmp_path):
+    ran = mq("salvage", store)
+    assert "40 whole messages" in ran.out
+    assert "--out DIR" in ran.err
+    with mqstore.open(store) as opened:
+        third = list(opened.scan())[2]
+    log = min((store / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(third.physical_offset + 95)
+        file.write(b"?")
+    ran = mq("salvage", store, "--out", tmp_path / "out", "--json", code=1)
+    assert ran.json["messages"] == 39
+    assert ran.json["renumbered"] == [["orders", 0]]
+    ran = mq("salvage", store, "--out", tmp_path / "text", code=1)
+    assert "numbered anew, as they are not complete: orders/0" in ran.out
+    assert mq("verify", tmp_path / "out").code == 0
+
+
+def test_mistakes_have_their_codes(mq, store, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "x").write_text("x")
+    for command in (
+        ("export", store, tmp_path / "there"),
+        ("copy", store, tmp_path / "there"),
+        ("salvage", store, "--out", tmp_path / "there"),
+        ("import", tmp_path / "none", tmp_path / "new"),
+    ):
+        mq(*command, code=5)
+    for command in (
+        ("export", tmp_path / "none", tmp_path / "new"),
+        ("copy", tmp_path / "none", tmp_path / "new"),
+        ("salvage", tmp_path / "none"),
+        ("diff", store, tmp_path / "none"),
+    ):
+        mq(*command, code=3)
+    for command in (
+        ("import", tmp_path / "there", tmp_path / "new"),
+        ("import", tmp_path / "there" / "x", tmp_path / "new"),
+        ("export", store, tmp_path / "new", "--format", "csv"),
+        ("salvage", store, "--out", store / "new"),
+    ):
+        mq(*command, code=2)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_in_use_is_read_all_the_same(mq, store, conf, tmp_path):
+    with mqstore.open(store, "r+", config=str(conf)):
+        assert mq("export", store, tmp_path / "out", "--json").json["messages"] == 40
+        assert mq("copy", store, tmp_path / "copy", "--json").json["messages"] == 40
+        assert mq("salvage", store, "--json").json["messages"] == 40

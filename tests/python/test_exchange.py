@@ -1,0 +1,260 @@
+"""Export and import: the same messages, byte for byte, whatever the format."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from files import digests
+from stores import TINY, log_bytes, message, times
+
+import mqstore
+from golden import Case, manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAMAGED = {"abort-crc"}
+"""Stores with damage that nothing but a cut could mend."""
+FORMATS = ["jsonl", "parquet", "arrow"]
+
+
+def readable(case: Case, folder: Path) -> Path:
+    """The case's store, brought to order first where RocketMQ did not close it."""
+    root = case.unpack(folder)
+    if (root / "abort").exists():
+        case.open(root, "r+").close()
+    return root
+
+
+def names(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def whole(root: Path, **config: Any) -> list[tuple[bytes, int]]:
+    """Every record of a store, and where it lies."""
+    with mqstore.open(root, config=config or None) as store:
+        return [(found.record, found.physical_offset) for found in store.scan()]
+
+
+@pytest.mark.parametrize("name", [name for name in manifest()["cases"] if name not in DAMAGED])
+def test_every_golden_store_comes_back_byte_for_byte(name: str, tmp_path: Path) -> None:
+    case = Case(name)
+    root = readable(case, tmp_path)
+    form = FORMATS[list(manifest()["cases"]).index(name) % 3]
+    exported = mqstore.export_store(root, tmp_path / "out", format=form, config=case.settings)
+    report = mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    assert exported.complete
+    assert report.in_place
+    assert not report.renumbered
+    assert report.messages == exported.messages
+    back = tmp_path / "back"
+    with case.open(root) as before, case.open(back) as after:
+        assert [m.record for m in after.scan()] == [m.record for m in before.scan()]
+        assert after.groups() == before.groups()
+        # A blank with no message behind it does not come along.
+        end = after.max_physical_offset
+        assert end <= before.max_physical_offset
+        if before.min_physical_offset == 0:
+            assert log_bytes(back)[:end] == log_bytes(root)[:end]
+    for path in (root / "config").glob("*.json"):
+        if path.name != "topics.json":  # a topic that is not in it is entered
+            assert (back / "config" / path.name).read_bytes() == path.read_bytes()
+    codes = {found.code for found in mqstore.verify(root, config=case.settings).findings}
+    verified = mqstore.verify(back, config=case.settings)
+    assert {found.code for found in verified.findings} <= codes, verified.findings
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_queues_and_index_come_back_too(form: str, tmp_path: Path) -> None:
+    root = Case("rollover").unpack(tmp_path)
+    mqstore.export_store(root, tmp_path / "out", format=form)  # type: ignore[arg-type]
+    mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    for folder in ("commitlog", "consumequeue"):
+        assert digests(tmp_path / "back", folder) == digests(root, folder)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_bytes_that_are_no_text_are_kept(form: str, tmp_path: Path) -> None:
+    odd = [
+        message(body=b"\xff\xfe\x00", properties=b"a\x01\xff\x02broken"),
+        message(body=b"", queue_id=3, flag=-1, sys_flag=0x100),
+        message(body="\u2028 snow \u2603".encode(), keys=["k1", "k2"], tags="\u96ea"),
+        message(body=b"x", properties=b"a\x011\x02a\x012\x02", born_host="[2001:db8::1]:80"),
+        message(body=b"y", store_timestamp_ms=2**62, born_timestamp_ms=-(2**62)),
+    ]
+    with mqstore.open(tmp_path / "store", "a", config=TINY) as store:
+        store.append_many(odd)
+    before = whole(tmp_path / "store")
+    mqstore.export_store(tmp_path / "store", tmp_path / "out", format=form)  # type: ignore[arg-type]
+    assert mqstore.import_store(tmp_path / "out", tmp_path / "back").in_place
+    assert whole(tmp_path / "back") == before
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_part_is_numbered_anew_and_the_groups_with_it(form: str, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "a", config=TINY) as store:
+        store.append_many(
+            [
+                message(topic="T" if n % 3 else "U", body=b"%d" % n, tags=f"t{n % 2}")
+                for n in range(60)
+            ]
+        )
+        group = store.group("g")
+        assert len(group.poll("T", max_messages=11)) == 11
+        group.commit()
+        group.close()
+        taken = [m.body for m in store.read("T", 0, 0, max_messages=11).messages]
+    report = mqstore.export_store(
+        tmp_path / "store",
+        tmp_path / "out",
+        format=form,
+        topics=["T"],
+        tags="t1",  # type: ignore[arg-type]
+    )
+    assert not report.complete
+    imported = mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    assert imported.renumbered
+    with mqstore.open(tmp_path / "back") as back:
+        kept = list(back.scan())
+        assert [m.queue_offset for m in kept] == list(range(20))
+        assert {(m.topic, m.tags) for m in kept} == {("T", "t1")}
+        [at] = back.groups()["g"]
+        # The group goes on with the first message that it has not had.
+        assert at.queue_offset == sum(m.body in taken for m in kept)
+    assert mqstore.verify(tmp_path / "back").ok
+
+
+def test_what_a_json_row_says(tmp_path: Path) -> None:
+    times(tmp_path / "store", [1_700_000_000_000])
+    mqstore.export_store(tmp_path / "store", tmp_path / "out", config=TINY)
+    [line] = (tmp_path / "out" / "messages.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    assert row["topic"] == "T"
+    assert row["body"] == ""
+    assert row["properties"] == {"KEYS": "k0"}
+    assert row["store_timestamp_ms"] == 1_700_000_000_000
+    described = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert described["complete"]
+    assert described["settings"]["max_hash_slot_num"] == 7
+    assert "topics.json" in names(tmp_path / "out" / "config")
+
+
+def test_rows_written_by_hand_are_enough(tmp_path: Path) -> None:
+    rows = [
+        {"topic": "T", "body": "one", "tags": "a", "keys": ["k"]},
+        {"topic": "T", "body_base64": "//8="},
+        {"topic": "U", "body": "three", "queue_id": 2, "store_timestamp_ms": 7},
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = mqstore.import_store(path, tmp_path / "store", config=TINY)
+    assert report.messages == 3
+    with mqstore.open(tmp_path / "store") as store:
+        one, two, three = store.scan()
+        assert (one.tags, one.keys, one.body) == ("a", ("k",), b"one")
+        assert (two.body, two.queue_offset) == (b"\xff\xff", 1)
+        assert (three.queue_id, three.store_timestamp_ms) == (2, 7)
+        assert len(store.query("T", "k")) == 1
+
+
+def test_a_message_that_was_edited_out_leaves_a_stand_in(tmp_path: Path) -> None:
+    times(tmp_path / "store", [1000, 2000, 3000, 4000])
+    mqstore.export_store(tmp_path / "store", tmp_path / "out")
+    path = tmp_path / "out" / "messages.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:1] + lines[3:]))
+    report = mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    assert (report.messages, report.stand_ins, report.in_place) == (2, 2, False)
+    with mqstore.open(tmp_path / "back") as store:
+        found = store.read("T", 0, 0).messages
+        assert [m.queue_offset for m in found] == [0, 1, 2, 3]
+        assert ["MQSTORE_LEFT_OUT" in m.properties for m in found] == [False, True, True, False]
+    assert mqstore.verify(tmp_path / "back").ok
+
+
+def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
+    times(tmp_path / "store", [1000])
+    mqstore.export_store(tmp_path / "store", tmp_path / "out")
+    for again in (
+        lambda: mqstore.export_store(tmp_path / "store", tmp_path / "out"),
+        lambda: mqstore.import_store(tmp_path / "out", tmp_path / "store"),
+    ):
+        with pytest.raises(mqstore.StoreIOError, match="there already"):
+            again()
+    before = names(tmp_path)
+    (tmp_path / "out" / "messages.jsonl").write_text('{"topic": "T", "body": "x"}\n{"topic": 1}\n')
+    with pytest.raises(mqstore.InvalidMessageError, match=r"line 2: topic: expected text, found 1"):
+        mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    (tmp_path / "out" / "messages.jsonl").write_text('{"topic": "T", "body": "x"}\n{"to')
+    with pytest.raises(mqstore.CorruptionError, match=r"messages\.jsonl: byte 28: json"):
+        mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_file_of_another_format_is_named(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"mine.{form}"
+    path.write_bytes(b"no such thing" * 10)
+    with pytest.raises(mqstore.CorruptionError, match=f"mine.{form}.*expected a"):
+        mqstore.import_store(path, tmp_path / "store")
+
+
+def test_sources_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(mqstore.StoreIOError, match="no such file or folder"):
+        mqstore.import_store(tmp_path / "none", tmp_path / "store")
+    with pytest.raises(mqstore.ConfigError, match=r"no export: there is no export\.json"):
+        mqstore.import_store(tmp_path, tmp_path / "store")
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(mqstore.ConfigError, match="neither a folder nor a file"):
+        mqstore.import_store(tmp_path / "a.csv", tmp_path / "store")
+    with pytest.raises(mqstore.NotAStoreError):
+        mqstore.export_store(tmp_path / "none", tmp_path / "out")
+    times(tmp_path / "made", [1000])
+    with pytest.raises(mqstore.ConfigError, match="expected jsonl, parquet or arrow"):
+        mqstore.export_store(tmp_path / "made", tmp_path / "out", format="csv")  # type: ignore[arg-type]
+
+
+def test_damage_ends_an_export_or_is_passed_over(tmp_path: Path) -> None:
+    times(tmp_path / "store", range(1000, 1020))
+    with mqstore.open(tmp_path / "store") as store:
+        third = list(store.scan())[2]
+    [log] = (tmp_path / "store" / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(third.physical_offset + 4)
+        file.write(b"????")
+    with pytest.raises(mqstore.CorruptionError):
+        mqstore.export_store(tmp_path / "store", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    report = mqstore.export_store(tmp_path / "store", tmp_path / "out", on_error="skip")
+    assert (report.messages, report.skipped_ranges, report.complete) == (19, 1, False)
+
+
+def test_pyarrow_is_named_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    times(tmp_path / "store", [1000])
+    with pytest.raises(mqstore.ConfigError, match=r"pip install 'mqstore\[parquet\]'"):
+        mqstore.export_store(tmp_path / "store", tmp_path / "out", format="parquet")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "a", config=TINY) as store:
+        store.append_many([message(body=bytes(3000)) for _ in range(30)])
+    before = names(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(mqstore.StoreIOError, match="File too large"):
+            mqstore.export_store(tmp_path / "store", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+    assert names(tmp_path) == before
