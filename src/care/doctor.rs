@@ -123,6 +123,7 @@ impl State {
         }
         let mut words =
             Words { topics: self.topics.iter().map(|t| &**t).collect(), ..Words::default() };
+        words.needs_topics = self.code == Code::DocTopicDeleted;
         if let Some((place, key)) = &self.place {
             words.queue_id = place.queue_id;
             words.time_ms = place.time_ms;

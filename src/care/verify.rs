@@ -305,8 +305,9 @@ fn check(
     let mut queues = Queues::list(&cx, &layout, kinds)?;
     set_total(&cx, &log, &queues);
     let log_start = log.min_offset().unwrap_or(0);
-    let queue_entries = read_queues(&cx, &mut queues.list, log_start)?;
-    let index = read_index(&cx)?;
+    let (queue_entries, index) =
+        rayon::join(|| read_queues(&cx, &mut queues.list, log_start), || read_index(&cx));
+    let (queue_entries, index) = (queue_entries?, index?);
     cx.flushed_ms = checkpoint.map_or(0, |fields| fields.physic_msg_timestamp_ms);
     let files = log.files();
     let walks: Vec<FileWalk> = files
@@ -321,7 +322,7 @@ fn check(
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, &queues);
-        queues::report_missing(&cx, &queues, trusted_ms);
+        queues::report_missing(&cx, &queues, &tables, trusted_ms);
         check_behind(&cx, &log, &queues, &index, &walks, &joined.walked)?;
     }
     if let Some(fields) = &checkpoint {

@@ -1,6 +1,5 @@
 //! Naming what is wrong with a store: diagnoses, as rows that the Python side makes values of.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -9,6 +8,7 @@ use pyo3::types::PyDict;
 use crate::care::{self, Diagnosis};
 use crate::error::Error;
 
+use super::progress::with_progress;
 use super::store::config_of;
 
 /// Code, severity, title, evidence, cure, fix.
@@ -27,30 +27,8 @@ pub(super) fn doctor(
     given.update(settings.cast()?)?;
     let config = config_of(&given)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let mut raised = None;
-    let outcome = py.detach(|| {
-        care::doctor(&path, &config, &mut |done, total| {
-            let told = Python::attach(|py| {
-                // An interrupt must not wait for the end of a large store.
-                py.check_signals()?;
-                match &progress {
-                    Some(progress) => progress.call1(py, (done, total)).map(|_| ()),
-                    None => Ok(()),
-                }
-            });
-            match told {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    raised = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
-    Ok(outcome?.into_iter().map(row).collect())
+    let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &config, tell))?;
+    Ok(found.into_iter().map(row).collect())
 }
 
 fn row(diagnosis: Diagnosis) -> Row {

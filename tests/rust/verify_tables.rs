@@ -104,6 +104,17 @@ fn queues_that_the_table_of_topics_does_not_have_are_told() {
 }
 
 #[test]
+fn messages_of_a_deleted_topic_need_no_queue() {
+    let home = Home::closed(20);
+    fs::remove_dir_all(home.path().join("consumequeue/Topic")).unwrap();
+    let report = look(&home);
+    assert_eq!((report.found, report.ok), (BTreeMap::from([(Code::QueueMissing, 4)]), false));
+    put(&home, "topics.json", r#"{"topicConfigTable":{}}"#);
+    let report = look(&home);
+    assert_eq!((report.found, report.ok), (BTreeMap::from([(Code::QueueMissing, 4)]), true));
+}
+
+#[test]
 fn queues_of_another_kind_than_the_table_says_are_told() {
     let home = Home::closed(20);
     put(&home, "topics.json", &topic(r#""queue.type":"BatchCQ""#, 4));

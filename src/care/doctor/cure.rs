@@ -9,6 +9,8 @@ const MOST_TOPICS: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Words<'a> {
     pub(super) topics: Vec<&'a str>,
+    /// Whether the command would do another thing without its topics.
+    pub(super) needs_topics: bool,
     pub(super) queue_id: i32,
     pub(super) key: &'a str,
     pub(super) time_ms: i64,
@@ -30,6 +32,9 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
             "-t" if parts.peek() == Some(&"TOPIC") => {
                 parts.next();
                 let named = words.topics.len() <= MOST_TOPICS;
+                if words.needs_topics && (!named || words.topics.is_empty()) {
+                    return None;
+                }
                 for topic in words.topics.iter().filter(|_| named) {
                     out.extend(["-t".to_owned(), quoted(topic)?]);
                 }
@@ -64,7 +69,8 @@ mod tests {
 
     #[test]
     fn words_are_filled_in_and_quoted() {
-        let words = Words { topics: vec!["a", "b c"], queue_id: 3, key: "it's", time_ms: 7 };
+        let topics = vec!["a", "b c"];
+        let words = Words { topics, queue_id: 3, key: "it's", time_ms: 7, ..Words::default() };
         for (command, expected) in [
             (
                 "mqstore rebuild STORE -t TOPIC --apply",
@@ -82,6 +88,10 @@ mod tests {
         let many = Words { topics: vec!["a"; 21], ..Words::default() };
         let filled = fill("mqstore rebuild STORE -t TOPIC --apply", Path::new("s"), &many);
         assert_eq!(filled.as_deref(), Some("mqstore rebuild s --apply"));
+        for topics in [vec![], vec!["a"; 21]] {
+            let words = Words { topics, needs_topics: true, ..Words::default() };
+            assert_eq!(fill("mqstore rebuild STORE -t TOPIC", Path::new("s"), &words), None);
+        }
     }
 
     #[test]

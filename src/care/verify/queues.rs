@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 
+use super::tables::Tables;
 use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, Result};
@@ -490,8 +491,9 @@ pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64
 }
 
 /// Tells what messages have no entry, once the whole log was walked. What was stored up to
-/// `trusted_ms` was dispatched, even where the store was not closed.
-pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, trusted_ms: i64) {
+/// `trusted_ms` was dispatched, even where the store was not closed; a deleted topic's messages need
+/// no queue.
+pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, tables: &Tables, trusted_ms: i64) {
     let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
     for ((topic, id), missing) in queues.take_missing() {
         let kind = queues.kind_of(&topic);
@@ -504,11 +506,16 @@ pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, trusted_ms: i64)
         let lost = missing.inside + if late { behind } else { 0 };
         if lost > 0 {
             let expected = format!("entries of {lost} more messages");
+            let deleted = queue.is_none() && tables.has_deleted(cx, &topic);
+            let (severity, why) = match deleted {
+                true => (Severity::Info, "topics.json does not have the topic".to_owned()),
+                false => (Severity::Error, format!("the queue ends at {end}")),
+            };
             let found = format!(
-                "none; the first of these lies at physical offset {}, the queue ends at {end}",
+                "none; the first of these lies at physical offset {}, {why}",
                 missing.place
             );
-            cx.findings.add(Code::QueueMissing, Severity::Error, &dir, None, expected, found);
+            cx.findings.add(Code::QueueMissing, severity, &dir, None, expected, found);
         } else {
             tail += behind;
             tail_from = tail_from.min(missing.place);

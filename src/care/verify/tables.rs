@@ -78,6 +78,19 @@ impl Tables {
         Ok(tables)
     }
 
+    /// Whether a topic that messages have was deleted: the table does not have it, nor is there a
+    /// folder of queues.
+    pub(super) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
+        let (Some(topics), Ok(name)) = (&self.topics, std::str::from_utf8(topic)) else {
+            return false;
+        };
+        let folders = [cx.paths.consume_queue(), cx.paths.batch_consume_queue()];
+        topics.get(name).is_none()
+            && is_broker_topic(topic)
+            && !is_system(topic)
+            && folders.iter().all(|dir| matches!(cx.storage.kind(&dir.join(name)), Ok(None)))
+    }
+
     /// Holds them against the queues, once these and the log are read.
     pub(super) fn check(&self, cx: &Context<'_>, queues: &Queues) {
         if let Some(topics) = &self.topics {
