@@ -17,7 +17,7 @@ CARGO_DENY_VERSION := 0.20.2
 # `arrow` brings `codecs`; `python` needs an interpreter and is tested from Python.
 FEATURE_SETS := "" codecs arrow python,abi3
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find src -name '*.rs')
-PYTHON_CODE := python tests benches scripts
+PYTHON_CODE := python tests benches scripts examples
 
 # A step's name, then its output only if it fails.
 say = printf '── %s\n' '$(1)'

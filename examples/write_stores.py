@@ -1,4 +1,4 @@
-"""One topic of many stores into a new store for each broker: python examples/write_stores.py 'STORES' TOPIC OUT."""
+"""A topic of many stores, a new store for each broker: write_stores.py STORES TOPIC OUT."""
 
 import os
 import sys

@@ -73,7 +73,7 @@ def run(file: Path, *, kill_at: str | None) -> list[str]:
             break
     process.stderr.close()
     code = process.wait()
-    assert code == (0 if kill_at is None else -signal.SIGKILL), told
+    assert code == (0 if kill_at is None else -signal.SIGKILL), "\n".join(told[-40:])
     return told
 
 

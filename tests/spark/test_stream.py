@@ -279,3 +279,29 @@ def test_exactly_once_over_a_writer_that_is_killed(spark: SparkSession, tmp_path
     assert Counter(row["body"] for row in rows) == Counter(wanted)
     # What the writer was told is written.
     assert set(sent(range(told + 1))) <= {row["body"] for row in rows}
+
+
+def test_damage_in_a_stream_is_a_row_where_that_is_asked_for(tmp_path: Path) -> None:
+    root = make(tmp_path / "a", range(30))
+    with mqstore.open(root, config=TINY) as store:
+        broken = list(store.scan())[11]
+    first = min((root / "commitlog").iterdir())
+    damaged = bytearray(first.read_bytes())
+    damaged[broken.physical_offset + 8] ^= 1
+    first.write_bytes(damaged)
+    plan = progress(root, until="end", onError="rows", splitBytes="400")
+    reader = stream.make_stream_reader(
+        plan.options, ["broker", "physical_offset", "store_size", "body", "error"]
+    )
+    rows = [
+        row
+        for part in reader.partitions({"a": 0}, plan.next({"a": 0}))
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert {row["broker"] for row in rows} == {"a"}
+    good = [row["body"] for row in rows if row["error"] is None]
+    assert good == [body for body in sent(range(30)) if body != broken.body]
+    (bad,) = (row for row in rows if row["error"] is not None)
+    assert bad["physical_offset"] == broken.physical_offset
+    assert bad["store_size"] == broken.store_size

@@ -23,6 +23,7 @@ from mqstore.errors import ConfigError
 from mqstore.spark.options import ReadOptions, as_texts, unknown_name
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
+from mqstore.spark.source import MqStoreDataSource
 
 if TYPE_CHECKING:
     import os
@@ -173,13 +174,11 @@ def pipeline(
         >>> query = pipeline(spark, "ingest.toml")  # doctest: +SKIP
         >>> query.awaitTermination()  # doctest: +SKIP
     """
-    from mqstore.spark import register
-
     settings = PipelineConfig.load(config)
     texts = settings.options()
     source = Progress(ReadOptions.parse(texts, streaming=True))
     source.reaches()
-    register(spark)
+    spark.dataSource.register(MqStoreDataSource)
     sinks = Sinks(settings, source, progress or (lambda _: None))
     stream = spark.readStream.format("mqstore").options(**texts).load()
     writer = (

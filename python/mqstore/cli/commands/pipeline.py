@@ -39,7 +39,7 @@ def pipeline_command(output: Output, file: str) -> int:
     batch that runs.
     """
     try:
-        from mqstore.spark import pipeline, register
+        from mqstore.spark import pipeline
         from mqstore.spark.ingest import PipelineConfig
     except ModuleNotFoundError as error:
         raise click.UsageError(
@@ -64,7 +64,6 @@ def pipeline_command(output: Output, file: str) -> int:
     config = PipelineConfig.load(file)
     spark = _session(config.spark)
     try:
-        register(spark)
         query = pipeline(spark, file, progress=tell)
         try:
             query.awaitTermination()
