@@ -1,12 +1,207 @@
-"""The format through Spark itself."""
+"""The batch source through Spark itself, in one session."""
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql.pandas.types import to_arrow_schema
+
 import mqstore
+from mqstore.spark import read
+from mqstore.spark.schema import message_schema, usual_columns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START_MS = 1_700_000_000_000
+FILE = 16384
+COUNT = 120
 
 
-def test_spark_finds_the_format_by_itself(spark, tmp_path) -> None:
-    with mqstore.open(tmp_path / "store", "a") as store:
-        store.append_many({"topic": "orders", "body": b"%d" % n} for n in range(10))
-    frame = spark.read.format("mqstore").load(str(tmp_path / "store"))
-    assert sorted(row.body for row in frame.collect()) == [b"%d" % n for n in range(10)]
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory) -> Path:
+    """Two brokers with messages of two topics each."""
+    folder = tmp_path_factory.mktemp("brokers")
+    config = {"mapped_file_size_commit_log": FILE}
+    for broker in ("broker-a", "broker-b"):
+        with mqstore.open(folder / broker / "store", "a", config=config) as store:
+            store.append_many(
+                mqstore.Message(
+                    ("orders", "pay")[n % 2],
+                    f"{broker} {n}".encode() + b"." * (n * 31 % 700),
+                    queue_id=n // 2 % 2,
+                    tags=("paid", "refunded")[n % 3 % 2],
+                    keys=[f"k{n}"],
+                    unique_key=f"u{n}",
+                    properties={"region": f"r{n % 5}"},
+                    store_timestamp_ms=START_MS + 1000 * n,
+                )
+                for n in range(COUNT)
+            )
+            store.wait_dispatched()
+    return folder
+
+
+def load(spark, path: object, **options: object):
+    reader = spark.read.format("mqstore")
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load([str(one) for one in path] if isinstance(path, list) else str(path))
+
+
+def test_every_column_of_every_message_as_the_store_has_it(spark, stores) -> None:
+    table = load(spark, stores / "broker-a" / "store").orderBy("physical_offset").toArrow()
+    assert table.schema.names == usual_columns()
+    with mqstore.open(stores / "broker-a" / "store") as store:
+        own = store.scan_arrow().read_all()
+    assert table.num_rows == COUNT
+    assert set(table.column("broker").to_pylist()) == {"broker-a"}
+    for name in usual_columns()[1:]:
+        assert table.column(name).to_pylist() == own.column(name).to_pylist(), name
+
+
+def test_globs_and_lists_filters_and_splits(spark, stores) -> None:
+    frame = load(spark, stores / "*" / "store", splitBytes="3k")
+    assert frame.count() == 2 * COUNT
+    frame.createOrReplaceTempView("messages")
+    rows = spark.sql(
+        "SELECT broker, topic, count(*) AS n, count(DISTINCT unique_key) AS d "
+        "FROM messages WHERE tags = 'paid' OR properties['region'] = 'r1' GROUP BY ALL"
+    ).collect()
+    wanted = [n for n in range(COUNT) if n % 3 % 2 == 0 or n % 5 == 1]
+    by_topic = {t: len([n for n in wanted if n % 2 == i]) for i, t in enumerate(("orders", "pay"))}
+    assert {(row.broker, row.topic): row.n for row in rows} == {
+        (broker, topic): count
+        for broker in ("broker-a", "broker-b")
+        for topic, count in by_topic.items()
+    }
+    assert all(row.n == row.d for row in rows)
+    both = [stores / "broker-a" / "store", stores / "broker-b" / "store"]
+    some = load(spark, both, topics="pay", tags="paid", endingTimestamp=START_MS + 50_000)
+    numbers = sorted(int(row.unique_key[1:]) for row in some.select("unique_key").collect())
+    assert numbers == sorted(2 * [n for n in range(51) if n % 2 and n % 3 % 2 == 0])
+
+
+def test_a_schema_is_a_projection_and_times_are_times(spark, stores) -> None:
+    frame = (
+        spark.read.format("mqstore")
+        .schema("store_timestamp timestamp, keys array<string>, raw_body binary, error string")
+        .option("keys", "k7")
+        .load(str(stores / "broker-b" / "store"))
+    )
+    (row,) = frame.collect()
+    assert row.store_timestamp.replace(tzinfo=UTC) == datetime.fromtimestamp(
+        START_MS / 1000 + 7, tz=UTC
+    )
+    assert (row.keys, row.error) == (["k7"], None)
+    assert bytes(row.raw_body).startswith(b"broker-b 7")
+
+
+def test_the_typed_helper_and_views(spark, stores) -> None:
+    frame = read(
+        spark, stores / "broker-a" / "store", topics=["orders"], columns=["queue_id", "body"]
+    )
+    assert frame.columns == ["queue_id", "body"]
+    assert frame.count() == COUNT // 2
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW pay USING mqstore "
+        f"OPTIONS (path '{stores / 'broker-a' / 'store'}', topics 'pay')"
+    )
+    assert spark.sql("SELECT count(*) AS n FROM pay").first().n == COUNT // 2
+    damage = read(spark, stores / "*" / "store", table="damage")
+    assert [row.severity for row in damage.collect() if row.severity != "info"] == []
+
+
+@pytest.fixture
+def pushing(spark):
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_pushdown_gives_the_same_rows(pushing, stores) -> None:
+    def rows(**options: object) -> list:
+        frame = load(pushing, stores / "*" / "store", **options)
+        chosen = frame.where(
+            "topic = 'orders' AND store_timestamp >= timestamp_millis(1700000030000)"
+            " AND unique_key IN ('u40', 'u41', 'u2') AND queue_id = 0"
+        )
+        return sorted(chosen.select("broker", "unique_key").collect())
+
+    assert rows(pushdown="true") == rows() == [("broker-a", "u40"), ("broker-b", "u40")]
+    assert load(pushing, stores / "*" / "store", pushdown="true").where("topic = 'x'").count() == 0
+
+
+def test_pushdown_needs_sparks_own_setting(spark, stores) -> None:
+    frame = load(spark, stores / "broker-a" / "store", pushdown="true")
+    with pytest.raises(Exception, match="filterPushdown"):
+        frame.where("topic = 'orders'").count()
+
+
+def test_damage_fails_is_skipped_or_is_a_row(spark, tmp_path) -> None:
+    with mqstore.open(
+        tmp_path / "store", "a", config={"mapped_file_size_commit_log": FILE}
+    ) as store:
+        results = store.append_many({"topic": "t", "body": b"x" * 500} for _ in range(50))
+    broken = results[20].physical_offset
+    with (tmp_path / "store" / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(broken + 100)
+        file.write(b"?")
+    options = {"splitBytes": "2k"}
+    with pytest.raises(PythonException) as caught:
+        load(spark, tmp_path / "store", **options).collect()
+    for part in (str(tmp_path), "commitlog", "byte ", "topic t, queue 0, queue offset 20"):
+        assert part in str(caught.value)
+    assert load(spark, tmp_path / "store", onError="skip", **options).count() == 49
+    frame = load(
+        spark, tmp_path / "store", onError="rows", columns="physical_offset,error", **options
+    )
+    rows = frame.where("error IS NOT NULL").collect()
+    assert [row.physical_offset for row in rows] == [broken]
+    assert frame.count() == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topcs": "x"}, "did you mean topics"),
+        ({"columns": "bdy"}, "did you mean body"),
+        ({"queues": "{1"}, "is no JSON"),
+        (
+            {"startingOffsets": '{"orders": {"0": 10000}}'},
+            "topic orders, queue 0 holds offsets 0 to",
+        ),
+        ({"onError": "ignore"}, "no value 'ignore'"),
+    ],
+)
+def test_mistakes_are_named_before_any_task(spark, stores, options, says) -> None:
+    with pytest.raises(AnalysisException) as caught:
+        load(spark, stores / "broker-a" / "store", **options).count()
+    assert says in str(caught.value)
+
+
+def test_paths_without_a_store_are_named_before_any_task(spark, tmp_path) -> None:
+    with pytest.raises(AnalysisException, match="no directory that it matches"):
+        load(spark, tmp_path / "*").count()
+    with pytest.raises(AnalysisException, match="not a store: no such path"):
+        load(spark, tmp_path / "none").count()
+    with pytest.raises(mqstore.ConfigError, match="did you mean topics"):
+        read(spark, tmp_path, topic="x")
+
+
+def test_writing_asks_for_a_mode(spark, stores, tmp_path) -> None:
+    frame = load(spark, stores / "broker-a" / "store")
+    with pytest.raises(AnalysisException, match=r"Append|Overwrite"):
+        frame.write.format("mqstore").save(str(tmp_path / "out"))
+
+
+def test_spark_and_the_extension_agree_on_types(spark) -> None:
+    made = spark.createDataFrame([], message_schema()).schema
+    assert to_arrow_schema(made, timezone="UTC").equals(
+        to_arrow_schema(message_schema(), timezone="UTC")
+    )
+    assert sys.version_info >= (3, 11)

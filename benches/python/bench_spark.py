@@ -1,0 +1,136 @@
+"""A scan through Spark against a plain-Python decoder, Parquet, and constant batches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import samples
+import spark_sources
+
+import mqstore
+from mqstore.spark import read, register
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.plan import plan
+from mqstore.spark.reader import read_range
+from mqstore.spark.schema import columns_schema, usual_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+Benchmark = Any
+
+ALL = tuple(usual_columns())
+TWO = ("topic", "queue_offset")
+COLUMNS = pytest.mark.parametrize("columns", [ALL, TWO], ids=["all", "two"])
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session of two cores with the sources that are compared."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "3g",
+        "spark.log.level": "ERROR",
+    }
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    register(session)
+    session.dataSource.register(spark_sources.PlainSource)
+    session.dataSource.register(spark_sources.ConstantSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Messages of 1 KiB: half a gigabyte of them, or a few where nothing is measured."""
+    count = 2_000 if request.config.getoption("--benchmark-disable") else 400_000
+    path = tmp_path_factory.mktemp("bench") / "store"
+    sample = samples.sample(1024)
+    with mqstore.open(path, "a", config=samples.CONFIG) as store:
+        for first in range(0, count, 10_000):
+            store.append_many(
+                mqstore.Message(
+                    "BenchTopic",
+                    sample.body,
+                    queue_id=number & 7,
+                    tags="tag",
+                    keys=[f"order{number}"],
+                    unique_key=f"{number:032X}",
+                )
+                for number in range(first, min(first + 10_000, count))
+            )
+        store.wait_dispatched()
+    return path
+
+
+def frame_of(spark: SparkSession, source: str, path: Path, columns: tuple[str, ...]) -> DataFrame:
+    """The columns, with a projection by schema where that is what the source knows."""
+    if source == "parquet":
+        kept = path.parent / "parquet"
+        if not kept.exists():
+            read(spark, path).write.parquet(str(kept))
+        return spark.read.parquet(str(kept)).select(*columns)
+    return spark.read.format(source).schema(columns_schema(columns)).load(str(path))
+
+
+def consume(frame: DataFrame) -> None:
+    """Every row and column, to nowhere."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+@COLUMNS
+@pytest.mark.parametrize("source", ["mqstore", "bench_constant", "bench_plain", "parquet"])
+def bench_scan(
+    benchmark: Benchmark, spark: SparkSession, store: Path, source: str, columns: tuple[str, ...]
+) -> None:
+    """All rows through Spark."""
+    frame = frame_of(spark, source, store, columns)
+    rows = frame.count()
+    benchmark.extra_info["rows"] = rows
+    benchmark.pedantic(consume, args=(frame,), rounds=5, warmup_rounds=1)
+    if not benchmark.disabled:
+        benchmark.extra_info["rows_per_second"] = round(rows / benchmark.stats.stats.median)
+
+
+@COLUMNS
+@pytest.mark.parametrize("decoder", ["mqstore", "plain"])
+def bench_reader(benchmark: Benchmark, store: Path, decoder: str, columns: tuple[str, ...]) -> None:
+    """The same rows in one Python process, without Spark."""
+    options = ReadOptions(paths=(str(store),))
+
+    def rows() -> int:
+        if decoder == "mqstore":
+            parts = plan(options)
+            return sum(b.num_rows for part in parts for b in read_range(part, options, columns))
+        files = sorted((store / "commitlog").iterdir())
+        return sum(1 for file in files for _ in spark_sources.decode_file(file, columns))
+
+    count = benchmark.pedantic(rows, rounds=3)
+    benchmark.extra_info["rows"] = count
+    if not benchmark.disabled:
+        benchmark.extra_info["rows_per_second"] = round(count / benchmark.stats.stats.median)
+
+
+def bench_key(benchmark: Benchmark, spark: SparkSession, store: Path) -> None:
+    """One key out of all messages, planned and read anew each time."""
+
+    def lookup() -> int:
+        return read(spark, store, keys=["order1234"], topics=["BenchTopic"]).count()
+
+    assert lookup() == 1
+    begun = time.perf_counter()
+    assert benchmark.pedantic(lookup, rounds=5) == 1
+    benchmark.extra_info["seconds"] = round(time.perf_counter() - begun, 3)
