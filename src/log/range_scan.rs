@@ -91,8 +91,7 @@ impl RangeScan {
             let at = scanner.position();
             self.next = at;
             let inside = at < self.end;
-            let trails = self.follows && at < self.log_end && !begins_part(log, at);
-            if !inside && !trails {
+            if !inside && (!self.follows || at >= self.log_end || begins_part(log, at)) {
                 return Ok(false);
             }
             let step = match scanner.step() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two cores, nothing of which is seen outside of this machine."""
     from pyspark.sql import SparkSession
 
+    home = os.environ.get("JAVA_HOME")
+    if (shutil.which("java") if home is None else shutil.which("java", path=f"{home}/bin")) is None:
+        pytest.skip("[java] Spark needs a JDK 17 (Debian: apt install openjdk-17-jdk-headless)")
     folder = tmp_path_factory.mktemp("spark")
     settings = {
         "spark.ui.enabled": "false",

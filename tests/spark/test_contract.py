@@ -257,8 +257,10 @@ def test_files_are_left_out_by_their_first_store_time() -> None:
 
 
 def test_partitions_are_primitives_and_as_many_as_asked_for(store) -> None:
-    for least in (1, 7, 40):
-        parts = plan(ReadOptions.parse({"path": str(store), "minPartitions": str(least)}))
+    ways = [(least, way) for least in (1, 7, 40) for way in ("scan", "consumequeue")]
+    for least, way in ways:
+        options = {"topics": "orders", "minPartitions": least, "accessPath": way}
+        parts = plan(ReadOptions.parse(as_texts(store, options)))
         assert len(parts) >= least
         for part in parts:
             for value in dataclasses.astuple(part):

@@ -91,7 +91,7 @@ def plan_stores(stores: Sequence[Summary], options: ReadOptions) -> list[LogRang
     """
     _check_queues_known(stores, options)
     chosen = [_choose(store, options) for store in stores]
-    total = sum(way.cost for way in chosen)
+    total = sum(way.shared for way in chosen)
     split = options.split_bytes
     if options.min_partitions > 1:
         split = max(min(split, -(-total // options.min_partitions)), _LEAST_SPLIT)
@@ -131,6 +131,12 @@ class _Way:
     queues: tuple[tuple[QueuePart, int], ...] = ()
     within: tuple[int, int] = (0, 0)
     places: tuple[int, ...] = ()
+
+    @property
+    def shared(self) -> int:
+        """Bytes of the log that are shared out."""
+        records = sum((end - begin) * mean for (_, _, begin, end), mean in self.queues)
+        return records + sum(end - begin for begin, end in self.ranges)
 
     def parts(self, split: int) -> list[LogRange]:
         """The partitions, of about `split` bytes each."""
