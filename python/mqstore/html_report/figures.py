@@ -111,7 +111,8 @@ def _over_time(timeline: Timeline, what: str) -> Figure:
                 "hovertemplate": "%{x}<br>%{customdata}<extra>%{fullData.name}</extra>",
             }
         )
-    y = {"rangemode": "tozero", "nticks": 5}
+    # Of one width in both figures, so that their times stand below each other.
+    y: Figure = {"rangemode": "tozero", "nticks": 5, "automargin": False}
     if what == "bytes":
         y |= _byte_ticks(_tallest(timeline))
     first, last = timeline.bars[0], timeline.bars[-1] + timeline.step_ms
@@ -119,6 +120,7 @@ def _over_time(timeline: Timeline, what: str) -> Figure:
         320,
         barmode="stack",
         bargap=0,
+        margin={"l": 64, "r": 8, "t": 8, "b": 8},
         xaxis={"type": "date", "range": [first, last], "nticks": 6},
         yaxis=y,
     )
