@@ -32,7 +32,7 @@ help: ## List these targets
 # ---------------------------------------------------------------------------------------- run
 
 .PHONY: demo
-demo: $(MADE)/native-release ## Build, then write, crash, recover, query and verify a store
+demo: $(MADE)/native-release ## Build, then write, crash, recover, query and verify a store; Spark to Parquet
 	@$(PY) -m mqstore demo --rocketmq-store tests/golden/plain/store.tar.gz $(ARGS)
 
 .PHONY: test
