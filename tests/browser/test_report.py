@@ -113,6 +113,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
+# First lines of labels along an axis that stand in each other; a day has a second line below.
+OVERLAPS = """() => [...document.querySelectorAll(".plot")].flatMap((plot) => {
+    const boxes = [...plot.querySelectorAll(".xtick text")]
+        .map((text) => (text.querySelector("tspan") || text).getBoundingClientRect())
+        .filter((box) => box.width).sort((a, b) => a.left - b.left);
+    const meet = boxes.slice(1).some((box, at) => box.left < boxes[at].right);
+    return meet ? [plot.dataset.figure] : [];
+})"""
 # The contrast of text with its ground that WCAG 2 asks for (AA).
 POOR_CONTRAST = """() => {
     const parse = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -195,6 +203,7 @@ def test_every_plot_is_drawn_and_nothing_else_happens(
             ".filter(r => r.width && (r.left < 0 || r.right > innerWidth)).length"
         )
         assert outside == 0
+        assert page.evaluate(OVERLAPS) == []
         assert page.evaluate(POOR_CONTRAST) == []
 
 

@@ -199,7 +199,7 @@ def _latency(latency: Latency) -> Figure:
     layout = _layout(
         280,
         bargap=0.12,
-        xaxis={"type": "category", "nticks": 7},
+        xaxis={"type": "category", "nticks": 5},
         yaxis={"ticksuffix": " %", "rangemode": "tozero", "nticks": 5},
     )
     return {"data": [data], "layout": layout}
