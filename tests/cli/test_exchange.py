@@ -11,9 +11,9 @@ def test_export_and_import_give_the_same_store(mq, store, conf, tmp_path):
         ran = mq("export", store, out, "--format", form, "--config", conf, "--json")
         assert (ran.json["messages"], ran.json["complete"]) == (40, True)
         assert mq("import", out, back, "--json").json["in_place"]
-        assert "80" not in mq("diff", store, back).out
+        assert mq("diff", store, back).out == "all 40 messages in 3 queues are the same\n"
         assert mq("verify", back, "--config", conf).code == 0
-    assert "messages" in mq("export", store, tmp_path / "text").out
+    assert "config files    topics.json\n" in mq("export", store, tmp_path / "text").out
 
 
 def test_copy_takes_what_was_asked_for(mq, store, conf, tmp_path):
@@ -81,9 +81,12 @@ def test_mistakes_have_their_codes(mq, store, tmp_path):
         ("import", tmp_path / "there" / "x", tmp_path / "new"),
         ("export", store, tmp_path / "new", "--format", "csv"),
         ("salvage", store, "--out", store / "new"),
+        ("copy", store, store / "new"),
+        ("export", store, store / "new"),
     ):
         mq(*command, code=2)
     assert not (tmp_path / "new").exists()
+    assert not (store / "new").exists()
 
 
 def test_a_store_in_use_is_read_all_the_same(mq, store, conf, tmp_path):

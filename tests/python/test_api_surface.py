@@ -116,6 +116,17 @@ MEMBERS = {
 SIGNATURES = {
     "open": "(path, mode='r', *, config=None)",
     "verify": "(path, *, level='full', threads=None, progress=None, config=None)",
+    "salvage": "(source, out=None, *, progress=None, config=None)",
+    "import_store": "(source, path, *, config=None)",
+    "copy": (
+        "(path, out, *, topics=None, tags=None, keys=None, begin_ms=None, end_ms=None, "
+        "renumber=False, redact=None, progress=None, config=None)"
+    ),
+    "diff": "(a, b, *, progress=None, config=None)",
+    "export_store": (
+        "(path, target, *, format='jsonl', topics=None, tags=None, begin_ms=None, end_ms=None, "
+        "on_error='raise', progress=None, config=None)"
+    ),
     "Store.append": (
         "(self, topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, properties=None, "
         "flag=0, born_timestamp_ms=None, born_host=None, delay_level=0)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -291,3 +292,16 @@ def test_what_differs_is_named(root: Path, tmp_path: Path) -> None:
     assert mqstore.diff(root, root).ok
     with pytest.raises(mqstore.NotAStoreError):
         mqstore.diff(root, tmp_path / "none")
+
+
+def test_a_full_disk_leaves_nothing(root: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in tmp_path.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
+    try:
+        for work in (mqstore.copy, mqstore.salvage):
+            with pytest.raises(mqstore.StoreIOError, match=r"partial.*File too large"):
+                work(root, tmp_path / "out", config=SETTINGS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -28,7 +28,7 @@ def _text(name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return size_text(value) if name.endswith("bytes") else count_text(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         if all(isinstance(item, str) for item in value):
             return escape(", ".join(value)) or "-"
         return count_text(len(value))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore import _native
+from mqstore.errors import ConfigError
 from mqstore.exchange.redaction import load_rules
 from mqstore.exchange.reports import CopyReport, Difference, DiffReport, QueueDiff
 
@@ -58,12 +60,14 @@ def copy(
     Raises:
         NotAStoreError: No such folder, or no store in it.
         CorruptionError: Damage; :func:`mqstore.salvage` copies what is whole.
-        ConfigError: A rule that cannot be.
+        ConfigError: A rule that cannot be, or an `out` inside of the store.
         InvalidMessageError: A queue lacks so many messages that none may stand in for them
             (``renumber`` helps), or a changed message fits into no file.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
     rules, salt = load_rules(redact)
+    if Path(out).absolute().is_relative_to(Path(path).absolute()):
+        raise ConfigError(f"out: {out} lies inside of the store", "out")
     fields = _native.copy_store(
         path,
         out,

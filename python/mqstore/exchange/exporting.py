@@ -59,7 +59,7 @@ def export_store(
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
-        ConfigError: No such format, or pyarrow is missing.
+        ConfigError: No such format, pyarrow is missing, or `target` lies inside of the store.
         CorruptionError: Damage; with ``on_error="skip"`` it is passed over and counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
@@ -67,6 +67,8 @@ def export_store(
         text = f"format: expected jsonl, parquet or arrow, found {format!r}"
         raise ConfigError(text, "format")
     need_pyarrow(format)
+    if Path(target).absolute().is_relative_to(Path(path).absolute()):
+        raise ConfigError(f"target: {target} lies inside of the store", "target")
     asked: dict[str, Any] = {
         "topics": None if topics is None else sorted(topics),
         "tags": tags,

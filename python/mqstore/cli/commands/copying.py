@@ -124,5 +124,8 @@ def _lines(report: DiffReport) -> Iterator[str]:
         if total > len(shown):
             yield f"... {count_text(total)} in all; --jsonl lists them"
         yield ""
-    same = f"{count_text(report.messages)} messages in {count_text(report.queues)} queues"
-    yield f"{same} are the same" if report.ok else f"{same} looked at are the same, others differ"
+    same = count_text(report.messages)
+    if report.ok:
+        yield f"all {same} messages in {count_text(report.queues)} queues are the same"
+    else:
+        yield f"{same} messages are the same"
