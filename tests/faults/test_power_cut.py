@@ -1,0 +1,57 @@
+"""The power goes while messages are written: on real disks, by the file system's shutdown call."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from disks import disk, need_disk, need_strace
+from writing import lost, number, writer
+
+if TYPE_CHECKING:
+    from disks import Disk
+
+SEED = number("MQSTORE_SEED", 20261121)
+CUTS = {"ext4": number("MQSTORE_POWER_CUTS", 12), "xfs": number("MQSTORE_POWER_CUTS_XFS", 4)}
+# A flush that is left out: the call answers, and does nothing.
+LYING = ("strace", "-D", "-f", "-o", "/dev/null", "-e", "inject=fdatasync:retval=0")
+
+
+def cut(made: Disk, first: int, wanted: int, under: tuple[str, ...] = ()) -> dict[int, int]:
+    """Writes, cuts the power after so many messages, and mounts the disk again."""
+    with writer(made.folder / "store", "SYNC_FLUSH", first=first, under=under) as at_work:
+        assert at_work.listen(1 + wanted)
+        made.cut_power()
+        at_work.process.kill()
+        at_work.end()
+    made.unmount()
+    made.mount()
+    return at_work.told
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_fl07_nothing_acknowledged_is_lost_in_a_power_cut(kind: str) -> None:
+    need_disk(kind)
+    dice = random.Random(f"{SEED}/{kind}")
+    with disk(kind) as made:
+        store = made.folder / "store"
+        told: dict[int, int] = {}
+        for round_number in range(CUTS[kind]):
+            # Every few rounds a new store: the first message of all is the hardest to keep.
+            if round_number % 4 == 0:
+                shutil.rmtree(store, ignore_errors=True)
+                told = {}
+            wanted = 1 if round_number % 4 == 0 else dice.randrange(1, 150)
+            told |= cut(made, max(told, default=-1) + 1000, wanted)
+            assert lost(store, told) == [], f"round {round_number}, MQSTORE_SEED={SEED}"
+
+
+def test_control_without_flushes_a_power_cut_loses_messages() -> None:
+    need_disk("ext4")
+    need_strace()
+    with disk("ext4") as made:
+        told = cut(made, 0, 100, LYING)
+        root = made.folder / "store"
+        assert not root.exists() or not any(root.glob("commitlog/*")) or lost(root, told)
