@@ -204,7 +204,7 @@ def test_tests_that_are_named_exist(page: Path) -> None:
     for path, name in re.findall(r"`([\w/.-]+\.(?:rs|py))::(\w+)`", text):
         file = ROOT / path
         code = file.read_text(encoding="utf-8") if file.exists() else ""
-        if not re.search(rf"^\s*(?:fn|def) {name}\b", code, flags=re.MULTILINE):
+        if not re.search(rf"^\s*(?:pub\(crate\) )?(?:fn|def) {name}\b", code, flags=re.MULTILINE):
             missing.append(f"{path}::{name}")
     assert not missing, f"{page.name}: {missing}"
 
