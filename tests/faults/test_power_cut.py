@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,26 @@ def test_fl07_nothing_acknowledged_is_lost_in_a_power_cut(kind: str) -> None:
             wanted = 1 if round_number % 4 == 0 else dice.randrange(1, 150)
             told |= cut(made, max(told, default=-1) + 1000, wanted)
             assert lost(store, told) == [], f"round {round_number}, MQSTORE_SEED={SEED}"
+
+
+def test_fl09_async_flush_keeps_what_is_older_than_its_intervals() -> None:
+    need_disk("ext4")
+    with disk("ext4") as made:
+        root = made.folder / "store"
+        told: dict[int, int] = {}
+        # One message: ten seconds. Five pages: half of one, and then some for a slow machine.
+        for first, count, length, seconds in ((0, 1, 500, 12), (1, 10, 500, 0), (11, 50, 500, 3)):
+            with writer(root, "ASYNC_FLUSH", first=first, count=count, length=length) as at_work:
+                assert at_work.listen(1 + count)
+                time.sleep(seconds)
+                made.cut_power()
+                at_work.process.kill()
+                at_work.end()
+            made.unmount()
+            made.mount()
+            # What had no time may be lost.
+            told |= at_work.told if seconds else {}
+            assert lost(root, told, length) == []
 
 
 def test_control_without_flushes_a_power_cut_loses_messages() -> None:
