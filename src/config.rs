@@ -86,6 +86,12 @@ pub struct StoreConfig {
     pub file_reserved_time: u64,
     /// The hours of the day when files are deleted, as `04` or `04;16`.
     pub delete_when: String,
+    /// How many files of the log go in one round.
+    pub delete_file_batch_max: u64,
+    /// Whether a disk that is too full makes files go before their time.
+    pub clean_file_forcibly_enable: bool,
+    /// Percent of the disk used past which nothing is appended.
+    pub disk_space_warning_level_ratio: u64,
     /// Percent of the disk used from which expired files are deleted at any hour.
     pub disk_max_used_space_ratio: u64,
     /// Percent of the disk used from which files are deleted before their time, and a folder of
@@ -161,6 +167,9 @@ impl Default for StoreConfig {
             validate_topic_names: true,
             file_reserved_time: 72,
             delete_when: "04".to_owned(),
+            delete_file_batch_max: 10,
+            clean_file_forcibly_enable: true,
+            disk_space_warning_level_ratio: 90,
             disk_max_used_space_ratio: 75,
             disk_space_clean_forcibly_ratio: 85,
             clean_resource_interval: 10_000,
@@ -297,6 +306,13 @@ impl StoreConfig {
                     return Err(invalid(name, "hours of the day, as 04 or 04;16", value));
                 }
                 value.clone_into(&mut self.delete_when);
+            }
+            "delete_file_batch_max" => {
+                self.delete_file_batch_max = in_range(name, value, 1, 1 << 24)?;
+            }
+            "clean_file_forcibly_enable" => self.clean_file_forcibly_enable = flag(name, value)?,
+            "disk_space_warning_level_ratio" => {
+                self.disk_space_warning_level_ratio = in_range(name, value, 0, 100)?;
             }
             "disk_max_used_space_ratio" => {
                 self.disk_max_used_space_ratio = in_range(name, value, 10, 95)?;

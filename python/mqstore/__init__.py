@@ -67,7 +67,7 @@ from mqstore.errors import (
 )
 from mqstore.status import GetStatus, PutStatus
 from mqstore.store import doctor, open, verify  # noqa: A004 - `mqstore.open` is the public name
-from mqstore.upkeep import rebuild
+from mqstore.upkeep import clean, rebuild, recover
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigWarning, StoreConfig
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from mqstore.store_stats import StoreStats, Totals, stats
-    from mqstore.upkeep_results import RebuildReport, RebuiltQueue
+    from mqstore.upkeep_results import CleanedFile, CleanReport, RebuildReport, RebuiltQueue
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -106,6 +106,8 @@ __all__ = [
     "ArrowScan",
     "ArrowSchema",
     "Checkpoint",
+    "CleanReport",
+    "CleanedFile",
     "CommitLog",
     "ConfigError",
     "ConfigWarning",
@@ -161,6 +163,7 @@ __all__ = [
     "UnsupportedError",
     "VerifyReport",
     "__version__",
+    "clean",
     "copy",
     "decode",
     "diff",
@@ -176,6 +179,7 @@ __all__ = [
     "parse_message_id",
     "read_config_json",
     "rebuild",
+    "recover",
     "report",
     "salvage",
     "stats",
@@ -210,6 +214,8 @@ _LATER = {
     "StoreStats": "mqstore.store_stats",
     "Totals": "mqstore.store_stats",
     "stats": "mqstore.store_stats",
+    "CleanReport": "mqstore.upkeep_results",
+    "CleanedFile": "mqstore.upkeep_results",
     "RebuildReport": "mqstore.upkeep_results",
     "RebuiltQueue": "mqstore.upkeep_results",
     "report": "mqstore.html_report",

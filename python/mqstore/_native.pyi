@@ -51,6 +51,7 @@ __all__ = [
     "ReadResult",
     "Store",
     "StoredMessage",
+    "clean",
     "copy_store",
     "decode",
     "diff_stores",
@@ -65,6 +66,7 @@ __all__ = [
     "parse_message_id",
     "read_config_json",
     "rebuild",
+    "recover",
     "salvage",
     "scan_log",
     "scan_queue",
@@ -1952,4 +1954,37 @@ def _survey(
     ``topics`` are ``(name, messages, bytes, first_ms, last_ms)``, the largest first, at
     most 4,096, and ``others`` the rest. ``cells`` are ``(begin_ms, topic, messages, bytes)`` by
     time, each ``step_ms`` long, the topic by its place in ``topics`` or one behind the last.
+    """
+
+def recover(path: _Path, /, *, dry_run: bool, settings: Mapping[str, object]) -> RecoveryReport:
+    """Says what recovery would do, or does it; :func:`mqstore.recover` is the public door to this.
+
+    Args:
+        path: The store's root folder.
+        dry_run: Changes nothing.
+        settings: As for :func:`open_store`.
+    """
+
+class _Cleaned(TypedDict):
+    log_start: int
+    new_log_start: int
+    freed_bytes: int
+    log_disk_percent: int
+    queue_disk_percent: int
+    disk_full: bool
+
+def clean(
+    path: _Path, /, *, now_ms: int | None, dry_run: bool, settings: Mapping[str, object]
+) -> tuple[list[tuple[str, int, bool, str]], _Cleaned]:
+    """Says what retention would delete, or deletes it; :func:`mqstore.clean` is the public door.
+
+    Args:
+        path: The store's root folder.
+        now_ms: The time that counts, Unix milliseconds; ``None`` is now.
+        dry_run: Changes nothing.
+        settings: As for :func:`open_store`.
+
+    Returns:
+        The files, each ``(path, bytes, delete, reason)``, and the other fields of
+        :class:`mqstore.CleanReport` by name.
     """

@@ -115,6 +115,7 @@ _LEAST: Final = {
     "max_filter_message_size": 20,
     "disk_max_used_space_ratio": 10,
     "clean_resource_interval": 1,
+    "delete_file_batch_max": 1,
 }
 _DAY_MS = 86_400_000
 _MOST: Final = {
@@ -133,6 +134,8 @@ _MOST: Final = {
     "file_reserved_time": 2**24,
     "disk_max_used_space_ratio": 95,
     "disk_space_clean_forcibly_ratio": 100,
+    "disk_space_warning_level_ratio": 100,
+    "delete_file_batch_max": 2**24,
     "clean_resource_interval": _DAY_MS,
 }
 _OURS: Final = ("validate_topic_names", "emulate_transfer_limits")

@@ -96,7 +96,11 @@ class StoreConfig(
         delete_when: Hours of the day at which files are deleted, joined by ``;``. ``"04"``.
         disk_max_used_space_ratio: Per cent of the disk in use past which expired files go at any
             hour. 75.
-        disk_space_clean_forcibly_ratio: Per cent past which files go though not expired. 85.
+        disk_space_clean_forcibly_ratio: Per cent past which files go though not expired, 30 to 85.
+            85.
+        disk_space_warning_level_ratio: Per cent past which nothing is appended, 35 to 90. 90.
+        clean_file_forcibly_enable: Whether files may go though not expired. True.
+        delete_file_batch_max: How many files of the log go in one round. 10.
         clean_resource_interval: Milliseconds between two rounds. 10,000.
 
     Ours:
@@ -106,10 +110,10 @@ class StoreConfig(
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
     Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
-        bit_map_length_consume_queue_ext, clean_file_forcibly_enable, commit_commit_log_least_pages,
+        bit_map_length_consume_queue_ext, commit_commit_log_least_pages,
         commit_commit_log_thorough_interval, commit_interval_commit_log, default_query_max_num,
-        delete_commit_log_files_interval, delete_file_batch_max,
-        destroy_maped_file_interval_forcibly, disk_space_warning_level_ratio, duplication_enable,
+        delete_commit_log_files_interval, destroy_maped_file_interval_forcibly,
+        duplication_enable,
         flush_commit_log_timed, flush_consume_queue_least_pages, flush_consumer_offset_interval,
         flush_delay_offset_interval, max_topic_length, os_page_cache_busy_time_out_mills,
         put_consume_queue_data_by_file_channel, read_un_committed, recheck_reput_offset_from_cq,

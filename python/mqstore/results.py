@@ -129,7 +129,7 @@ class QuarantinedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport(_Report):
-    """What opening a store for writing found and did.
+    """What opening a store for writing found and did, or would do.
 
     The extension makes it by position, with plain tuples for the messages.
 
@@ -145,6 +145,13 @@ class RecoveryReport(_Report):
         quarantined_count: How many these are in all.
         rebuilt: What was made anew from the log, as paths below the store's root.
         dispatched: How many messages were read again to enter them in queues or index.
+        applied: Whether it was done. ``False`` in what :func:`mqstore.recover` says of a dry run:
+            then all of the above is what would be found and done, ``quarantine`` is ``None`` and
+            ``dispatched`` 0.
+        damage: Why opening for writing would refuse: damage with messages behind it that were
+            flushed; ``None`` where it would not. The above then says what cutting there does.
+        messages_beyond: How many whole messages lie behind that damage.
+        cure: Which commands help against it.
     """
 
     mode: Literal["new", "clean", "crash"]
@@ -156,6 +163,10 @@ class RecoveryReport(_Report):
     quarantined_count: int = 0
     rebuilt: tuple[str, ...] = ()
     dispatched: int = 0
+    applied: bool = True
+    damage: str | None = None
+    messages_beyond: int = 0
+    cure: str | None = None
 
     def __post_init__(self) -> None:
         messages = tuple(QuarantinedMessage(*row) for row in self.quarantined_messages)

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mqstore.config import ConfigLike
-    from mqstore.upkeep_results import RebuildReport
+    from mqstore.results import RecoveryReport
+    from mqstore.upkeep_results import CleanReport, RebuildReport
 
-__all__ = ["rebuild"]
+__all__ = ["clean", "rebuild", "recover"]
 
 
 def rebuild(
@@ -98,4 +99,90 @@ def rebuild(
         refused=fields["refused"],
         left_out=fields["left_out"],
         quarantine=quarantine,
+    )
+
+
+def recover(
+    path: str | os.PathLike[str], *, dry_run: bool = True, config: ConfigLike = None
+) -> RecoveryReport:
+    """Says what opening for writing would do to a store; told so, does it.
+
+    A dry run reads only. Otherwise the store is recovered and closed in good order, also where
+    opening it for writing would refuse: then the log ends at the damage, and what lies behind is
+    kept in ``quarantine`` below the store.
+
+    Args:
+        path: The store's root folder.
+        dry_run: Only says it.
+        config: As for :func:`open`.
+
+    Returns:
+        In what state the store is, what is cut, which whole messages are among that, what is made
+        again from the log; of damage before flushed messages, how many lie beyond and what helps.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        StoreLockedError: A process writes to the store.
+        ConfigError: A setting that cannot be, or that contradicts the files.
+        CorruptionError: When it is to be done: files of the log are missing or cut short.
+        StoreIOError: The operating system refused something.
+
+    Example:
+        >>> import mqstore, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        ...     _ = store.append("orders", b"one")
+        >>> report = mqstore.recover(folder)
+        >>> report.mode, report.cut, report.rebuilt, report.applied
+        ('clean', 0, (), False)
+    """
+    return _native.recover(path, dry_run=dry_run, settings=_settings(config))
+
+
+def clean(
+    path: str | os.PathLike[str],
+    *,
+    now_ms: int | None = None,
+    dry_run: bool = True,
+    config: ConfigLike = None,
+) -> CleanReport:
+    """Says which files of a store have had their time, and why; told so, deletes them.
+
+    As RocketMQ does when asked by hand: the hour of the day does not matter. Files of the log go
+    from the front while they were last written longer ago than ``file_reserved_time`` hours; past
+    ``disk_space_clean_forcibly_ratio`` of the disk the oldest ``delete_file_batch_max`` go whatever
+    their age; the last file stays. Queue and index files follow that lead to nothing any more.
+
+    A store that is open for writing does this by itself, at the hours of ``delete_when`` and when
+    the disk fills up.
+
+    Args:
+        path: The store's root folder.
+        now_ms: The time that counts; ``None`` is now.
+        dry_run: Only says it, and may be asked beside a running broker.
+        config: As for :func:`open`; its retention settings decide.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        StoreLockedError: When it is to be done: a process writes to the store.
+        CorruptionError: When it is to be done: damage before flushed messages.
+        ConfigError: A setting that cannot be, or that contradicts the files.
+        StoreIOError: The operating system refused something.
+
+    Example:
+        >>> import mqstore, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        ...     _ = store.append("orders", b"one")
+        >>> mqstore.clean(folder).files[0].reason
+        'the last file is always kept'
+    """
+    from mqstore.upkeep_results import CleanedFile, CleanReport  # not needed to import mqstore
+
+    rows, fields = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=_settings(config))
+    return CleanReport(
+        path=os.fspath(path),
+        applied=not dry_run,
+        files=tuple(CleanedFile(*row) for row in rows),
+        **fields,
     )

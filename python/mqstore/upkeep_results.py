@@ -7,7 +7,7 @@ from typing import Literal
 
 from mqstore.results import _Report
 
-__all__ = ["RebuildReport", "RebuiltQueue"]
+__all__ = ["CleanReport", "CleanedFile", "RebuildReport", "RebuiltQueue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +75,48 @@ class RebuildReport(_Report):
     refused: int = 0
     left_out: int = 0
     quarantine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedFile(_Report):
+    """A file of a store, and what retention makes of it.
+
+    Attributes:
+        path: The file, relative to the store where it lies below it.
+        bytes: Its length.
+        delete: Whether it goes.
+        reason: Why, in plain words.
+    """
+
+    path: str
+    bytes: int
+    delete: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport(_Report):
+    """What :func:`mqstore.clean` deleted, or would delete.
+
+    Attributes:
+        path: The store.
+        applied: Whether the files were deleted; ``False`` for a dry run.
+        files: The log's files, then those of queues, then the index's, each oldest first.
+        log_start: Where the log began before, as a physical offset.
+        new_log_start: Where it begins when all that goes is gone.
+        freed_bytes: How many bytes the files have that go.
+        log_disk_percent: How full the emptiest disk with files of the log was, in per cent.
+        queue_disk_percent: The same of the disk with the queues.
+        disk_full: Whether that is past ``disk_space_warning_level_ratio``, where a store takes no
+            messages.
+    """
+
+    path: str
+    applied: bool
+    files: tuple[CleanedFile, ...] = ()
+    log_start: int = 0
+    new_log_start: int = 0
+    freed_bytes: int = 0
+    log_disk_percent: int = 0
+    queue_disk_percent: int = 0
+    disk_full: bool = False

@@ -156,6 +156,10 @@ impl CommitLog {
             buffer.resize(wanted, 0);
             let read = self.run.read_at(buffer, offset)?;
             buffer.truncate(read);
+            if read == 0 && offset < self.min_offset() {
+                // Deleted since.
+                return Ok(Found::OutOfRange);
+            }
             match message::read_frame(buffer) {
                 Err(FrameError::Incomplete { needed }) if read == wanted && needed <= room => {
                     if needed <= wanted {

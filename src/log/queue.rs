@@ -1,7 +1,7 @@
 //! A queue of either kind behind one face: what table, dispatch, recovery and readers need of it.
 
 use crate::error::{Error, PutStatus, Result};
-use crate::files::FileRun;
+use crate::files::{FileRun, RunFile};
 use crate::format::batch::{self, BatchQueueEntry};
 use crate::format::consume_queue::{self, QueueEntry};
 
@@ -338,6 +338,35 @@ impl Queue {
     /// [`crate::Error::Io`] when the system cannot read.
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         either!(self, queue => queue.correct_min_offset(log_min))
+    }
+
+    /// Where the record begins that the last entry of one of the queue's files leads to; `None` where
+    /// that entry leads nowhere.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn last_place_in(&self, file: &RunFile) -> Result<Option<u64>> {
+        let end = file.base_offset.saturating_add(self.run().file_size());
+        let read = |last: &mut [u8]| {
+            let at = end.saturating_sub(last.len() as u64);
+            self.run().read_file_at(file, last, at).map(|read| read == last.len())
+        };
+        let place = match self {
+            Self::Plain(_) => {
+                let mut last = [0; consume_queue::ENTRY_LEN];
+                let is_whole = read(&mut last)?;
+                let entry = QueueEntry::decode(&last);
+                let leads = is_whole && entry.is_valid() && !entry.is_pre_blank();
+                leads.then_some(entry.physical_offset)
+            }
+            Self::Batch(_) => {
+                let mut last = [0; batch::ENTRY_LEN];
+                let is_whole = read(&mut last)?;
+                let entry = BatchQueueEntry::decode(&last);
+                (is_whole && entry.is_valid()).then_some(entry.physical_offset)
+            }
+        };
+        Ok(place.and_then(|place| u64::try_from(place).ok()))
     }
 
     /// Deletes files, oldest first, whose last record lies before `log_min`; never the last file.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::error::{Corruption, CorruptionKind, FormatError, Result};
-use crate::files::RunFile;
+use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
+use crate::files::{RunFile, StorageFile};
 use crate::format::message::{self, MessageView};
 use crate::format::peek;
 
@@ -54,6 +54,8 @@ pub struct Scanner<'l> {
     /// The file that holds `next`, once it was looked for, and its end.
     file: Option<Arc<RunFile>>,
     file_end: u64,
+    /// That file, which stays readable for as long as this is held.
+    open: Option<Arc<dyn StorageFile>>,
     /// Bytes of that file: `filled` of them, from `block_start` on.
     block: Vec<u8>,
     block_start: u64,
@@ -76,6 +78,7 @@ impl<'l> Scanner<'l> {
             verify_crc,
             file: None,
             file_end: 0,
+            open: None,
             block: Vec::new(),
             block_start: 0,
             filled: 0,
@@ -101,16 +104,18 @@ impl<'l> Scanner<'l> {
     /// [`crate::Error::Io`] when the system cannot read.
     #[inline]
     pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
-        let at = self.next;
-        if at >= self.end {
+        if self.next >= self.end {
             return Ok(Err(Stop::End));
         }
-        if (self.file.is_none() || at >= self.file_end)
-            && let Some(stop) = self.find_file()
+        if (self.file.is_none() || self.next >= self.file_end)
+            && let Some(stop) = self.find_file()?
         {
             return Ok(Err(stop));
         }
-        let Some(file) = &self.file else { return Ok(Err(Stop::End)) };
+        let at = self.next;
+        let (Some(file), Some(open)) = (&self.file, &self.open) else {
+            return Ok(Err(Stop::End));
+        };
         let room = usize::try_from(self.file_end.min(self.end) - at).unwrap_or(usize::MAX);
         // At most twice: the first bytes tell the record's size.
         for _ in 0..2 {
@@ -126,7 +131,9 @@ impl<'l> Scanner<'l> {
             self.filled = 0;
             self.block_start = at;
             let block = self.block.get_mut(..len).unwrap_or_default();
-            self.filled = self.log.run().read_file_at(file, block, at)?;
+            self.filled = open
+                .read_at(block, at - file.base_offset)
+                .map_err(Error::io("read", &file.path))?;
         }
         let frame = message::read_frame(rest(&self.block, self.filled, self.block_start, at));
         match CommitLog::judge(frame, at, room) {
@@ -159,12 +166,27 @@ impl<'l> Scanner<'l> {
     }
 
     /// Finds the file that holds the next place; why there is none.
-    fn find_file(&mut self) -> Option<Stop> {
-        self.file = self.log.run().find(self.next);
-        let Some(file) = &self.file else { return Some(self.no_file()) };
-        self.file_end = file.base_offset.saturating_add(self.log.run().file_size());
-        self.filled = 0;
-        None
+    /// What was deleted since the walk began is passed over.
+    fn find_file(&mut self) -> Result<Option<Stop>> {
+        let run = self.log.run();
+        loop {
+            self.filled = 0;
+            let Some(file) = run.find(self.next) else {
+                let min = self.log.min_offset();
+                if self.next >= min || min >= self.end {
+                    self.file = None;
+                    return Ok(Some(self.no_file()));
+                }
+                self.next = min;
+                continue;
+            };
+            self.open = run.open_if_there(&file)?;
+            if self.open.is_some() {
+                self.file_end = file.base_offset.saturating_add(run.file_size());
+                self.file = Some(file);
+                return Ok(None);
+            }
+        }
     }
 
     /// Behind the last file the log ends; between two files there is a gap.

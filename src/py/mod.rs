@@ -27,6 +27,7 @@ mod store;
 mod stored;
 mod survey;
 mod transfer;
+mod upkeep;
 mod values;
 mod verify;
 
@@ -78,6 +79,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transfer::copy_store, module)?)?;
     module.add_function(wrap_pyfunction!(transfer::diff_stores, module)?)?;
     module.add_function(wrap_pyfunction!(salvage::salvage, module)?)?;
+    module.add_function(wrap_pyfunction!(upkeep::recover, module)?)?;
+    module.add_function(wrap_pyfunction!(upkeep::clean, module)?)?;
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;

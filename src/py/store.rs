@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyType};
 
 use crate::config::StoreConfig;
 use crate::error::Error;
@@ -20,6 +20,7 @@ use super::errors::{StoreClosedError, raise};
 use super::fields::{self, Composed, Named, bytes_of, host_of, with_block};
 use super::fork;
 use super::message::Message;
+use super::upkeep::recovery_report;
 use super::values::AppendResult;
 
 /// How many messages are checked before any of them is written.
@@ -342,30 +343,8 @@ impl Store {
 
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let Some(report) = self.store.recovery() else { return Ok(None) };
-        let messages = report.quarantined_messages.iter().map(|message| {
-            (
-                message.physical_offset,
-                String::from_utf8_lossy(&message.topic),
-                message.queue_id,
-                message.queue_offset,
-                message.store_timestamp_ms,
-            )
-        });
-        let arguments = (
-            report.mode.name(),
-            report.end_physical_offset,
-            report.cut_bytes,
-            report.cut_reason.as_ref().map(ToString::to_string),
-            report.quarantine.as_ref().map(|path| path.as_os_str()),
-            PyTuple::new(py, messages.collect::<Vec<_>>())?,
-            report.quarantined_count,
-            PyTuple::new(py, &report.rebuilt)?,
-            report.dispatched,
-        );
-        let class = CLASS.import(py, "mqstore.results", "RecoveryReport")?;
-        class.call1(arguments).map(Some)
+        let report = self.store.recovery();
+        report.map(|report| recovery_report(py, report, true, None)).transpose()
     }
 
     #[getter]

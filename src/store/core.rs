@@ -61,6 +61,10 @@ pub(super) struct Writing {
     pub(super) gate: FlushGate,
     pub(super) checkpoint: Mutex<StoreCheckpoint>,
     pub(super) topics: Mutex<TopicTable>,
+    /// Whether the disk is too full for anything to be appended.
+    pub(super) disk_full: AtomicBool,
+    /// Where the log began when queues and index were cleaned last.
+    pub(super) cleaned_to: AtomicU64,
     /// Tests hold dispatch to see what is not dispatched.
     pub(super) dispatch_held: AtomicBool,
     pub(super) recovery: RecoveryReport,
@@ -159,6 +163,9 @@ impl Core {
     #[inline]
     pub(super) fn may_append(&self, writing: &Writing) -> Result<()> {
         self.check_open()?;
+        if writing.disk_full.load(Ordering::Relaxed) {
+            return Err(self.disk_is_full());
+        }
         if writing.gate.has_failed() { self.poisoned(writing) } else { Ok(()) }
     }
 

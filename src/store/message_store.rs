@@ -15,12 +15,14 @@ use crate::log::scanner::Scanner;
 use crate::time::Clock;
 
 use super::append::{self, NewMessage};
+use super::clean::{Cleaned, Judgement};
 use super::core::{Core, guard};
 
 use super::key_query::{self, KeyQuery, QueryResult};
-use super::open::{self, Opened};
+use super::open::{self, OnFlushedDamage, Opened};
 use super::pull::{self, ReadRequest, ReadResult};
 use super::recover::RecoveryReport;
+use super::retention::{DiskUse, Occasion};
 use super::services::Services;
 use super::time_search::{self, Boundary};
 use super::view::QueueView;
@@ -84,7 +86,25 @@ impl MessageStore {
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let Opened { core } = open::open(path, mode, config, storage, clock)?;
+        Self::start(open::open(path, mode, config, storage, clock, OnFlushedDamage::Refuse)?)
+    }
+
+    /// Opens the store at `path` for writing, and ends its log at damage even where messages that were
+    /// flushed lie behind it. These are kept in the quarantine.
+    ///
+    /// # Errors
+    /// As [`MessageStore::open`], that damage excepted.
+    pub fn open_cutting(
+        path: &Path,
+        config: StoreConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let (mode, damage) = (OpenMode::ReadWrite, OnFlushedDamage::Cut);
+        Self::start(open::open(path, mode, config, storage, clock, damage)?)
+    }
+
+    fn start(Opened { core }: Opened) -> Result<Self> {
         let core = Arc::new(core);
         let services = match &core.writing {
             Some(_) => Some(Services::start(&core)?),
@@ -413,6 +433,30 @@ impl MessageStore {
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(Duration::from_millis(100));
         }
+    }
+
+    /// How full the disks are that hold the store.
+    #[must_use]
+    pub fn disk_use(&self) -> DiskUse {
+        DiskUse::now(&*self.core.storage, &self.core.paths)
+    }
+
+    /// What [`MessageStore::clean_step`] would do; nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
+        self.core.check_open()?;
+        self.core.judge(occasion)
+    }
+
+    /// One round of retention, which the store's own thread does from time to time: files that have
+    /// had their time, or for which there is no room, are deleted.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
+    pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
+        self.core.clean_step(self.core.writing()?, occasion)
     }
 
     /// Ends the store's threads, makes everything durable and lets the next writer in. A second

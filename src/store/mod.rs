@@ -2,6 +2,7 @@
 
 pub mod append;
 pub mod audit;
+pub mod clean;
 pub mod compose;
 pub mod config_file;
 mod core;
@@ -19,9 +20,11 @@ mod message_store;
 mod open;
 pub mod parts;
 pub mod paths;
+pub mod plan;
 pub mod pull;
 pub mod queues;
 pub mod recover;
+pub mod retention;
 pub mod scan;
 pub mod seal;
 mod services;

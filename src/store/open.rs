@@ -36,6 +36,15 @@ pub(super) struct Opened {
     pub(super) core: Core,
 }
 
+/// What a writer does about damage before messages that were flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnFlushedDamage {
+    /// Changes nothing and says so.
+    Refuse,
+    /// Ends the log there, as it was told, and keeps aside what lies behind.
+    Cut,
+}
+
 /// Opens the store at `path`; see [`super::MessageStore::open`].
 pub(super) fn open(
     path: &Path,
@@ -43,6 +52,7 @@ pub(super) fn open(
     config: StoreConfig,
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
+    damage: OnFlushedDamage,
 ) -> Result<Opened> {
     let paths = StorePaths::new(path, &config);
     let there = is_store(&*storage, &paths)?;
@@ -67,7 +77,7 @@ pub(super) fn open(
         (_, true) => RecoveryMode::Crash,
         (true, false) => RecoveryMode::Clean,
     };
-    open_to_write(paths, config, storage, clock, store_lock, mode)
+    open_to_write(paths, config, storage, clock, store_lock, mode, damage)
 }
 
 fn open_to_read(
@@ -137,6 +147,7 @@ fn open_to_write(
     clock: Arc<dyn Clock>,
     store_lock: StoreLock,
     mode: RecoveryMode,
+    damage: OnFlushedDamage,
 ) -> Result<Opened> {
     let parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
     let Parts { log, queues, layout, mut warnings } = parts;
@@ -167,7 +178,9 @@ fn open_to_write(
             recover::analyse(&log, &queues, audit.transpose()?, fields, clean, verify_crc)?
         }
     };
-    analysis.refuse_damage(&log, &queues)?;
+    if damage == OnFlushedDamage::Refuse {
+        analysis.refuse_damage(&log, &queues)?;
+    }
     // From here on the store is changed.
     store_lock.mark(&paths)?;
     lock::write_abort(&*storage, &paths)?;
@@ -204,6 +217,8 @@ fn open_to_write(
         gate: FlushGate::default(),
         checkpoint: Mutex::new(checkpoint),
         topics: Mutex::default(),
+        disk_full: AtomicBool::new(false),
+        cleaned_to: AtomicU64::new(0),
         dispatch_held: AtomicBool::new(false),
         recovery: report,
     };

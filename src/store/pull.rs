@@ -133,7 +133,12 @@ pub fn read(
     } else {
         GetStatus::NoMatchedMessage
     };
-    let mut result = answer(status, taken.next);
+    let mut next = taken.next;
+    if taken.nothing_there {
+        // Where a file was deleted that a reader still had listed, the next one goes on.
+        next = next.max(view.first_listed());
+    }
+    let mut result = answer(status, next);
     result.records = taken.records;
     result.ends = taken.ends;
     Ok(result)

@@ -5,11 +5,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::core::Core;
+use super::retention::{DiskUse, Occasion};
 use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
 
 /// How often pages ahead of the writer are made ready.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
+
+/// How long after the start files are first looked at (`DefaultMessageStore#addScheduleTask`).
+const CLEAN_FROM: Duration = Duration::from_secs(60);
 
 /// The running threads of a store that is open for writing.
 #[derive(Debug)]
@@ -98,6 +102,8 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let flush_every = Duration::from_millis(core.config.flush_consume_queue_thorough_interval);
     let mut prepared = core.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
+    let clean_every = Duration::from_millis(core.config.clean_resource_interval);
+    let (started, mut last_clean) = (Instant::now(), Instant::now());
     let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stop {
         stop =
@@ -116,6 +122,12 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
         if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {
             last_flush = Instant::now();
             let _ = core.flush_derived(writing);
+        }
+        if started.elapsed() >= CLEAN_FROM && last_clean.elapsed() >= clean_every {
+            last_clean = Instant::now();
+            let disk = DiskUse::now(&*core.storage, &core.paths);
+            let occasion = Occasion { now_ms: core.clock.now_ms(), disk, by_hand: false };
+            let _ = core.clean_step(writing, &occasion);
         }
         stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
     }

@@ -81,6 +81,19 @@ impl QueueView {
         Ok(units)
     }
 
+    /// The first queue offset that the files of a plain queue have room for.
+    #[must_use]
+    pub fn first_listed(&self) -> i64 {
+        match self.queue.as_deref() {
+            Some(Queue::Plain(queue)) => {
+                let start =
+                    queue.run().min_offset().unwrap_or(0) / QueueKind::Plain.entry_len() as u64;
+                i64::try_from(start).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     /// The unit that holds a queue offset.
     ///
     /// # Errors

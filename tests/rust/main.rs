@@ -20,6 +20,7 @@ mod power_cuts;
 mod ranges;
 mod rebuild;
 mod recovery;
+mod retention;
 mod seal;
 mod support;
 mod tidy;

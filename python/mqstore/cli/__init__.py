@@ -41,6 +41,7 @@ _COMMANDS = {
     "stats": "stats",
     "metrics": "metrics",
     "doctor": "doctor",
+    "recover": "recover",
     "rebuild": "rebuild",
     "report": "report",
     "pipeline": "pipeline",
@@ -49,6 +50,7 @@ _COMMANDS = {
     "salvage": "salvage",
     "copy": "copying",
     "diff": "copying",
+    "clean": "clean",
     "demo": "demo",
 }
 

@@ -1,0 +1,97 @@
+"""``clean``: which files have had their time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.units import TIME, count_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import CleanedFile, CleanReport
+    from mqstore.cli.output import Output
+
+_COLUMNS = (
+    Column("fate"),
+    Column("path"),
+    Column("size", right=True),
+    Column("reason"),
+)
+
+
+@click.command("clean", short_help="Which files have had their time; delete them with --apply.")
+@store_argument
+@click.option("--now", "now_ms", type=TIME, metavar="TIME", help="The time that counts.")
+@click.option("--apply", is_flag=True, help="Delete what goes.")
+@config_option
+@output_options
+def clean_command(
+    output: Output,
+    store: str,
+    now_ms: int | None,
+    apply: bool,  # noqa: FBT001 - click passes it by name
+    config: str | None,
+) -> None:
+    """Say of each file of a store whether it is deleted or kept, and why; --apply deletes.
+
+    Files of the log go from the front: those last written longer ago than fileReservedTime, and on
+    a disk that is too full the oldest whatever their age. Queue and index files follow that lead to
+    nothing any more. The settings come from --config; without, they are RocketMQ's defaults.
+    """
+    report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=config)
+    if output.form == "jsonl":
+        output.rows(_row(file) for file in report.files)
+    else:
+        document = {
+            "path": report.path,
+            "applied": report.applied,
+            "log_start": report.log_start,
+            "new_log_start": report.new_log_start,
+            "freed_bytes": report.freed_bytes,
+            "log_disk_percent": report.log_disk_percent,
+            "queue_disk_percent": report.queue_disk_percent,
+            "disk_full": report.disk_full,
+            "files": [_row(file) for file in report.files],
+        }
+        output.document(document, lambda: _lines(report))
+    if report.disk_full:
+        note("mqstore: the disk is so full that a store takes no messages")
+
+
+def _row(file: CleanedFile) -> dict[str, object]:
+    return {
+        "path": file.path,
+        "bytes": file.bytes,
+        "delete": file.delete,
+        "reason": file.reason,
+    }
+
+
+def _lines(report: CleanReport) -> Iterator[str]:
+    rows = [
+        {
+            "fate": "delete" if file.delete else "keep",
+            "path": file.path,
+            "size": size_text(file.bytes),
+            "reason": file.reason,
+        }
+        for file in report.files
+    ]
+    if rows:
+        yield from table_lines(rows, _COLUMNS)
+        yield ""
+    going = sum(file.delete for file in report.files)
+    if not going:
+        yield "nothing to delete"
+        return
+    what = f"{count_text(going)} file{'' if going == 1 else 's'}, {size_text(report.freed_bytes)}"
+    if report.applied:
+        yield f"deleted {what}; the log begins at {report.new_log_start}"
+    else:
+        yield f"would delete {what}; nothing was changed, --apply does it"
