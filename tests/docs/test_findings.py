@@ -21,8 +21,6 @@ CODES = {
         flags=re.MULTILINE,
     )
 }
-# Promised by name, and not there yet.
-COMING = ("recover", "salvage")
 
 
 def commands(text: str) -> list[str]:
@@ -35,8 +33,6 @@ def complaint(line: str) -> str | None:
     words = {"TIME": "1700000000000", "QUEUE": "0"}
     name, *arguments = [words.get(word, word) for word in line.split()[1:]]
     context = click.Context(command)
-    if name in COMING and name not in command.list_commands(context):
-        return None
     found = command.get_command(context, name)
     if found is None:
         return f"no command {name}"
