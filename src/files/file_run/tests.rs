@@ -38,7 +38,7 @@ fn mf01_four_bytes_a_record_make_four_files() {
     assert_eq!(run.end_offset().unwrap() - run.min_offset().unwrap(), 4096);
     let mut last = [0; 4];
     assert_eq!(run.read_at(&mut last, 4092).unwrap(), 4);
-    assert_eq!(u32::from_be_bytes(last), 1023);
+    assert_eq!(crate::format::bytes::u32_of(last), 1023);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn mf06_bytes_of_a_removed_file_stay_readable_through_its_open_file() {
     assert!(!first.path.exists());
     let mut bytes = [0; 4];
     assert_eq!(open.read_at(&mut bytes, 4).unwrap(), 4);
-    assert_eq!(u32::from_be_bytes(bytes), 1);
+    assert_eq!(crate::format::bytes::u32_of(bytes), 1);
 }
 
 #[test]
