@@ -61,6 +61,11 @@ bench: $(MADE)/native-release ## Benchmarks: Rust, then Python
 	@$(call say,Python benchmarks)
 	@$(PY) -m pytest benches/python --benchmark-only
 
+.PHONY: bench-compare
+bench-compare: $(MADE)/native-release ## This store against RocketMQ's own, in turns; ARGS='--rounds 1 --scale 0.01' for a trial
+	@scripts/prerequisites.sh java
+	@$(PY) benches/compare.py $(ARGS)
+
 .PHONY: bench-smoke
 bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@$(call say,Benchmarks once)
@@ -160,9 +165,14 @@ build: $(MADE)/venv ## Wheel and source archive into dist/
 	@$(MATURIN) build --locked --release --sdist --out dist
 
 .PHONY: docs
-docs: ## Rust documentation into target/doc
+docs: $(MADE)/venv ## The documentation site into site/, the Rust documentation into target/doc
+	@$(PY) -m zensical build --clean --strict
 	@cargo doc --locked --no-deps --features arrow
-	@echo target/doc/mqstore/index.html
+	@echo site/index.html target/doc/mqstore/index.html
+
+.PHONY: reference
+reference: $(MADE)/native ## Write docs/commands.md from the commands
+	@$(PY) scripts/command_reference.py
 
 .PHONY: lock
 lock: $(MADE)/venv ## Write requirements-dev.lock from pyproject.toml

@@ -1,7 +1,7 @@
 """The native extension: what Rust gives to Python.
 
-Names without an underscore are re-exported by :mod:`mqstore`, which adds what is better said in
-Python: :func:`mqstore.open`, :class:`mqstore.StoreConfig`, the exceptions and the reports.
+Names without an underscore are re-exported by ``mqstore``, which adds what is better said in
+Python: ``mqstore.open``, ``mqstore.StoreConfig``, the exceptions and the reports.
 
 Conventions: ``_ms`` is Unix time in milliseconds and bounds of it are inclusive;
 ``physical_offset`` is a byte position in the whole commit log, and ranges of it are half-open;
@@ -127,12 +127,12 @@ class _Differing(TypedDict):
 class Message:
     """A message to be written, with everything that a record can hold.
 
-    :meth:`Store.append` takes the same fields one by one and is enough for new messages; a
+    ``Store.append`` takes the same fields one by one and is enough for new messages; a
     ``Message`` is for many at once, for import and for migration, where the store's time and host
     come from elsewhere.
 
     Args:
-        topic: Name of the topic; see ``validate_topic_names`` of :class:`mqstore.StoreConfig`.
+        topic: Name of the topic; see ``validate_topic_names`` of ``mqstore.StoreConfig``.
         body: What is sent; any object with the buffer protocol. Stored as it is given.
         queue_id: Number of the queue in its topic, from 0.
         tags: The one tag of the message, stored as property ``TAGS``.
@@ -238,7 +238,7 @@ class StoredMessage:
 
     It owns a copy of its record and reads a field when it is asked for, so listing a million
     messages decodes only what is looked at. Two are equal when their records are equal byte for
-    byte. Made by the store and by :func:`decode`; it pickles as its record.
+    byte. Made by the store and by ``decode``; it pickles as its record.
 
     Text that is not UTF-8 is shown with U+FFFD where a byte cannot be read; ``raw_properties`` has
     the bytes.
@@ -442,7 +442,7 @@ class AppendResult:
 
 @final
 class AppendSummary:
-    """What :meth:`Store.append_arrow` wrote."""
+    """What ``Store.append_arrow`` wrote."""
 
     __match_args__: Final = ("count", "first_physical_offset", "end_physical_offset")
     def __new__(cls, count: int, first_physical_offset: int, end_physical_offset: int) -> Self: ...
@@ -571,12 +571,12 @@ class GroupOffset:
 # --- the store ----------------------------------------------------------------------------------
 
 def open_store(path: _Path, mode: str, settings: Mapping[str, object], /) -> Store:
-    """Opens a store; :func:`mqstore.open` is the public door to this.
+    """Opens a store; ``mqstore.open`` is the public door to this.
 
     Args:
         path: The store's root folder.
         mode: ``"r"``, ``"r+"`` or ``"a"``.
-        settings: What was given, by the field names of :class:`mqstore.StoreConfig`, each ``bool``,
+        settings: What was given, by the field names of ``mqstore.StoreConfig``, each ``bool``,
             ``int`` or ``str``. What is left out is taken from the files there, else from RocketMQ's
             defaults. A name that the store has no use for does nothing.
 
@@ -591,7 +591,7 @@ def open_store(path: _Path, mode: str, settings: Mapping[str, object], /) -> Sto
 
 @final
 class Store:
-    """A message store; made by :func:`mqstore.open`.
+    """A message store; made by ``mqstore.open``.
 
     Any number of threads may use one store. It is a context manager, and leaving the block closes
     it. After ``close`` every method raises ``StoreClosedError``; the properties ``path``, ``mode``,
@@ -630,7 +630,7 @@ class Store:
             tags: The one tag of the message.
             keys: One key, or an iterable of keys.
             unique_key: The client's id of the message.
-            properties: Further properties; see :class:`Message`.
+            properties: Further properties; see ``Message``.
             flag: A number of the user's own.
             born_timestamp_ms: The producer's time; ``None`` is now.
             born_host: The producer's address; ``None`` is the store's own.
@@ -653,7 +653,7 @@ class Store:
         """Writes many messages, sharing flushes.
 
         Args:
-            messages: Messages, or mappings by the argument names of :class:`Message`. They are
+            messages: Messages, or mappings by the argument names of ``Message``. They are
                 taken in chunks of at most 1,024, and a chunk is checked before any of it is
                 written; a crash may keep a part of a chunk.
 
@@ -661,7 +661,7 @@ class Store:
             One result for each message, in order.
 
         Raises:
-            StoreError: The culprit's own error, as :meth:`append` raises it, with ``.index``, its
+            StoreError: The culprit's own error, as ``append`` raises it, with ``.index``, its
                 place among ``messages``, and ``.results``, what was written before.
         """
 
@@ -674,7 +674,7 @@ class Store:
         file of the commit log. Each is a message of its own afterwards.
 
         Args:
-            messages: Messages, or mappings by the argument names of :class:`Message`, all of one
+            messages: Messages, or mappings by the argument names of ``Message``, all of one
                 topic and queue, without a delay level and outside of transactions.
 
         Returns:
@@ -683,20 +683,20 @@ class Store:
         Raises:
             InvalidMessageError: A message may not be, they are not of one queue, or together they
                 fit into no file or exceed ``max_message_size``; nothing was written.
-            StoreError: As :meth:`append` raises it.
+            StoreError: As ``append`` raises it.
         """
 
     def append_arrow(self, data: _ArrowStream, /) -> AppendSummary:
         """Writes the rows of an Arrow stream.
 
         Args:
-            data: Anything with ``__arrow_c_stream__``. Columns are those of :data:`ARROW_SCHEMA` by
+            data: Anything with ``__arrow_c_stream__``. Columns are those of ``ARROW_SCHEMA`` by
                 name, in any order; ``topic`` and ``body`` are needed, null means left out, and what
                 only a stored message has (offsets, sizes, ids, checksums) is not read. Columns of
                 other names are refused.
 
         Raises:
-            InvalidMessageError: As :meth:`append_many`.
+            InvalidMessageError: As ``append_many``.
             TypeError: ``data`` gives no Arrow stream, or a column has another type.
         """
 
@@ -871,17 +871,17 @@ class Store:
         """The same messages as Arrow record batches.
 
         Args:
-            columns: Names out of :data:`ARROW_SCHEMA`, in the order wanted; ``None`` is all but
+            columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
                 ``raw_body`` and ``error``.
             batch_rows: At most this many rows in a batch.
             batch_bytes: A batch ends with the row that brings its bodies to this many bytes.
-            start_physical_offset: As in :meth:`scan`, and so are the rest.
-            stop_physical_offset: As in :meth:`scan`.
-            topics: As in :meth:`scan`.
-            tags: As in :meth:`scan`.
-            begin_ms: As in :meth:`scan`.
-            end_ms: As in :meth:`scan`.
-            on_error: As in :meth:`scan`.
+            start_physical_offset: As in ``scan``, and so are the rest.
+            stop_physical_offset: As in ``scan``.
+            topics: As in ``scan``.
+            tags: As in ``scan``.
+            begin_ms: As in ``scan``.
+            end_ms: As in ``scan``.
+            on_error: As in ``scan``.
 
         Raises:
             ValueError: No such column.
@@ -969,11 +969,11 @@ class Store:
 class ConsumerGroup:
     """A consumer group: reads the queues of topics and keeps its place in them.
 
-    Made by :meth:`Store.group`; the place is kept in ``config/consumerOffset.json``, with
+    Made by ``Store.group``; the place is kept in ``config/consumerOffset.json``, with
     ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does; without that setting in
     the one of them that was changed last. A topic never taken
     before begins at the first entry of each queue. A group of a store in mode ``"r"`` reads, and
-    cannot commit. Leaving a ``with`` block or :meth:`close` gives the name free, without a commit.
+    cannot commit. Leaving a ``with`` block or ``close`` gives the name free, without a commit.
     """
 
     @property
@@ -1032,7 +1032,7 @@ class ConsumerGroup:
 
 @final
 class MessageScan(Iterator[StoredMessage]):
-    """An iterator over messages; made by :meth:`Store.scan` and :meth:`CommitLog.scan`."""
+    """An iterator over messages; made by ``Store.scan`` and ``CommitLog.scan``."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> StoredMessage: ...
@@ -1259,7 +1259,7 @@ class IndexFile:
     ) -> OffsetLists:
         """The same for many keys: one list of offsets for each."""
     def entries(self) -> ArrowScan:
-        """All entries in order, as columns named like the fields of :class:`IndexEntry`."""
+        """All entries in order, as columns named like the fields of ``IndexEntry``."""
     def entry(self, number: int, /) -> IndexEntry:
         """One entry by its number, 1 to ``len(index_file)``.
 
@@ -1426,7 +1426,7 @@ class CommitLog(Iterable[StoredMessage]):
     def max_physical_offset(self) -> int:
         """Where the last whole record ends."""
     def get(self, physical_offset: int, /) -> StoredMessage:
-        """The message whose record begins there; errors as :meth:`Store.get`."""
+        """The message whose record begins there; errors as ``Store.get``."""
     def scan(
         self,
         *,
@@ -1434,7 +1434,7 @@ class CommitLog(Iterable[StoredMessage]):
         stop_physical_offset: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
     ) -> MessageScan:
-        """The messages of a range, as :meth:`Store.scan`."""
+        """The messages of a range, as ``Store.scan``."""
     def __iter__(self) -> MessageScan: ...
 
 @final
@@ -1609,7 +1609,7 @@ def scan_log(
         begin: First physical offset: the records that begin from there on are meant.
         end: One past the last.
         log_end: How far the log may be read.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
         columns: Names of columns, in order; beside those of a message ``record`` (the bytes as they
             are stored) and ``tags_code``.
         batch_rows: Most rows of a batch.
@@ -1644,7 +1644,7 @@ def scan_queue(path: _Path, begin: int, end: int, /) -> ArrowScan:
     """The entries of one consume queue as rows.
 
     Args:
-        path: The queue's folder, as for :class:`ConsumeQueue`.
+        path: The queue's folder, as for ``ConsumeQueue``.
         begin: First queue offset.
         end: One past the last.
 
@@ -1667,14 +1667,14 @@ def import_messages(
     base_offset: int,
     renumber: bool,
 ) -> tuple[int, int, int, bool]:
-    """Makes a store of messages; :func:`mqstore.import_store` is the public door to this.
+    """Makes a store of messages; ``mqstore.import_store`` is the public door to this.
 
     Args:
         path: The store to make; nothing, or an empty folder, may be there.
         batches: Messages, or whole records as bytes, each with its queue offset or ``None`` for the
             next one of its queue, and the physical offset that it had or ``None``. A message that
             names no time or host gets the present ones.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
         files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
             changed with the numbers of the messages.
         base_offset: Where the log begins.
@@ -1711,7 +1711,7 @@ def copy_store(
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> _Copied:
-    """Copies a store or a part of it; :func:`mqstore.copy` is the public door to this.
+    """Copies a store or a part of it; ``mqstore.copy`` is the public door to this.
 
     Args:
         path: The store.
@@ -1727,10 +1727,10 @@ def copy_store(
             ``("constant", bytes)``.
         salt: What is hashed with each value.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
-        The fields of :class:`mqstore.CopyReport` but the two paths.
+        The fields of ``mqstore.CopyReport`` but the two paths.
 
     Raises:
         CorruptionError: Damage in the source.
@@ -1746,16 +1746,16 @@ def diff_stores(
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> _Differing:
-    """Holds two stores against each other; :func:`mqstore.diff` is the public door to this.
+    """Holds two stores against each other; ``mqstore.diff`` is the public door to this.
 
     Args:
         a: The first store.
         b: The second.
         progress: Called with ``(done_queues, total_queues)`` now and then.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
-        ``queues`` and ``messages`` as in :class:`mqstore.DiffReport`; ``differing``, each ``(topic,
+        ``queues`` and ``messages`` as in ``mqstore.DiffReport``; ``differing``, each ``(topic,
         queue_id, same, missing, extra, different)``; ``differences``, each ``(kind, topic,
         queue_id, queue_offset, fields)``.
 
@@ -1772,16 +1772,16 @@ def salvage(
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> _Salvaged:
-    """Carves messages out of damaged files; :func:`mqstore.salvage` is the public door to this.
+    """Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 
     Args:
         source: A store, a folder of files, or a file.
         out: The store to make, or ``None`` to look only.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
-        The fields of :class:`mqstore.SalvageReport` but the two paths, with plain tuples in them.
+        The fields of ``mqstore.SalvageReport`` but the two paths, with plain tuples in them.
 
     Raises:
         NotAStoreError: No file is there to read.
@@ -1802,7 +1802,7 @@ def verify(
     list[tuple[str, Literal["error", "warning", "info"], str, int | None, str, str, str, str]],
     dict[str, int],
 ]:
-    """Checks a store; :func:`mqstore.verify` is the public door to this. Never writes.
+    """Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 
     Args:
         path: The store's root folder.
@@ -1812,7 +1812,7 @@ def verify(
         threads: How many threads; ``None`` is as many as there are processors.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the check.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
         The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with
@@ -1829,13 +1829,13 @@ def doctor(
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> list[tuple[str, Literal["error", "warning", "info"], str, list[str], str | None, str]]:
-    """Examines a store; :func:`mqstore.doctor` is the public door to this. Never writes.
+    """Examines a store; ``mqstore.doctor`` is the public door to this. Never writes.
 
     Args:
         path: The store's root folder.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the examination.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
         The diagnoses, each ``(code, severity, title, evidence, cure, fix)``, sorted by code.
@@ -1854,19 +1854,19 @@ def stats(
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> tuple[ArrowScan, list[tuple[object, ...]], tuple[int, int, int, int], int, int]:
-    """Counts messages; :func:`mqstore.stats` is the public door to this.
+    """Counts messages; ``mqstore.stats`` is the public door to this.
 
     Args:
         path: The store's root folder.
         by: Names out of ``topic``, ``queue_id``, ``hour``, ``day``, ``tags``.
-        topics: As for :meth:`Store.scan`, and so are the next four.
-        tags: As for :meth:`Store.scan`.
-        begin_ms: As for :meth:`Store.scan`.
-        end_ms: As for :meth:`Store.scan`.
-        on_error: As for :meth:`Store.scan`.
+        topics: As for ``Store.scan``, and so are the next four.
+        tags: As for ``Store.scan``.
+        begin_ms: As for ``Store.scan``.
+        end_ms: As for ``Store.scan``.
+        on_error: As for ``Store.scan``.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the count.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
         The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
@@ -1874,7 +1874,7 @@ def stats(
     """
 
 def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:
-    """A function of :mod:`mqstore.spark.functions` on whole columns; it gives a ``pyarrow.Array``.
+    """A function of ``mqstore.spark.functions`` on whole columns; it gives a ``pyarrow.Array``.
 
     Raises:
         InvalidMessageError: A message that no record can hold; a note names its row.
@@ -1909,7 +1909,7 @@ def rebuild(
     list[tuple[str, int, Literal["SimpleCQ", "BatchCQ"], int, int, int, tuple[int, int] | None]],
     _Rebuilt,
 ]:
-    """Makes queues and index again; :func:`mqstore.rebuild` is the public door to this.
+    """Makes queues and index again; ``mqstore.rebuild`` is the public door to this.
 
     Args:
         path: The store's root folder.
@@ -1920,11 +1920,11 @@ def rebuild(
         threads: How many threads; ``None`` is as many as there are processors.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the work.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
         The queues, each ``(topic, queue_id, kind, entries, min_offset, max_offset, was)``; and the
-        other fields of :class:`mqstore.RebuildReport` by name.
+        other fields of ``mqstore.RebuildReport`` by name.
     """
 
 class _Latency(TypedDict):
@@ -1957,12 +1957,12 @@ def _survey(
     """
 
 def recover(path: _Path, /, *, dry_run: bool, settings: Mapping[str, object]) -> RecoveryReport:
-    """Says what recovery would do, or does it; :func:`mqstore.recover` is the public door to this.
+    """Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
 
     Args:
         path: The store's root folder.
         dry_run: Changes nothing.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
     """
 
 class _Cleaned(TypedDict):
@@ -1976,15 +1976,15 @@ class _Cleaned(TypedDict):
 def clean(
     path: _Path, /, *, now_ms: int | None, dry_run: bool, settings: Mapping[str, object]
 ) -> tuple[list[tuple[str, int, bool, str]], _Cleaned]:
-    """Says what retention would delete, or deletes it; :func:`mqstore.clean` is the public door.
+    """Says what retention would delete, or deletes it; ``mqstore.clean`` is the public door.
 
     Args:
         path: The store's root folder.
         now_ms: The time that counts, Unix milliseconds; ``None`` is now.
         dry_run: Changes nothing.
-        settings: As for :func:`open_store`.
+        settings: As for ``open_store``.
 
     Returns:
         The files, each ``(path, bytes, delete, reason)``, and the other fields of
-        :class:`mqstore.CleanReport` by name.
+        ``mqstore.CleanReport`` by name.
     """

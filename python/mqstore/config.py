@@ -305,7 +305,7 @@ def load_config(config: ConfigLike) -> StoreConfig:
     """Settings out of whatever ``config=`` takes.
 
     Raises:
-        ConfigError: As :meth:`StoreConfig.from_mapping` and :meth:`StoreConfig.from_broker_conf`.
+        ConfigError: As ``StoreConfig.from_mapping`` and ``StoreConfig.from_broker_conf``.
         StoreIOError: The file cannot be read.
         TypeError: Something else was given.
     """

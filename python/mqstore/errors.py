@@ -155,7 +155,7 @@ class ConfigError(StoreError, ValueError):
     """A setting cannot be used: ``ConfigError(message, field)``.
 
     Attributes:
-        field: The setting, by its name in :class:`mqstore.StoreConfig`.
+        field: The setting, by its name in ``mqstore.StoreConfig``.
     """
 
     def __init__(self, message: str, field: str) -> None:

@@ -71,7 +71,7 @@ class StoreCollector(Collector):
 
     Args:
         path: The store's root folder; it is opened read-only at each collection.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
         labels: More labels for every metric, such as ``cluster`` and ``node_id``.
         now_ms: What the time is; the system's where left out.
     """

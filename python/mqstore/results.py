@@ -1,6 +1,6 @@
 """Answers that are more than one native value: query results and reports.
 
-The extension makes :class:`QueryResult` and :class:`RecoveryReport` itself, by the argument names
+The extension makes ``QueryResult`` and ``RecoveryReport`` itself, by the argument names
 given here.
 """
 
@@ -145,7 +145,7 @@ class RecoveryReport(_Report):
         quarantined_count: How many these are in all.
         rebuilt: What was made anew from the log, as paths below the store's root.
         dispatched: How many messages were read again to enter them in queues or index.
-        applied: Whether it was done. ``False`` in what :func:`mqstore.recover` says of a dry run:
+        applied: Whether it was done. ``False`` in what ``mqstore.recover`` says of a dry run:
             then all of the above is what would be found and done, ``quarantine`` is ``None`` and
             ``dispatched`` 0.
         damage: Why opening for writing would refuse: damage with messages behind it that were
@@ -225,7 +225,7 @@ class Diagnosis(_Report):
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport(_Report):
-    """What :func:`mqstore.verify` found.
+    """What ``mqstore.verify`` found.
 
     Attributes:
         path: The store.

@@ -36,7 +36,7 @@ class Totals(NamedTuple):
 
 @final
 class StoreStats:
-    """Counts of messages, one row for each group; made by :func:`mqstore.stats`.
+    """Counts of messages, one row for each group; made by ``mqstore.stats``.
 
     It is an Arrow stream for whatever takes one, with the columns that were grouped by, then
     ``messages``, ``bytes`` (sizes of the records), ``first_store_timestamp`` and
@@ -127,7 +127,7 @@ def stats(
     """Counts the messages of a store and their bytes, in one walk over its log.
 
     System topics count too. Rows are sorted by topic, queue, time and tags. Memory is bounded; see
-    :attr:`StoreStats.others`.
+    ``StoreStats.others``.
 
     Args:
         path: The store's root folder.
@@ -139,7 +139,7 @@ def stats(
         end_ms: Only store times up to here.
         on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record and count.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -148,7 +148,7 @@ def stats(
         StoreIOError: The operating system refused something.
         ValueError: Nothing that one can group by.
 
-    Example:
+    Examples:
         >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with mqstore.open(folder, "a") as store:

@@ -47,7 +47,7 @@ def rebuild(
         threads: How many threads; ``None`` is one for each processor.
         progress: Called with ``(done_bytes, total_bytes)`` now and then; an exception from it ends
             the work and leaves the store as it was.
-        config: As for :func:`open`. Light queues and queue extensions are made where it asks for
+        config: As for ``open``. Light queues and queue extensions are made where it asks for
             them (``enable_lmq`` with ``enable_multi_dispatch``, ``enable_consume_queue_ext``).
 
     Raises:
@@ -59,7 +59,7 @@ def rebuild(
             is as it was.
         ValueError: Something else in `what`, no topic in `topics`, or fewer than 1 thread.
 
-    Example:
+    Examples:
         >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
@@ -114,7 +114,7 @@ def recover(
     Args:
         path: The store's root folder.
         dry_run: Only says it.
-        config: As for :func:`open`.
+        config: As for ``open``.
 
     Returns:
         In what state the store is, what is cut, which whole messages are among that, what is made
@@ -127,7 +127,7 @@ def recover(
         CorruptionError: When it is to be done: files of the log are missing or cut short.
         StoreIOError: The operating system refused something.
 
-    Example:
+    Examples:
         >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
@@ -160,7 +160,7 @@ def clean(
         path: The store's root folder.
         now_ms: The time that counts; ``None`` is now.
         dry_run: Only says it, and may be asked beside a running broker.
-        config: As for :func:`open`; its retention settings decide.
+        config: As for ``open``; its retention settings decide.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -169,7 +169,7 @@ def clean(
         ConfigError: A setting that cannot be, or that contradicts the files.
         StoreIOError: The operating system refused something.
 
-    Example:
+    Examples:
         >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:

@@ -35,7 +35,7 @@ class RebuiltQueue(_Report):
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport(_Report):
-    """What :func:`mqstore.rebuild` read and made, or would make.
+    """What ``mqstore.rebuild`` read and made, or would make.
 
     Attributes:
         path: The store.
@@ -96,7 +96,7 @@ class CleanedFile(_Report):
 
 @dataclass(frozen=True, slots=True)
 class CleanReport(_Report):
-    """What :func:`mqstore.clean` deleted, or would delete.
+    """What ``mqstore.clean`` deleted, or would delete.
 
     Attributes:
         path: The store.

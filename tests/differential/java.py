@@ -20,6 +20,9 @@ JAVA_NEEDED = 17
 
 Row = dict[str, Any]
 
+# Short lives: the second compiler would cost more than it gives.
+QUICK = ("-Xmx512m", "-XX:MaxDirectMemorySize=1g", "-XX:TieredStopAtLevel=1")
+
 
 def what_is_missing() -> str | None:
     """Why RocketMQ cannot be run here, ``None`` where it can."""
@@ -64,18 +67,18 @@ class RocketMQ:
     Args:
         folder: For what the process writes beside stores: its log, its home.
         timeout_s: How long an answer may take; after it the process is killed.
+        options: Of the virtual machine: memory and compilers.
     """
 
-    def __init__(self, folder: Path, *, timeout_s: float = 120) -> None:
+    def __init__(
+        self, folder: Path, *, timeout_s: float = 120, options: Sequence[str] = QUICK
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._timeout_s = timeout_s
         self._count = 0
         self._stderr = folder / "stderr"
         options = [
-            "-Xmx512m",
-            "-XX:MaxDirectMemorySize=1g",
-            # Short lives: the second compiler would cost more than it gives.
-            "-XX:TieredStopAtLevel=1",
+            *options,
             "-Duser.timezone=UTC",
             f"-Duser.home={folder}",
             f"-Dharness.log={folder / 'log'}",

@@ -83,7 +83,7 @@ def begin_end_options(command: Callable[P, R]) -> Callable[P, R]:
 def output_options(
     command: Callable[Concatenate[Output, P], R],
 ) -> Callable[P, R]:
-    """``--json`` and ``--jsonl``; the command gets an :class:`Output` first."""
+    """``--json`` and ``--jsonl``; the command gets an ``Output`` first."""
 
     def with_output(*args: P.args, **kwargs: P.kwargs) -> R:
         form: Format = "text"

@@ -159,6 +159,6 @@ class _Parsed(_IntType):
 
 
 TIME = _Parsed("time", parse_time)
-"""A click type: :func:`parse_time`."""
+"""A click type: ``parse_time``."""
 SIZE = _Parsed("size", parse_size)
-"""A click type: :func:`parse_size`."""
+"""A click type: ``parse_size``."""

@@ -55,11 +55,11 @@ def copy(
         redact: Rules by which bodies and properties are replaced: a mapping, or the path of a TOML
             file with the same content; ``docs/care.md`` describes them.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
-        CorruptionError: Damage; :func:`mqstore.salvage` copies what is whole.
+        CorruptionError: Damage; ``mqstore.salvage`` copies what is whole.
         ConfigError: A rule that cannot be, or an `out` inside of the store.
         InvalidMessageError: A queue lacks so many messages that none may stand in for them
             (``renumber`` helps), or a changed message fits into no file.
@@ -113,7 +113,7 @@ def diff(
         a: The first store. Both are read only.
         b: The second store.
         progress: Called with ``(done_queues, total_queues)`` now and then.
-        config: As for :func:`mqstore.open`, for both.
+        config: As for ``mqstore.open``, for both.
 
     Raises:
         NotAStoreError: One of them is no store.

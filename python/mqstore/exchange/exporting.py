@@ -42,7 +42,7 @@ def export_store(
 
     The new folder holds ``messages.jsonl``, ``messages.parquet`` or ``messages.arrow``, the JSON
     files of the store's ``config`` (topics, groups, consumer offsets), and ``export.json``, which
-    says what it is. Every field that is stored is in it, byte for byte, so :func:`import_store`
+    says what it is. Every field that is stored is in it, byte for byte, so ``import_store``
     gives the same messages; where nothing was left out, the same commit log too.
 
     Args:
@@ -55,7 +55,7 @@ def export_store(
         end_ms: Last store time that counts.
         on_error: What to do at damage: ``"raise"``, or ``"skip"`` to the next whole message.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.

@@ -33,11 +33,11 @@ def import_store(
     on in each queue, and the consumer offsets that came along are moved with them.
 
     Args:
-        source: The folder that :func:`export_store` made; or a file ``.jsonl``, ``.parquet`` or
+        source: The folder that ``export_store`` made; or a file ``.jsonl``, ``.parquet`` or
             ``.arrow`` with such rows. A row needs ``topic`` and ``body`` and may leave out the
             rest: it gets the next queue offset, and the present time.
         path: The store to make; nothing, or an empty folder, may be there now.
-        config: As for :func:`mqstore.open`; what the export says goes before the defaults.
+        config: As for ``mqstore.open``; what the export says goes before the defaults.
 
     Raises:
         StoreIOError: No such source, something is at `path` already, or the system refused

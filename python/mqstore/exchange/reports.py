@@ -19,7 +19,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ExportReport(Report):
-    """What :func:`mqstore.export_store` wrote.
+    """What ``mqstore.export_store`` wrote.
 
     Attributes:
         path: The store.
@@ -47,7 +47,7 @@ class ExportReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport(Report):
-    """What :func:`mqstore.import_store` wrote.
+    """What ``mqstore.import_store`` wrote.
 
     Attributes:
         source: What was read.
@@ -73,7 +73,7 @@ class ImportReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class CopyReport(Report):
-    """What :func:`mqstore.copy` did.
+    """What ``mqstore.copy`` did.
 
     Attributes:
         path: The store.
@@ -130,12 +130,12 @@ class Difference(NamedTuple):
     queue_offset: int
     """Its number there."""
     fields: tuple[str, ...]
-    """What differs in it, by the names of :class:`StoredMessage`; ``body`` is as stored."""
+    """What differs in it, by the names of ``StoredMessage``; ``body`` is as stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffReport(Report):
-    """What :func:`mqstore.diff` found.
+    """What ``mqstore.diff`` found.
 
     Attributes:
         a: The first store.

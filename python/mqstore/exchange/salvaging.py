@@ -53,7 +53,7 @@ class SalvageConflict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SalvageReport(Report):
-    """What :func:`salvage` found and wrote.
+    """What ``salvage`` found and wrote.
 
     Attributes:
         source: What was read.
@@ -110,7 +110,7 @@ def salvage(
         out: The store to make; nothing, or an empty folder, may be there now. ``None`` looks, and
             writes nothing.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        config: As for :func:`mqstore.open`, for the new store. What it leaves out is taken from the
+        config: As for ``mqstore.open``, for the new store. What it leaves out is taken from the
             files where their names and lengths tell.
 
     Raises:

@@ -2,7 +2,7 @@
 
 The page's policy lets no script run but its own, by their hash, and lets nothing be loaded. Values
 out of a store are escaped for the place where they stand: by jinja2 in the page, in JSON by
-:func:`_json_for_html`, in plotly's labels by ``figures.label``.
+``_json_for_html``, in plotly's labels by ``figures.label``.
 
 Needs jinja2 and plotly (``pip install 'mqstore[report]'``).
 """
@@ -51,7 +51,7 @@ def report(
 
     Messages and bytes over time and by topic, the time from born to stored, how full the index
     files are and how long their chains, how far consumer groups are behind, and what
-    :func:`mqstore.verify` found, each with its cure. The page is one file that loads nothing, and
+    ``mqstore.verify`` found, each with its cure. The page is one file that loads nothing, and
     it appears whole or not at all. The store is only read.
 
     Args:
@@ -59,7 +59,7 @@ def report(
         out_html: Where the page goes.
         overwrite: Whether a file that is there may be replaced.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
 
     Raises:
         FileExistsError: The page is there already.

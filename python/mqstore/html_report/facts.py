@@ -63,7 +63,7 @@ class FindingKind:
 
 @dataclass(slots=True)
 class Health:
-    """What :func:`mqstore.verify` says."""
+    """What ``mqstore.verify`` says."""
 
     mood: Mood
     verdict: str

@@ -2,7 +2,7 @@
 
 Colours are names of the style sheet's, ``var(--ink)``, which the page's script looks up, so that a
 figure follows the theme. Plotly reads a few tags in labels, so whatever comes out of a store is
-escaped by :func:`label`.
+escaped by ``label``.
 """
 
 from __future__ import annotations

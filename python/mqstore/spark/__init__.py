@@ -4,8 +4,8 @@ After ``pip install 'mqstore[spark]'`` Spark finds the format by itself::
 
     spark.read.format("mqstore").option("topics", "orders").load("/data/*/store")
 
-:func:`register` does that by hand, for a Spark whose driver cannot look for packages, and
-:func:`read` is the typed door to the same options.
+``register`` does that by hand, for a Spark whose driver cannot look for packages, and
+``read`` is the typed door to the same options.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read(
         ConfigError: No such option, or a value that it cannot have; the nearest names are offered.
         NotAStoreError: A path that is no store, or a glob that no store matches.
 
-    Example:
+    Examples:
         >>> frame = read(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
     from mqstore.spark.options import ReadOptions, as_texts

@@ -81,7 +81,7 @@ def mq_decode(raw: Column | str) -> Column:
 
     Returns:
         A struct; null for bytes that are not exactly one record, whose body does not have the
-        checksum that the record names, or whose body cannot be decompressed (:func:`mqstore.decode`
+        checksum that the record names, or whose body cannot be decompressed (``mqstore.decode``
         says why).
     """
     return _udf("mq_decode")(raw)
@@ -90,7 +90,7 @@ def mq_decode(raw: Column | str) -> Column:
 def mq_encode(message: Column | str) -> Column:
     """The commit log records of messages, byte for byte as RocketMQ writes them.
 
-    What :func:`mq_decode` read comes back the same where a map can hold its properties: each name
+    What ``mq_decode`` read comes back the same where a map can hold its properties: each name
     once, no empty value.
 
     Args:

@@ -170,7 +170,7 @@ def pipeline(
         ConfigError: A name or value in `config` that cannot be.
         NotAStoreError: A path that is no store, or a glob that no store matches.
 
-    Example:
+    Examples:
         >>> query = pipeline(spark, "ingest.toml")  # doctest: +SKIP
         >>> query.awaitTermination()  # doctest: +SKIP
     """

@@ -50,9 +50,9 @@ def verify(
     Args:
         spark: The session.
         paths: Directories of stores or globs of them, one or several.
-        level: As for :func:`mqstore.verify`.
+        level: As for ``mqstore.verify``.
         threads: Threads of a task, for few large stores; ``spark.task.cpus`` should be the same.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
 
     Returns:
         One report of all: the findings by store, path and offset, their paths absolute; counts
@@ -62,7 +62,7 @@ def verify(
         NotAStoreError: A path that is no store, or a glob that no store matches.
         pyspark.errors.PythonException: A store cannot be read; the text names it.
 
-    Example:
+    Examples:
         >>> verify(spark, "/data/*/store").ok  # doctest: +SKIP
         True
     """
@@ -95,14 +95,14 @@ def rebuild(
 ) -> list[RebuildReport]:
     """Makes queues and index again: a task for each group of topics, one for the index.
 
-    The store is only read. What is made is byte for byte what :func:`mqstore.rebuild` makes.
+    The store is only read. What is made is byte for byte what ``mqstore.rebuild`` makes.
 
     Args:
         spark: The session.
         path: The store.
         out: A directory that is empty or not there, which every worker reaches under this name.
         what: ``"consumequeue"``, ``"index"`` or both.
-        config: As for :func:`mqstore.open`.
+        config: As for ``mqstore.open``.
 
     Returns:
         What each task did.
@@ -112,7 +112,7 @@ def rebuild(
         NotAStoreError: `path` is no store.
         pyspark.errors.PythonException: A task failed; `out` is left empty.
 
-    Example:
+    Examples:
         >>> rebuild(spark, "/data/a/store", "/data/a/rebuilt")  # doctest: +SKIP
     """
     wanted = {what} if isinstance(what, str) else set(what)

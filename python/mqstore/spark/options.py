@@ -102,7 +102,7 @@ class QueueOffset:
     Attributes:
         topic: The topic.
         queue_id: Its queue.
-        queue_offset: An entry number, :data:`EARLIEST` or :data:`LATEST`.
+        queue_offset: An entry number, ``EARLIEST`` or ``LATEST``.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The columns that Spark sees, made from :data:`mqstore.ARROW_SCHEMA` and never written twice."""
+"""The columns that Spark sees, made from ``mqstore.ARROW_SCHEMA`` and never written twice."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["MqStoreDataSource"]
 
 
 class MqStoreDataSource(DataSource):
-    """Directories of RocketMQ stores as a table; see the module :mod:`mqstore.spark`."""
+    """Directories of RocketMQ stores as a table; see the module ``mqstore.spark``."""
 
     @classmethod
     def name(cls) -> str:

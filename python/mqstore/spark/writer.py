@@ -183,7 +183,7 @@ def write_store(
             set are no messages and must be filtered out.
         out: The directory that the stores go to, which every worker reaches under this name; each
             is named after its broker.
-        config: Settings of the new stores, as for :func:`mqstore.open`.
+        config: Settings of the new stores, as for ``mqstore.open``.
 
     Returns:
         The paths of the stores, sorted.
@@ -194,7 +194,7 @@ def write_store(
         StoreIOError: There is something of a broker's name already; nothing was written then.
         pyspark.errors.PythonException: A row is no message; the text names the reason.
 
-    Example:
+    Examples:
         >>> write_store(frame.where("topic = 'orders'"), "/data/restored")  # doctest: +SKIP
     """
     given = {"path": os.fspath(out), "storeBy": "broker"}

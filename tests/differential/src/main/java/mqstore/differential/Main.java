@@ -96,6 +96,7 @@ public final class Main {
                 }
             });
             case "recover" -> Recovery.run(root, parameters, this::row);
+            case "race" -> Race.run(command, root, parameters, done);
             case "crash" -> Runtime.getRuntime().halt(137);
             case "start-broker" -> {
                 cluster = Cluster.start(root, parameters);

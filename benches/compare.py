@@ -1,0 +1,301 @@
+"""RocketMQ's own store against this one, in one run, in turns: `make bench-compare`.
+
+Each kind of work is done by RocketMQ through its jars (one warm process: 300,000 puts before the
+first clock starts), by this store from Rust and, where there is a public function, from Python.
+Messages are built before the clock starts. A round does every side once, one after the other; the
+table gives the median of the rounds, and the ratio of the medians. What this machine can do at most
+is measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+
+import mqstore
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests/differential"))
+from java import RocketMQ  # noqa: E402 - it lies beside the tests that use it
+
+TOPIC = "BenchTopic"
+MAPPED = 512 << 20
+JAVA = ("-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC")
+STORE = {"mappedFileSizeCommitLog": MAPPED, "messageIndexEnable": True}
+OURS = {"mapped_file_size_commit_log": MAPPED}
+
+
+class Race:
+    """One run: where it happens, and what was measured."""
+
+    def __init__(self, folder: Path, scale: float) -> None:
+        self.folder = folder
+        self.scale = scale
+        self.race = rust_program()
+        self.java = RocketMQ(folder / "java", timeout_s=600, options=JAVA)
+        self.number = 0
+        self.times: dict[str, dict[str, list[float]]] = {}
+        self.counts: dict[str, int] = {}
+
+    def count(self, full: int) -> int:
+        return max(100, int(full * self.scale))
+
+    def fresh(self) -> Path:
+        self.number += 1
+        return self.folder / f"store-{self.number}"
+
+    def in_java(self, work: str, store: Path, count: int, **more: object) -> float:
+        params = {"storeConfig": {**STORE, **dict(more.pop("config", {}))}}  # type: ignore[call-overload]
+        _, done = self.java.call(
+            "race", store=str(store), params=params, work=work, count=count, **more
+        )
+        return float(done["seconds"])
+
+    def in_rust(
+        self, work: str, store: Path, count: int, body: int = 1024, threads: int = 1
+    ) -> float:
+        done = subprocess.run(
+            [self.race, work, store, str(count), str(body), str(threads)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return float(done.stdout)
+
+    def note(self, work: str, side: str, count: int, seconds: float) -> None:
+        self.counts[work] = count
+        self.times.setdefault(work, {}).setdefault(side, []).append(seconds)
+        print(f"  {work:34} {side:26} {count / seconds:14,.0f} /s", file=sys.stderr, flush=True)
+
+
+def rust_program() -> str:
+    """The path of the compiled benches/race.rs."""
+    built = subprocess.run(
+        ["cargo", "bench", "--locked", "--no-run", "--bench", "race", "--message-format=json"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for line in built.stdout.splitlines():
+        made = json.loads(line)
+        if made.get("target", {}).get("name") == "race" and made.get("executable"):
+            return str(made["executable"])
+    raise RuntimeError("cargo built no race")
+
+
+def appends(race: Race) -> None:
+    """One thread, ASYNC_FLUSH, until queues and index are done."""
+    for body, full in ((1024, 200_000), (128, 400_000)):
+        count = race.count(full)
+        work = f"append {body} B"
+        for name, config in (
+            ("RocketMQ", {}),
+            ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
+        ):
+            store = race.fresh()
+            seconds = race.in_java("append", store, count, bodyBytes=body, config=config)
+            race.note(work, name, count, seconds)
+            shutil.rmtree(store)
+        store = race.fresh()
+        race.note(work, "Rust", count, race.in_rust("append", store, count, body))
+        shutil.rmtree(store)
+        for name, how in (("Python append", one_by_one), ("Python append_many", many)):
+            store = race.fresh()
+            race.note(work, name, count, how(store, count, body))
+            shutil.rmtree(store)
+
+
+def one_by_one(folder: Path, count: int, body_bytes: int) -> float:
+    body = os.urandom(body_bytes)
+    rows = [(n & 7, f"order-{n}", f"7F0000010000{n:020}") for n in range(count)]
+    with mqstore.open(folder, "a", config=OURS) as store:
+        append = store.append
+        begin = time.perf_counter()
+        for queue_id, key, unique_key in rows:
+            append(TOPIC, body, queue_id=queue_id, tags="paid", keys=key, unique_key=unique_key)
+        store.wait_dispatched()
+        return time.perf_counter() - begin
+
+
+def many(folder: Path, count: int, body_bytes: int) -> float:
+    body = os.urandom(body_bytes)
+    messages = [
+        mqstore.Message(
+            TOPIC, body, queue_id=n & 7, tags="paid", keys=f"order-{n}",
+            unique_key=f"7F0000010000{n:020}",
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    with mqstore.open(folder, "a", config=OURS) as store:
+        begin = time.perf_counter()
+        for start in range(0, count, 1024):
+            store.append_many(messages[start : start + 1024])
+        store.wait_dispatched()
+        return time.perf_counter() - begin
+
+
+def flushes(race: Race) -> None:
+    """SYNC_FLUSH, one thread and 64."""
+    config = {"flushDiskType": "SYNC_FLUSH"}
+    for threads, full in ((1, 3_000), (64, 30_000)):
+        count = race.count(full)
+        work = f"append 1024 B, SYNC_FLUSH, {threads} thread{'s' if threads > 1 else ''}"
+        store = race.fresh()
+        seconds = race.in_java(
+            "append", store, count, bodyBytes=1024, threads=threads, config=config
+        )
+        race.note(work, "RocketMQ", count, seconds)
+        shutil.rmtree(store)
+        store = race.fresh()
+        race.note(work, "Rust", count, race.in_rust("append-sync", store, count, 1024, threads))
+        shutil.rmtree(store)
+
+
+def index(race: Race) -> None:
+    """Keys into one index file of the default size."""
+    count = race.count(1_000_000)
+    store = race.fresh()
+    race.note("index put", "RocketMQ", count, race.in_java("index-put", store, count))
+    race.note("index put", "Rust", count, race.in_rust("index-put", store, count))
+    keys = [f"{TOPIC}#order-{n * 2654435761 % 2**32}" for n in range(count)]
+    offsets, times = [n * 1024 for n in range(count)], [1_700_000_000_000 + n for n in range(count)]
+    with mqstore.IndexFile(store / "20231001000000001", "a") as file:
+        begin = time.perf_counter()
+        assert file.put_many(keys, offsets, times) == count
+        race.note("index put", "Python put_many", count, time.perf_counter() - begin)
+    shutil.rmtree(store)
+
+
+def reads(race: Race, store: Path, count: int) -> None:
+    """Queries by key, scans, decoding and recovery of one store that RocketMQ wrote."""
+    queries = min(count, race.count(200_000))
+    seconds = race.in_java("key-query", store, queries, of=count)
+    race.note("key query", "RocketMQ", queries, seconds)
+    race.note("key query", "Rust", queries, race.in_rust("key-query", store, queries))
+    race.note("scan with CRC", "RocketMQ", count, race.in_java("scan", store, count))
+    race.note("scan with CRC", "Rust", count, race.in_rust("scan", store, count))
+    race.note("decode", "RocketMQ, objects", count, race.in_java("decode", store, count))
+    with mqstore.open(store) as opened:
+        for name, columns in (
+            ("scan_arrow, every column", None),
+            ("scan_arrow, three columns", ["topic", "queue_offset", "store_timestamp"]),
+        ):
+            begin = time.perf_counter()
+            rows = sum(batch.num_rows for batch in batches(opened.scan_arrow(columns=columns)))
+            race.note("decode", name, count, time.perf_counter() - begin)
+            assert rows == count
+        begin = time.perf_counter()
+        rows = sum(1 for message in opened.scan() if message.body)
+        race.note("decode", "Python scan()", count, time.perf_counter() - begin)
+        assert rows == count
+    crashed(store)
+    race.note("recover", "RocketMQ", count, race.in_java("recover", store, count))
+    crashed(store)
+    race.note("recover", "Rust", count, race.in_rust("recover", store, count))
+
+
+def batches(scan: mqstore.ArrowScan):
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(scan)
+
+
+def crashed(store: Path) -> None:
+    """Leaves the log alone, as if the process had been killed and the rest lost."""
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(store / name, ignore_errors=True)
+    (store / "checkpoint").unlink(missing_ok=True)
+    (store / "abort").write_bytes(b"1")
+
+
+def limits(race: Race) -> None:
+    """What this machine can do at most."""
+    block, size = bytearray(256 << 10), 512 << 20
+    source = bytes(64 << 20)
+    begin = time.perf_counter()
+    for _ in range(8):
+        bytearray(source)
+    race.note("limit: copy", "bytes", 8 * len(source), time.perf_counter() - begin)
+    begin = time.perf_counter()
+    for _ in range(size // len(block)):
+        zlib.crc32(block)
+    race.note("limit: CRC-32 of 256 KiB blocks (zlib)", "bytes", size, time.perf_counter() - begin)
+    path = race.folder / "limit"
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 64 << 20)
+        count = race.count(500)
+        begin = time.perf_counter()
+        for n in range(count):
+            os.pwrite(file.fileno(), bytes(1200), n * 1200)
+            os.fdatasync(file.fileno())
+        race.note("limit: write 1,200 B and fdatasync", "calls", count, time.perf_counter() - begin)
+    path.unlink()
+
+
+def table(race: Race, rounds: int) -> str:
+    """The result, for people."""
+    lines = [
+        "| work | side | per second, median | spread | against RocketMQ |",
+        "|---|---|---|---|---|",
+    ]
+    for work, sides in race.times.items():
+        rates = {side: [race.counts[work] / t for t in times] for side, times in sides.items()}
+        javas = [statistics.median(r) for side, r in rates.items() if side.startswith("RocketMQ")]
+        for side, rate in rates.items():
+            median = statistics.median(rate)
+            ours = javas and not side.startswith("RocketMQ")
+            ratio = f"{median / max(javas):.1f} times" if ours else ""
+            spread = f"{min(rate):,.0f} to {max(rate):,.0f}"
+            lines.append(f"| {work} | {side} | {median:,.0f} | {spread} | {ratio} |")
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
+    return (
+        f"{rounds} rounds, sides in turns; {machine}; RocketMQ 5.3.3 on Java, "
+        f"the better of its two settings counts.\n\n" + "\n".join(lines) + "\n"
+    )
+
+
+def main() -> None:
+    """Runs the race."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="0.01 for a trial")
+    parser.add_argument("--table", type=Path, help="write the table here, too")
+    parser.add_argument("--json", type=Path, help="write every figure here")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mqstore-race-") as name:
+        race = Race(Path(name), options.scale)
+        try:
+            warm = race.fresh()
+            race.in_java("append", warm, race.count(300_000), bodyBytes=1024)
+            shutil.rmtree(warm)
+            for number in range(options.rounds):
+                print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+                limits(race)
+                appends(race)
+                flushes(race)
+                index(race)
+                store, count = race.fresh(), race.count(200_000)
+                race.in_java("append", store, count, bodyBytes=1024)
+                reads(race, store, count)
+                shutil.rmtree(store)
+        finally:
+            race.java.close()
+    text = table(race, options.rounds)
+    print(text)
+    if options.table:
+        options.table.write_text(text, encoding="utf-8")
+    if options.json:
+        figures: dict[str, object] = {"counts": race.counts, "seconds": race.times}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+//! The work that `benches/compare.py` times, done from Rust: `race WORK FOLDER COUNT BODY_BYTES
+//! THREADS` prints the seconds it took. The messages are those of `Race.java`.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqstore::StoreConfig;
+use mqstore::config::FlushDiskType;
+use mqstore::files::Os;
+use mqstore::format::index::IndexLayout;
+use mqstore::format::java::key_hash;
+use mqstore::log::index_file::{IndexFile, IndexOpen, IndexPut};
+use mqstore::log::index_run::IndexRun;
+use mqstore::log::scanner::Scanned;
+use mqstore::store::{MessageStore, NewMessage, OpenMode};
+
+const TOPIC: &[u8] = b"BenchTopic";
+const QUEUES: usize = 8;
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    // `cargo test --benches` runs it without arguments: once, small.
+    if arguments.is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        for work in ["append", "index-put", "key-query", "scan", "recover"] {
+            black_box(run(work, &folder.path().join("store"), 1000, 1024, 1));
+        }
+        return;
+    }
+    let [work, folder, count, body_bytes, threads] = arguments.as_slice() else {
+        panic!("race WORK FOLDER COUNT BODY_BYTES THREADS");
+    };
+    let number = |text: &String| text.parse::<usize>().unwrap();
+    let (count, body_bytes, threads) = (number(count), number(body_bytes), number(threads));
+    println!("{}", run(work, Path::new(folder), count, body_bytes, threads));
+}
+
+fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usize) -> f64 {
+    match work {
+        "append" => append(folder, count, body_bytes, threads, FlushDiskType::Async),
+        "append-sync" => append(folder, count, body_bytes, threads, FlushDiskType::Sync),
+        "index-put" => index_put(folder, count),
+        "key-query" => key_query(folder, count),
+        "scan" => scan(folder, count),
+        "recover" => recover(folder, count),
+        other => panic!("no work {other}"),
+    }
+}
+
+fn config(flush_disk_type: FlushDiskType) -> StoreConfig {
+    StoreConfig {
+        flush_disk_type,
+        mapped_file_size_commit_log: Some(512 << 20),
+        ..StoreConfig::default()
+    }
+}
+
+/// A generator whose numbers need not be good, only the same each time.
+fn random() -> impl FnMut() -> u64 {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
+fn append(
+    folder: &Path,
+    count: usize,
+    body_bytes: usize,
+    threads: usize,
+    flush: FlushDiskType,
+) -> f64 {
+    let mut next = random();
+    let body: Vec<u8> = (0..body_bytes).map(|_| (next() >> 56) as u8).collect();
+    let properties: Vec<String> = (0..count)
+        .map(|n| {
+            let unique = format!("7F0000010000{n:020}");
+            format!("TAGS\u{1}paid\u{2}KEYS\u{1}order-{n}\u{2}UNIQ_KEY\u{1}{unique}\u{2}")
+        })
+        .collect();
+    let store = MessageStore::open(folder, OpenMode::Create, config(flush)).unwrap();
+    let put = |from: usize| {
+        let mut message = NewMessage::new(TOPIC, &body);
+        for number in (from..count).step_by(threads) {
+            message.queue_id = i32::try_from(number % QUEUES).unwrap();
+            message.properties = properties[number].as_bytes();
+            black_box(store.append(&message).unwrap());
+        }
+    };
+    let begin = Instant::now();
+    if threads == 1 {
+        put(0);
+    } else {
+        std::thread::scope(|scope| {
+            for from in 0..threads {
+                scope.spawn(move || put(from));
+            }
+        });
+    }
+    store.wait_dispatched().unwrap();
+    let seconds = begin.elapsed().as_secs_f64();
+    store.close().unwrap();
+    seconds
+}
+
+fn index_put(folder: &Path, count: usize) -> f64 {
+    let mut next = random();
+    let keys: Vec<String> = (0..count).map(|_| format!("order-{}", next() as i32)).collect();
+    std::fs::create_dir_all(folder).unwrap();
+    let path = folder.join("20231001000000000");
+    let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
+    let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+    let begin = Instant::now();
+    for (number, key) in (0_i64..).zip(&keys) {
+        let put = IndexPut {
+            key_hash: key_hash(TOPIC, key.as_bytes()),
+            physical_offset: number * 1024,
+            store_timestamp_ms: 1_700_000_000_000 + number,
+        };
+        assert!(file.put_key(put.key_hash, put.physical_offset, put.store_timestamp_ms).unwrap());
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    std::fs::remove_file(&path).unwrap();
+    seconds
+}
+
+/// The offsets of each key, as `IndexService#queryOffset` gives them.
+fn key_query(folder: &Path, count: usize) -> f64 {
+    let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
+    let (run, _) =
+        IndexRun::load(Arc::new(Os), &folder.join("index"), layout, IndexOpen::ReadMapped).unwrap();
+    let mut next = random();
+    let keys: Vec<String> =
+        (0..count).map(|_| format!("order-{}", next() % count as u64)).collect();
+    let begin = Instant::now();
+    for key in &keys {
+        let answer = run.query_offsets(TOPIC, key.as_bytes(), 0, i64::MAX, 32).unwrap();
+        assert!(!answer.offsets.is_empty());
+    }
+    begin.elapsed().as_secs_f64()
+}
+
+fn scan(folder: &Path, count: usize) -> f64 {
+    let store = MessageStore::open(folder, OpenMode::Read, StoreConfig::default()).unwrap();
+    let begin = Instant::now();
+    let mut scanner = store.scanner(0, None, true);
+    let mut messages = 0;
+    while let Ok(scanned) = scanner.step().unwrap() {
+        if let Scanned::Message(view) = scanned {
+            messages += 1;
+            black_box(view.body());
+        }
+    }
+    assert_eq!(messages, count);
+    begin.elapsed().as_secs_f64()
+}
+
+/// From a log alone, left by a process that was killed.
+fn recover(folder: &Path, count: usize) -> f64 {
+    for name in ["consumequeue", "index"] {
+        let _ = std::fs::remove_dir_all(folder.join(name));
+    }
+    std::fs::write(folder.join("abort"), b"1").unwrap();
+    let begin = Instant::now();
+    let store =
+        Arc::new(MessageStore::open(folder, OpenMode::ReadWrite, StoreConfig::default()).unwrap());
+    store.wait_dispatched().unwrap();
+    let seconds = begin.elapsed().as_secs_f64();
+    assert_eq!(store.recovery().unwrap().dispatched, count as u64);
+    store.close().unwrap();
+    seconds
+}
