@@ -202,6 +202,7 @@ fn open_to_write(
     let newest = analysis.newest_timestamp_ms;
     fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest);
     fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest);
+    fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest);
     if let Some(last) = analysis.last_record {
         fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
     }

@@ -156,9 +156,11 @@ fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Res
     let mut reach = None;
     for (number, file) in index.files().iter().enumerate() {
         let header = index.open(file)?.header()?;
-        if header.end_timestamp_ms > known_ms
-            || (number == 0 && header.begin_physical_offset > as_offset(first_keyed))
-        {
+        // Newer files go; what they held is missing only where the log still has it.
+        if header.end_timestamp_ms > known_ms {
+            break;
+        }
+        if number == 0 && header.begin_physical_offset > as_offset(first_keyed) {
             return Ok(true);
         }
         reach = Some(header.end_physical_offset);

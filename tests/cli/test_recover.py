@@ -45,6 +45,7 @@ def test_damage_is_told_with_what_helps(mq, store, conf):
     (kept,) = (store / "quarantine").iterdir()
     assert str(kept) == done["quarantine"]
     assert mq("recover", store, "--config", conf).out.endswith("nothing to do\n")
+    assert mq("verify", store, "--config", conf).code == 0
 
 
 def test_what_is_refused(mq, store, conf, tmp_path):

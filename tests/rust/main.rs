@@ -20,6 +20,7 @@ mod power_cuts;
 mod ranges;
 mod rebuild;
 mod recovery;
+mod recovery_plan;
 mod retention;
 mod seal;
 mod support;

@@ -1,0 +1,133 @@
+//! What recovery says beforehand is what opening for writing does.
+
+use std::fs;
+use std::sync::Arc;
+
+use mqstore::Error;
+use mqstore::files::{Os, Storage};
+use mqstore::store::MessageStore;
+use mqstore::store::plan::{RecoveryPlan, plan};
+
+use crate::support::{Home, check, names_in, places, set_len};
+
+fn planned(home: &Home) -> RecoveryPlan {
+    let before = home.snapshot();
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let plan = plan(home.path(), home.config.clone(), &storage).unwrap();
+    assert!(home.snapshot() == before, "a plan changes nothing");
+    plan
+}
+
+fn cut(home: &Home) -> mqstore::error::Result<MessageStore> {
+    let (config, clock) = (home.config.clone(), Arc::clone(&home.clock) as Arc<_>);
+    MessageStore::open_cutting(home.path(), config, Arc::new(Os), clock)
+}
+
+/// A way to harm a store.
+type Harm = fn(&Home);
+
+const HARMS: &[(&str, Harm)] = &[
+    ("none", |_| {}),
+    ("abort", |home| fs::write(home.path().join("abort"), b"1").unwrap()),
+    ("no queues", |home| fs::remove_dir_all(home.path().join("consumequeue")).unwrap()),
+    ("no index", |home| fs::remove_dir_all(home.path().join("index")).unwrap()),
+    ("an entry", |home| home.put_entry(1, 3, 77, 7, 7)),
+    ("entries behind", |home| home.put_entry(1, 25, 1 << 20, 120, 0)),
+    ("a queue file", |home| fs::remove_file(home.queue_file(2, 21).0).unwrap()),
+    ("an index file", |home| fs::remove_file(&home.index_files()[1]).unwrap()),
+    ("the newest index file", |home| {
+        fs::remove_file(home.index_files().last().unwrap()).unwrap();
+    }),
+    ("an index header", |home| {
+        crate::support::patch(&home.index_files()[0], 36, &i32::MAX.to_be_bytes());
+    }),
+    ("the last message", |home| {
+        let (at, _) = *places(home).last().unwrap();
+        home.patch(at + 4, &[0; 4]);
+    }),
+    ("bytes behind the end", |home| {
+        let (at, size) = *places(home).last().unwrap();
+        home.patch(at + size + 5, b"remains");
+    }),
+    ("no checkpoint", |home| fs::remove_file(home.path().join("checkpoint")).unwrap()),
+    ("a message in the middle", |home| home.flip(places(home)[40].0 + 90)),
+    ("all of the log", |home| {
+        for path in names_in(&home.path().join("commitlog")) {
+            fs::remove_file(path).unwrap();
+        }
+    }),
+];
+
+#[test]
+fn a_plan_says_what_opening_does() {
+    for &(name, harm) in HARMS {
+        for also_crashed in [false, true] {
+            let home = Home::closed(100);
+            harm(&home);
+            if also_crashed {
+                fs::write(home.path().join("abort"), b"1").unwrap();
+            }
+            let plan = planned(&home);
+            if plan.refusal.is_some() {
+                let refused = home.open(mqstore::store::OpenMode::ReadWrite);
+                assert!(matches!(refused, Err(Error::Corrupt(_))), "{name}: {refused:?}");
+            }
+            let store = match plan.refusal {
+                Some(_) => cut(&home).unwrap(),
+                None => home.write(),
+            };
+            let done = store.recovery().unwrap().clone();
+            let mut said = plan.report;
+            assert_eq!(done.quarantine.is_some(), said.cut_bytes > 0, "{name}");
+            said.quarantine.clone_from(&done.quarantine);
+            said.dispatched = done.dispatched;
+            assert_eq!(said, done, "{name}, crashed: {also_crashed}");
+            store.close().unwrap();
+            let again = planned(&home);
+            assert!(again.refusal.is_none() && again.report.rebuilt.is_empty(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn rc10_told_to_cut_it_keeps_what_lies_behind() {
+    let home = Home::closed(100);
+    let all = places(&home);
+    home.flip(all[40].0 + 90);
+    let plan = planned(&home);
+    let refusal = plan.refusal.unwrap();
+    assert_eq!((refusal.messages_beyond, refusal.can_cut), (59, true));
+    assert_eq!(plan.report.end_physical_offset, all[40].0);
+    let store = cut(&home).unwrap();
+    check(&store, 40);
+    let report = store.recovery().unwrap();
+    assert_eq!(report.quarantined_messages.len(), 59);
+    let kept: u64 = names_in(report.quarantine.as_ref().unwrap())
+        .iter()
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
+    assert_eq!(kept, report.cut_bytes);
+}
+
+#[test]
+fn files_of_the_log_that_are_missing_are_named() {
+    let home = Home::closed(200);
+    let second = names_in(&home.path().join("commitlog"))[1].clone();
+    set_len(&second, 100);
+    for _ in 0..2 {
+        let plan = planned(&home);
+        let refusal = plan.refusal.unwrap();
+        assert!(!refusal.can_cut);
+        assert!(matches!(cut(&home), Err(Error::Corrupt(_))));
+        let _ = fs::remove_file(&second);
+    }
+}
+
+#[test]
+fn a_store_in_use_is_left_alone() {
+    let home = Home::closed(10);
+    let _store = home.write();
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let planned = plan(home.path(), home.config.clone(), &storage);
+    assert!(matches!(planned, Err(Error::Locked { .. })), "{planned:?}");
+}
