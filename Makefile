@@ -32,8 +32,9 @@ help: ## List these targets
 # ---------------------------------------------------------------------------------------- run
 
 .PHONY: demo
-demo: $(MADE)/native-release ## Build, then write, crash, recover, query and verify a store; Spark to Parquet
-	@$(PY) -m mqstore demo --rocketmq-store tests/golden/plain/store.tar.gz $(ARGS)
+demo: $(MADE)/native-release ## Build, then write, crash, recover, query and verify a store; Spark to Parquet; a report
+	@mkdir -p .demo
+	@$(PY) -m mqstore demo --rocketmq-store tests/golden/plain/store.tar.gz --report .demo/report.html $(ARGS)
 
 .PHONY: test
 test: test-rust test-python ## Set up everything and run every test

@@ -3,15 +3,19 @@
 
 def test_demo(mq, tmp_path):
     folder = tmp_path / "kept"
-    ran = mq("demo", "--messages", 3000, "--dir", folder, "--no-spark", "--json")
+    page = tmp_path / "report.html"
+    asked = ("--messages", 3000, "--dir", folder, "--no-spark", "--report", page)
+    ran = mq("demo", *asked, "--json")
     steps = {step["step"]: step for step in ran.json["steps"]}
     assert list(steps) == [
-        *("write", "recover", "read the log", "by queue and tag", "by time", "by key", "verify")
+        *("write", "recover", "read the log", "by queue and tag", "by time", "by key", "verify"),
+        "report",
     ]
     assert steps["write"]["count"] >= 3000
     assert steps["read the log"]["count"] >= steps["write"]["count"]
     assert steps["by queue and tag"]["count"] == steps["read the log"]["count"]
     assert steps["verify"]["count"] == steps["read the log"]["count"]
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert mq("verify", folder).code == 0
     assert "is not empty" in mq("demo", "--dir", folder, code=2).err
 
@@ -19,6 +23,6 @@ def test_demo(mq, tmp_path):
 def test_demo_shows_people_a_table_and_rocketmqs_own_store(mq, rocketmq_archive):
     ran = mq("demo", "--messages", 1000, "--no-spark", "--rocketmq-store", rocketmq_archive)
     assert ran.lines[0].split() == ["STEP", "COUNT", "TIME", "RATE", "BYTES"]
-    assert ran.lines[8].startswith("every answer as written; ")
+    assert ran.lines[9].startswith("every answer as written; ")
     assert "  topic TopicTest: 60 messages" in ran.lines
     assert any(line.startswith("  by key, TopicTest ") for line in ran.lines)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import mqstore
 from mqstore.cli.messages import MessageView
 from mqstore.cli.options import output_options
 from mqstore.cli.output import note
@@ -52,6 +53,13 @@ if TYPE_CHECKING:
     default=True,
     help="Whether the store goes through Spark to Parquet at the end.",
 )
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the report here; it is made and thrown away if left out.",
+)
 @output_options
 def demo_command(
     output: Output,
@@ -59,24 +67,25 @@ def demo_command(
     folder: Path | None,
     archive: Path | None,
     spark: bool,  # noqa: FBT001 - click's
+    page: Path | None,
 ) -> None:
     """Do the main job on a store of its own.
 
     A child process writes messages of several topics and is killed by SIGKILL. The store is
     recovered, read through by queue, by time and by key, and verified; every answer is checked.
     Cut into splits it goes through Spark to Parquet, where Spark is installed, and what is there is
-    held against the store. Then a store that RocketMQ itself wrote is opened and asked, where one
-    is given.
+    held against the store. A report of the store is made as one page. Then a store that RocketMQ
+    itself wrote is opened and asked, where one is given.
     """
     try:
         if folder is not None:
             if folder.exists() and any(folder.iterdir()):
                 raise click.BadParameter(f"{folder} is not empty", param_hint="--dir")
             folder.mkdir(parents=True, exist_ok=True)
-            steps = _run(output, folder, count, spark=spark)
+            steps = _run(output, folder, count, page, spark=spark)
         else:
             with tempfile.TemporaryDirectory(prefix="mqstore-demo-") as temporary:
-                steps = _run(output, Path(temporary), count, spark=spark)
+                steps = _run(output, Path(temporary), count, page, spark=spark)
         answers = None if archive is None else run_rocketmq_store(archive)
     except DemoError as error:
         raise click.ClickException(str(error)) from error
@@ -90,7 +99,7 @@ def demo_command(
     output.document(document, tuple)
 
 
-def _run(output: Output, folder: Path, count: int, *, spark: bool) -> list[Step]:
+def _run(output: Output, folder: Path, count: int, page: Path | None, *, spark: bool) -> list[Step]:
     steps: list[Step] = []
 
     def done(step: Step) -> None:
@@ -107,6 +116,7 @@ def _run(output: Output, folder: Path, count: int, *, spark: bool) -> list[Step]
         run_own_store(folder, count, done, tell)
     if spark:
         _run_spark(folder, done)
+    _run_report(folder, page, done)
     if output.form == "text":
         output.line(f"every answer as written; {duration_text(time.monotonic() - began)} in all")
     return steps
@@ -120,6 +130,20 @@ def _run_spark(folder: Path, done: Callable[[Step], None]) -> None:
         return
     with progress("Spark to Parquet", unit="tasks") as tell:
         run_spark(folder, done, tell)
+
+
+def _run_report(folder: Path, page: Path | None, done: Callable[[Step], None]) -> None:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mqstore-demo-") as temporary:
+        out = page or Path(temporary) / "report.html"
+        try:
+            mqstore.report(folder, out, overwrite=True)
+        except ModuleNotFoundError as error:
+            note(f"report: this part needs mqstore[report] ({error.name} is not installed)")
+            return
+        size = out.stat().st_size
+    detail = f"{size_text(size)}{'' if page is None else f' in {page}'}"
+    done(Step("report", 1, "page", time.monotonic() - began, 0, detail))
 
 
 def _line(step: Step) -> str:
