@@ -17,7 +17,7 @@ CARGO_DENY_VERSION := 0.20.2
 # `arrow` brings `codecs`; `python` needs an interpreter and is tested from Python.
 FEATURE_SETS := "" codecs arrow python,abi3
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find src -name '*.rs')
-PYTHON_CODE := python tests benches scripts examples
+PYTHON_CODE := python tests benches scripts examples fuzz
 
 # A step's name, then its output only if it fails.
 say = printf '── %s\n' '$(1)'
@@ -85,10 +85,21 @@ power-cuts: ## Simulated power cuts; STATES=1000000 says how many disks each tes
 	@MQSTORE_CRASH_STATES=$(or $(STATES),1000000) MQSTORE_SEED=$(or $(SEED),1) \
 	  cargo test --locked --features arrow --test rust power_cuts -- --nocapture $(ARGS)
 
+FUZZ_TARGETS := record properties queue index checkpoint configuration batch directory
+
 .PHONY: fuzz
-fuzz: ## Long property tests; CASES=100000 says how many inputs each
+fuzz: $(MADE)/venv ## Coverage-guided fuzzing of each target; SECONDS=600 says how long each, needs nightly Rust and cargo-fuzz
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo "mqstore: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
+	@$(PY) fuzz/corpus.py
+	@for target in $(FUZZ_TARGETS); do \
+	  echo "── $$target"; \
+	  cargo +nightly fuzz run --release $$target -- -max_total_time=$(or $(SECONDS),600) -max_len=65536 -rss_limit_mb=1024 -timeout=10 || exit 1; \
+	done
+
+.PHONY: fuzz-long
+fuzz-long: ## The same targets and the property tests on stable Rust; CASES=100000 says how many inputs each
 	@scripts/prerequisites.sh rust
-	@PROPTEST_CASES=$(or $(CASES),100000) cargo test --locked --release --features arrow $(ARGS)
+	@MQSTORE_FUZZ=$(or $(CASES),100000) PROPTEST_CASES=$(or $(CASES),100000) cargo test --locked --release --features arrow $(ARGS)
 
 # --------------------------------------------------------------------------------------- lint
 

@@ -49,7 +49,7 @@ pub struct DispatchKeys<'a> {
 
 impl<'a> DispatchKeys<'a> {
     /// The keys in the order of their entries.
-    fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.unique_key.into_iter().chain(split_keys(self.keys.unwrap_or_default()))
     }
 

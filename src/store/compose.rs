@@ -105,9 +105,7 @@ impl<'a> PropertyBlock<'a> {
         if level == 0 {
             return Ok(());
         }
-        if level < 0 {
-            return Err(refused("delay_level", format!("{level} is below 0")));
-        }
+        // One below 0 is written too: RocketMQ's clients do so, and its broker takes it for none.
         self.named("delay_level", 3, level.to_string().as_bytes())
     }
 

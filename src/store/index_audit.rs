@@ -41,6 +41,8 @@ pub struct IndexAudit {
     number: u32,
     block: std::vec::IntoIter<IndexEntry>,
     next: Option<Placed>,
+    /// The hashes of one record's keys.
+    hashes: Vec<i32>,
     /// The name of the first file that must go, with all newer ones.
     unsound_from: Option<u64>,
 }
@@ -59,6 +61,7 @@ impl IndexAudit {
             number: 1,
             block: Vec::new().into_iter(),
             next: None,
+            hashes: Vec::new(),
             unsound_from: None,
         };
         for file in run.files().iter().take_while(|file| file.name < unusable_from) {
@@ -108,31 +111,39 @@ impl IndexAudit {
         {
             self.advance()?;
         }
-        for key in keys.put() {
-            let hash = key_hash(keys.topic, key);
-            // Where the entry should be; a restarted broker may have put some keys again before it.
-            let mut passed_in = None;
-            loop {
-                let next = self.next.as_ref();
-                let here = next.and_then(|next| Some((self.files.get(next.file)?, next)));
-                let Some((file, next)) =
-                    here.filter(|(_, next)| next.entry.physical_offset == keys.physical_offset)
-                else {
+        self.hashes.clear();
+        self.hashes.extend(keys.iter().map(|key| key_hash(keys.topic, key)));
+        let wanted = keys.put().count();
+        let mut found = 0;
+        // Where an entry should be; a restarted broker may have put some keys again before it.
+        let mut passed_in = None;
+        loop {
+            let next = self.next.as_ref();
+            let here = next.and_then(|next| Some((self.files.get(next.file)?, next)));
+            let Some((file, next)) =
+                here.filter(|(_, next)| next.entry.physical_offset == keys.physical_offset)
+            else {
+                if found < wanted {
                     // At the index's end what is missing is put behind it.
-                    self.unsound_from = passed_in.or(here.map(|(file, _)| file.name));
+                    let name = passed_in.or(here.map(|(file, _)| file.name));
+                    self.unsound_from = name.or(self.unsound_from);
                     self.next = None;
-                    return Ok(());
-                };
-                let found =
-                    next.entry.key_hash == hash && self.is_time_of(next, keys.store_timestamp_ms);
-                passed_in.get_or_insert(file.name);
-                self.advance()?;
-                if found {
-                    break;
                 }
+                return Ok(());
+            };
+            let hash = next.entry.key_hash;
+            if !self.is_time_of(next, keys.store_timestamp_ms) || !self.hashes.contains(&hash) {
+                self.unsound_from = Some(file.name);
+                self.next = None;
+                return Ok(());
             }
+            if found < wanted && self.hashes.get(found) == Some(&hash) {
+                found += 1;
+            } else {
+                passed_in.get_or_insert(file.name);
+            }
+            self.advance()?;
         }
-        Ok(())
     }
 
     /// The name of the first file that does not hold what the log asks for, or contradicts itself.

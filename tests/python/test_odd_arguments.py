@@ -32,7 +32,6 @@ def store(tmp_path: Path) -> Iterator[mqstore.Store]:
         ("queue_id", HUGE),
         ("flag", 2**31),
         ("delay_level", 2**31),
-        ("delay_level", -1),
         ("born_timestamp_ms", 2**63),
         ("tags", SURROGATE),
         ("keys", SURROGATE),

@@ -12,6 +12,7 @@ mod controls;
 mod failing_calls;
 mod flush;
 mod format;
+mod fuzz;
 mod hostile_log;
 mod hostile_names;
 mod hostile_queue;

@@ -1,0 +1,7 @@
+#![no_main]
+#![allow(dead_code, reason = "one target of several")]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::batch_body(bytes));
