@@ -1585,7 +1585,7 @@ def scan_log(
     broker: str | None = None,
     topics: Iterable[str] | None = None,
     topic_test: Callable[[str], bool] | None = None,
-    queues: Sequence[tuple[str, int, int, int]] = (),
+    queues: Sequence[tuple[str, int, int, int]] = ...,
     only_these_queues: bool = False,
     tags: str | None = None,
     keys: Iterable[str] | None = None,

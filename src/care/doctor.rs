@@ -1,7 +1,7 @@
 //! Naming what is wrong with a store: the broken states that operators of RocketMQ report, each with
 //! its evidence and the command that cures it.
 //!
-//! A diagnosis is made of the findings of [`verify`](super::verify), of what the messages themselves
+//! A diagnosis is made of the findings of [`verify`](super::verify()), of what the messages themselves
 //! tell, and of what RocketMQ would do at its next start. A finding that is no part of a known state
 //! is a diagnosis by itself. Nothing is written.
 
