@@ -30,7 +30,11 @@ from java import RocketMQ  # noqa: E402 - it lies beside the tests that use it
 
 TOPIC = "BenchTopic"
 MAPPED = 512 << 20
-JAVA = ("-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC")
+# The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms, as its start script allows.
+JAVA = (
+    "-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+)  # fmt: skip
 STORE = {"mappedFileSizeCommitLog": MAPPED, "messageIndexEnable": True}
 OURS = {"mapped_file_size_commit_log": MAPPED}
 
