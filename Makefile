@@ -67,6 +67,10 @@ bench-compare: $(MADE)/native-release ## This store against RocketMQ's own, in t
 	@scripts/prerequisites.sh java
 	@$(PY) benches/compare.py $(ARGS)
 
+.PHONY: bench-series
+bench-series: $(MADE)/native-release ## What each kind of work costs as a store grows; ARGS='--most 100000' for a trial
+	@$(PY) benches/series.py --document $(ARGS)
+
 .PHONY: bench-smoke
 bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@$(call say,Benchmarks once)

@@ -22,6 +22,8 @@ import time
 import zlib
 from pathlib import Path
 
+from document import put_section
+
 import mqstore
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +32,7 @@ from java import RocketMQ  # noqa: E402 - it lies beside the tests that use it
 
 TOPIC = "BenchTopic"
 MAPPED = 512 << 20
-# The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms, as its start script allows.
+# The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms.
 JAVA = (
     "-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -271,8 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for a trial")
-    parser.add_argument("--table", type=Path, help="write the table here, too")
-    parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--document", action="store_true", help="write into docs/performance.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mqstore-race-") as name:
         race = Race(Path(name), options.scale)
@@ -294,11 +295,12 @@ def main() -> None:
             race.java.close()
     text = table(race, options.rounds)
     print(text)
-    if options.table:
-        options.table.write_text(text, encoding="utf-8")
-    if options.json:
-        figures: dict[str, object] = {"counts": race.counts, "seconds": race.times}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.document:
+        figures = {"rounds": options.rounds, "counts": race.counts, "seconds": race.times}
+        kept = ROOT / "docs" / "performance" / "race.json"
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        put_section(ROOT / "docs" / "performance.md", "race", text)
 
 
 if __name__ == "__main__":
