@@ -76,6 +76,8 @@ bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@$(call say,Benchmarks once)
 	@cargo test --locked --quiet --benches --features arrow
 	@$(PY) -m pytest benches/python --benchmark-disable -q
+	@$(PY) benches/series.py --most 1000 >/dev/null
+	@! scripts/prerequisites.sh java || $(PY) benches/compare.py --smoke >/dev/null
 
 .PHONY: controls
 controls: ## The tests of crashes and faults must fail where a bug is planted

@@ -28,15 +28,13 @@ import mqstore
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests/differential"))
-from java import RocketMQ  # noqa: E402 - it lies beside the tests that use it
+from java import QUICK, RocketMQ  # noqa: E402 - it lies beside the tests that use it
 
 TOPIC = "BenchTopic"
 MAPPED = 512 << 20
 # The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms.
-JAVA = (
-    "-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC",
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-)  # fmt: skip
+EXPORTS = "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED"
+JAVA = ("-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC", EXPORTS)
 STORE = {"mappedFileSizeCommitLog": MAPPED, "messageIndexEnable": True}
 OURS = {"mapped_file_size_commit_log": MAPPED}
 
@@ -44,11 +42,12 @@ OURS = {"mapped_file_size_commit_log": MAPPED}
 class Race:
     """One run: where it happens, and what was measured."""
 
-    def __init__(self, folder: Path, scale: float) -> None:
+    def __init__(self, folder: Path, scale: float, *, optimized: bool = True) -> None:
         self.folder = folder
         self.scale = scale
-        self.race = rust_program()
-        self.java = RocketMQ(folder / "java", timeout_s=600, options=JAVA)
+        self.race = rust_program(optimized=optimized)
+        options = JAVA if optimized else (*QUICK, EXPORTS)
+        self.java = RocketMQ(folder / "java", timeout_s=600, options=options)
         self.number = 0
         self.times: dict[str, dict[str, list[float]]] = {}
         self.counts: dict[str, int] = {}
@@ -84,10 +83,11 @@ class Race:
         print(f"  {work:34} {side:26} {count / seconds:14,.0f} /s", file=sys.stderr, flush=True)
 
 
-def rust_program() -> str:
+def rust_program(*, optimized: bool) -> str:
     """The path of the compiled benches/race.rs."""
+    command = ["bench"] if optimized else ["test", "--features", "arrow"]
     built = subprocess.run(
-        ["cargo", "bench", "--locked", "--no-run", "--bench", "race", "--message-format=json"],
+        ["cargo", *command, "--locked", "--no-run", "--bench", "race", "--message-format=json"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     for line in built.stdout.splitlines():
@@ -274,9 +274,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for a trial")
     parser.add_argument("--document", action="store_true", help="write into docs/performance.md")
+    parser.add_argument(
+        "--smoke", action="store_true", help="everything once, small and not optimized"
+    )
     options = parser.parse_args()
+    if options.smoke:
+        options.rounds, options.scale = 1, 0.001
     with tempfile.TemporaryDirectory(prefix="mqstore-race-") as name:
-        race = Race(Path(name), options.scale)
+        race = Race(Path(name), options.scale, optimized=not options.smoke)
         try:
             warm = race.fresh()
             race.in_java("append", warm, race.count(300_000), bodyBytes=1024)
