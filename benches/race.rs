@@ -19,6 +19,9 @@ use mqstore::store::{MessageStore, NewMessage, OpenMode};
 
 const TOPIC: &[u8] = b"BenchTopic";
 const QUEUES: usize = 8;
+/// How many messages are put before the clock starts, so that the first files are there; `Race.java`
+/// does the same.
+const BEFORE: usize = 5000;
 
 fn main() {
     let arguments: Vec<String> =
@@ -79,31 +82,35 @@ fn append(
 ) -> f64 {
     let mut next = random();
     let body: Vec<u8> = (0..body_bytes).map(|_| (next() >> 56) as u8).collect();
-    let properties: Vec<String> = (0..count)
+    let properties: Vec<String> = (0..BEFORE + count)
         .map(|n| {
             let unique = format!("7F0000010000{n:020}");
             format!("TAGS\u{1}paid\u{2}KEYS\u{1}order-{n}\u{2}UNIQ_KEY\u{1}{unique}\u{2}")
         })
         .collect();
     let store = MessageStore::open(folder, OpenMode::Create, config(flush)).unwrap();
-    let put = |from: usize| {
+    let put = |from: usize, to: usize, step: usize| {
         let mut message = NewMessage::new(TOPIC, &body);
-        for number in (from..count).step_by(threads) {
+        for number in (from..to).step_by(step) {
             message.queue_id = i32::try_from(number % QUEUES).unwrap();
             message.properties = properties[number].as_bytes();
             black_box(store.append(&message).unwrap());
         }
     };
-    let begin = Instant::now();
-    if threads == 1 {
-        put(0);
-    } else {
+    let in_threads = |from: usize, to: usize| {
+        if threads == 1 {
+            return put(from, to, 1);
+        }
         std::thread::scope(|scope| {
-            for from in 0..threads {
-                scope.spawn(move || put(from));
+            for first in from..from + threads {
+                scope.spawn(move || put(first, to, threads));
             }
         });
-    }
+    };
+    in_threads(0, BEFORE);
+    store.wait_dispatched().unwrap();
+    let begin = Instant::now();
+    in_threads(BEFORE, BEFORE + count);
     store.wait_dispatched().unwrap();
     let seconds = begin.elapsed().as_secs_f64();
     store.close().unwrap();

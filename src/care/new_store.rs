@@ -9,7 +9,7 @@ use crate::error::{Error, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
-use crate::log::commit_log::LogWriter;
+use crate::log::log_writer::LogWriter;
 use crate::store::paths::StorePaths;
 use crate::store::{MessageStore, OpenMode, lock};
 use crate::time::SystemClock;
@@ -97,7 +97,7 @@ impl NewStore {
         let (at, window) = writer.window(size)?;
         let physical_offset = i64::try_from(at).unwrap_or(i64::MAX);
         Record { physical_offset, ..*record }.encode_into(window);
-        writer.publish(size);
+        writer.publish(size)?;
         Ok(at)
     }
 

@@ -13,8 +13,9 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::ahead::Ahead;
 use super::planted::{self, Bug};
-use super::storage::{Access, Region, StorageFile};
+use super::storage::{Access, StorageFile};
 use crate::error::{Error, Result};
 
 /// A mapped file of fixed length.
@@ -22,12 +23,13 @@ use crate::error::{Error, Result};
 pub struct MappedFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
-    region: Arc<dyn Region>,
+    /// Holds the region, and how far it is ready to be written.
+    ahead: Arc<Ahead>,
     /// The region's first byte and its length, kept here so that reaching a byte is no virtual call.
     start: AtomicPtr<u8>,
     len: usize,
     writable: bool,
-    /// Bytes from the start that have disk space of their own.
+    /// Bytes from the start that have disk space of their own, as far as the writer has looked.
     reserved: usize,
     reserve_step: usize,
 }
@@ -50,8 +52,9 @@ impl MappedFile {
         let region = file.map(len, access).map_err(Error::io("map", path))?;
         let writable = access == Access::ReadWrite;
         let (start, len) = (AtomicPtr::new(region.pointer()), region.len());
+        let ahead = Arc::new(Ahead::new(path, Arc::clone(&file), region));
         let path = path.to_owned();
-        Ok(Self { path, file, region, start, len, writable, reserved: 0, reserve_step })
+        Ok(Self { path, file, ahead, start, len, writable, reserved: 0, reserve_step })
     }
 
     /// The file's path.
@@ -66,10 +69,10 @@ impl MappedFile {
         &self.file
     }
 
-    /// The map itself, for a thread that prepares pages ahead of the writer.
+    /// What a thread needs that makes the file ready ahead of the writer.
     #[must_use]
-    pub fn region(&self) -> &Arc<dyn Region> {
-        &self.region
+    pub fn ahead(&self) -> &Arc<Ahead> {
+        &self.ahead
     }
 
     /// Length in bytes.
@@ -99,7 +102,8 @@ impl MappedFile {
     /// Says that the bytes before `position` have disk space already.
     pub fn assume_reserved(&mut self, position: usize) {
         if self.writable {
-            self.reserved = self.reserved.max(position.min(self.len()));
+            self.ahead.assume_reserved(position.min(self.len()));
+            self.reserved = self.ahead.reserved();
         }
     }
 
@@ -120,23 +124,13 @@ impl MappedFile {
         if !self.writable {
             return Err(Error::ReadOnly { path: self.path.clone() });
         }
-        let step = self.reserve_step.max(1);
-        let target = end.div_ceil(step).saturating_mul(step).min(self.len());
-        // Where a whole step no longer fits on the disk, what is needed may still.
-        let mut outcome = self.try_reserve(target);
-        if outcome.is_err() && target > end {
-            outcome = self.try_reserve(end.min(self.len()));
+        self.reserved = self.ahead.reserved();
+        if end <= self.reserved {
+            return Ok(());
         }
-        outcome.map_err(Error::io("reserve space in", &self.path))
-    }
-
-    fn try_reserve(&mut self, target: usize) -> io::Result<()> {
-        let len = target.saturating_sub(self.reserved);
-        if len > 0 {
-            self.file.reserve(self.reserved as u64, len as u64)?;
-            self.reserved = target;
-        }
-        Ok(())
+        let reserved = self.ahead.reserve(end, self.reserve_step);
+        self.reserved = self.ahead.reserved();
+        reserved.map_err(Error::io("reserve space in", &self.path))
     }
 
     /// The bytes `position..position + len`, to be written.

@@ -1,6 +1,7 @@
 //! Files as the store sees them: the operating system behind one trait, mapped files, and ordered
 //! runs of files that make one address space.
 
+pub mod ahead;
 pub mod file_run;
 pub mod folder;
 pub mod mapped_file;
@@ -9,6 +10,7 @@ pub mod planted;
 pub mod roots;
 pub mod storage;
 
+pub use ahead::{Ahead, Bell};
 pub use file_run::{FileRun, RunFile};
 pub use folder::make_folder;
 pub use mapped_file::MappedFile;

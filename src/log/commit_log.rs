@@ -1,21 +1,17 @@
 //! The commit log: every message of every topic, one record behind the other
 //! (`org.apache.rocketmq.store.CommitLog`).
 //!
-//! [`CommitLog`] is what everybody reads, by position, up to what is published; [`LogWriter`] is the
-//! one that appends, through a map of the last file.
+//! [`CommitLog`] is what everybody reads, by position, up to what is published;
+//! [`LogWriter`](super::log_writer::LogWriter) is the one that appends.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
+use crate::files::FileRun;
 use crate::files::planted::{self, Bug};
-use crate::files::{Access, FileRun, MappedFile, RunFile};
-use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MessageView};
+use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::peek;
 
-/// How much of a file gets disk space at a time, ahead of the writer.
-const RESERVE_STEP: usize = 64 << 20;
 /// How much of a log is written over itself at a time.
 const WRITTEN_AGAIN: usize = 1 << 20;
 /// What a read of one record takes at first when its size is not known.
@@ -79,6 +75,12 @@ impl CommitLog {
     pub fn set_end(&self, end: u64) {
         self.wrote.store(end, Ordering::Release);
         self.flushed.store(end, Ordering::Release);
+    }
+
+    /// Lets readers see the log up to `end`.
+    #[inline]
+    pub(super) fn publish(&self, end: u64) {
+        self.wrote.store(end, Ordering::Release);
     }
 
     /// Makes everything published so far durable, file by file, and tells how far that is.
@@ -266,155 +268,5 @@ impl CommitLog {
             return Ok(None);
         }
         Ok(peek::store_timestamp_ms(&head, offset))
-    }
-}
-
-/// The appending end of the log. There is one, and it owns the map of the last file.
-#[derive(Debug)]
-pub struct LogWriter {
-    log: Arc<CommitLog>,
-    active: Option<Active>,
-    end: u64,
-}
-
-#[derive(Debug)]
-struct Active {
-    base_offset: u64,
-    map: MappedFile,
-}
-
-impl LogWriter {
-    /// A writer that goes on at the log's end.
-    #[must_use]
-    pub fn new(log: Arc<CommitLog>) -> Self {
-        let end = log.end_offset();
-        Self { log, active: None, end }
-    }
-
-    /// Where the next record goes if it fits into the last file.
-    #[must_use]
-    pub fn end_offset(&self) -> u64 {
-        self.end
-    }
-
-    /// Bytes of a file.
-    #[must_use]
-    pub fn file_size(&self) -> u64 {
-        self.log.run.file_size()
-    }
-
-    /// Finds room for `len` bytes, opening the next file behind a blank where the last has none
-    /// (`CommitLog.DefaultAppendMessageCallback.doAppend`), and hands out the bytes to fill with
-    /// their physical offset. They are published by [`LogWriter::publish`].
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the next file cannot be made or the disk is full; nothing has changed
-    /// then but, perhaps, an empty file behind the last.
-    #[inline]
-    pub fn window(&mut self, len: usize) -> Result<(u64, &mut [u8])> {
-        let size = self.log.run.file_size();
-        let fits = self
-            .active
-            .as_ref()
-            .is_some_and(|active| self.end - active.base_offset + (len + BLANK_LEN) as u64 <= size);
-        if !fits {
-            self.roll(len)?;
-        }
-        let end = self.end;
-        let Some(active) = &mut self.active else { return Err(Error::Closed) };
-        // The file's size fits into memory, so a position in it does.
-        let position = (end - active.base_offset) as usize;
-        Ok((end, active.map.window(position, len)?))
-    }
-
-    /// Makes `len` bytes at the end readable.
-    #[inline]
-    pub fn publish(&mut self, len: usize) {
-        self.end += len as u64;
-        self.log.wrote.store(self.end, Ordering::Release);
-    }
-
-    /// Opens the file that takes `len` bytes at the end of the log.
-    #[cold]
-    fn roll(&mut self, len: usize) -> Result<()> {
-        let size = self.log.run.file_size();
-        let base = self.end / size * size;
-        let position = self.end - base;
-        if position + (len + BLANK_LEN) as u64 <= size {
-            let file = self.file_at(base)?;
-            self.active = Some(self.map(&file, position)?);
-            return Ok(());
-        }
-        // The next file comes first: without it the last must not be closed.
-        let next = self.file_at(base + size)?;
-        let next = self.map(&next, 0)?;
-        let mut last = match self.active.take() {
-            Some(active) if active.base_offset == base => active,
-            _ => {
-                let file = self.file_at(base)?;
-                self.map(&file, position)?
-            }
-        };
-        // Positions in a file fit into memory, and a file's size into an i32 record size.
-        let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
-        let window = last.map.window(position as usize, BLANK_LEN)?;
-        if !planted::is(Bug::BlankNotWritten) {
-            message::write_blank(window, blank);
-        }
-        self.end = base + size;
-        self.log.wrote.store(self.end, Ordering::Release);
-        self.active = Some(next);
-        Ok(())
-    }
-
-    fn file_at(&self, base_offset: u64) -> Result<Arc<RunFile>> {
-        self.log.run.create_if_missing(base_offset)
-    }
-
-    fn map(&self, file: &RunFile, position: u64) -> Result<Active> {
-        let open = self.log.run.open(file)?;
-        let mut map = MappedFile::map(&file.path, open, Access::ReadWrite, RESERVE_STEP)?;
-        if (map.len() as u64) < self.log.run.file_size() {
-            return Err(Error::corrupt(
-                &file.path,
-                map.len() as u64,
-                CorruptionKind::FileLength,
-                format!("a file of {} bytes", self.log.run.file_size()),
-                format!("{} bytes", map.len()),
-            ));
-        }
-        // Whole pages before the position hold data; the one it lies in may be half a hole.
-        map.assume_reserved((position as usize) & !4095);
-        Ok(Active { base_offset: file.base_offset, map })
-    }
-
-    /// The file that will be needed soon and is not there yet: half of the last is full.
-    #[must_use]
-    pub fn next_file_is_missing(&self) -> Option<u64> {
-        let size = self.log.run.file_size();
-        let next = (self.end / size + 1) * size;
-        let soon = self.active.is_some() && self.end % size > size / 2;
-        (soon && self.log.run.find(next).is_none()).then_some(next)
-    }
-
-    /// The map of the last file and the position in it that is written next, for a thread that
-    /// prepares pages ahead.
-    #[must_use]
-    pub fn active_region(&self) -> Option<(Arc<dyn crate::files::storage::Region>, usize, usize)> {
-        let active = self.active.as_ref()?;
-        let position = usize::try_from(self.end.checked_sub(active.base_offset)?).ok()?;
-        Some((Arc::clone(active.map.region()), position, active.map.reserved()))
-    }
-
-    /// The file that is being written, for the check that nobody changed it.
-    #[must_use]
-    pub fn active_file(&self) -> Option<(PathBuf, Arc<dyn crate::files::StorageFile>)> {
-        let active = self.active.as_ref()?;
-        Some((active.map.path().to_owned(), Arc::clone(active.map.file())))
-    }
-
-    /// Lets go of the map; the next append makes it anew.
-    pub fn release(&mut self) {
-        self.active = None;
     }
 }

@@ -15,14 +15,14 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::index_walk::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, MappedFile, Storage, StorageFile};
+use crate::files::{Access, Ahead, MappedFile, Storage, StorageFile};
 use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
 
 /// Disk space for entries is taken in steps of so many bytes.
-const RESERVE_STEP: usize = 4 << 20;
+pub const RESERVE_STEP: usize = 4 << 20;
 
 /// How many puts of a batch have their slots fetched ahead together.
 const PUT_CHUNK: usize = 32;
@@ -39,6 +39,17 @@ pub struct IndexPut {
     pub physical_offset: i64,
     /// The message's store time, Unix milliseconds.
     pub store_timestamp_ms: i64,
+}
+
+/// How far a file that is written is.
+#[derive(Debug)]
+pub struct IndexPlace {
+    /// What makes it ready ahead of the writer.
+    pub ahead: Arc<Ahead>,
+    /// One past the last byte of the slots.
+    pub slots_end: usize,
+    /// Where the next entry goes.
+    pub position: usize,
 }
 
 /// How an index file is opened.
@@ -225,6 +236,16 @@ impl IndexFile {
             return Err(wrong_length(&self.path, &self.layout, len));
         }
         Ok(())
+    }
+
+    /// Where the next entry goes, for a thread that works ahead; `None` of a file open for reading.
+    pub(super) fn place(&self) -> Option<IndexPlace> {
+        let Bytes::Written(writer) = &self.bytes else { return None };
+        Some(IndexPlace {
+            ahead: Arc::clone(writer.map.ahead()),
+            slots_end: position(self.layout.entry_position(0)),
+            position: position(self.layout.entry_position(writer.count())),
+        })
     }
 
     /// Whether a put would be refused, of a file open for writing; one open for reading takes none.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::index_file::{IndexFile, IndexOpen, IndexPut};
+use super::index_file::{IndexFile, IndexOpen, IndexPlace, IndexPut};
 use super::index_run::IndexRun;
 use crate::error::{Corruption, Result};
 use crate::files::{Access, Storage, StorageFile};
@@ -317,6 +317,12 @@ impl IndexService {
     #[must_use]
     pub fn current(&self) -> Option<&IndexFile> {
         self.current.as_ref()
+    }
+
+    /// Where the next entry goes, for a thread that works ahead.
+    #[must_use]
+    pub fn place(&self) -> Option<IndexPlace> {
+        self.current.as_ref().and_then(IndexFile::place)
     }
 
     /// How far the index reaches: the physical offset of the last message with a key in it, puts that

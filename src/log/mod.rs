@@ -14,6 +14,7 @@ mod index_select;
 pub mod index_service;
 mod index_use;
 mod index_walk;
+pub mod log_writer;
 pub mod queue;
 pub mod queue_folder;
 pub mod range_scan;

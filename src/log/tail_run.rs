@@ -7,8 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// How many bytes wait in memory at the most.
-const BUFFER: usize = 4 << 10;
+/// How many bytes wait in memory at the most. They are mostly written out before, by the thread that
+/// commits: a new file takes the disk some milliseconds, for which no append is to wait.
+const BUFFER: usize = 1 << 20;
+/// How many bytes of memory a run keeps that is written to now and then.
+const KEPT_BUFFER: usize = 4 << 10;
 /// How many bytes are read at a time.
 const BLOCK: usize = 64 << 10;
 /// How many entries in a row may tell nothing before a search goes on without them.
@@ -96,10 +99,7 @@ impl TailRun {
             let base = tail.start / size * size;
             let room = usize::try_from(base + size - tail.start).unwrap_or(usize::MAX);
             let len = tail.buffer.len().min(room);
-            let file = match self.run.find(base) {
-                Some(file) => file,
-                None => self.run.create(base)?,
-            };
+            let file = self.run.create_if_missing(base)?;
             let bytes = tail.buffer.get(..len).unwrap_or_default();
             self.run
                 .open(&file)?
@@ -119,7 +119,26 @@ impl TailRun {
     /// # Errors
     /// [`Error::Io`] when the disk is full; what was not written stays in memory.
     pub(super) fn commit(&self) -> Result<()> {
-        self.write_out(&mut self.tail())
+        // Whoever adds entries need not wait for a file to be made.
+        let (start, end) = {
+            let tail = self.tail();
+            if tail.is_empty() {
+                return Ok(());
+            }
+            (tail.start, tail.end())
+        };
+        let size = self.run.file_size();
+        for base in (start / size..end.div_ceil(size)).map(|number| number * size) {
+            self.run.create_if_missing(base)?;
+        }
+        let mut tail = self.tail();
+        let waited = tail.buffer.len();
+        self.write_out(&mut tail)?;
+        // There may be very many runs, and only those that are written to all the time need more.
+        if waited < KEPT_BUFFER {
+            tail.buffer.shrink_to(KEPT_BUFFER);
+        }
+        Ok(())
     }
 
     /// Makes all of it durable; whether there was anything to do.

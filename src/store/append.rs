@@ -15,7 +15,7 @@ use crate::format::message::{BLANK_LEN, Record, Version};
 use crate::format::properties;
 use crate::format::sys_flag::{self, Transaction};
 use crate::log::Queue;
-use crate::log::commit_log::LogWriter;
+use crate::log::log_writer::LogWriter;
 
 use super::dispatch::DispatchRequest;
 use super::{inner, lmq};
@@ -390,7 +390,7 @@ impl Appender {
         let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
         record.physical_offset = physical_offset;
         record.encode_into(window);
-        self.writer.publish(size);
+        self.writer.publish(size)?;
         if queued {
             let count = i64::from(checked.inner_count.unwrap_or(1));
             queue.set_next_offset(queue_offset.saturating_add(count));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, CorruptionKind, Error, Result};
-use crate::files::Storage;
 use crate::files::file_run::check_unchanged;
 use crate::files::planted::{self, Bug};
+use crate::files::{Bell, Storage};
 use crate::log::index_run::IndexRun;
 use crate::log::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -26,8 +26,9 @@ use super::seal::Seal;
 use super::topics::TopicTable;
 use super::view::{Overlay, QueueView};
 
-/// How many bytes are brought into memory ahead of the writer at the most.
-const MOST_PREPARED: usize = 32 << 20;
+/// After so many bytes of the log the entries of its messages are written to the queues' files, so
+/// that they take little memory.
+pub(super) const COMMIT_BYTES: u64 = 32 << 20;
 
 /// What the store's own threads and its callers share.
 #[derive(Debug)]
@@ -59,6 +60,10 @@ pub(super) struct Writing {
     /// The newest store time in the queues.
     pub(super) dispatched_ms: AtomicI64,
     pub(super) gate: FlushGate,
+    /// Rings while appending goes on, for the thread that works ahead of it.
+    pub(super) bell: Arc<Bell>,
+    /// Whether a flush made pages clean that were ready.
+    pub(super) log_flushed: AtomicBool,
     pub(super) checkpoint: Mutex<StoreCheckpoint>,
     pub(super) topics: Mutex<TopicTable>,
     /// Whether the disk is too full for anything to be appended.
@@ -109,8 +114,12 @@ impl Writing {
         }
     }
 
+    /// Called by whoever has the dispatcher.
+    #[inline]
     fn has_dispatched(&self, request: &DispatchRequest<'_>) {
-        self.dispatched_ms.fetch_max(request.store_timestamp_ms, Ordering::AcqRel);
+        if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
+            self.dispatched_ms.store(request.store_timestamp_ms, Ordering::Release);
+        }
         self.dispatched.store(request.end(), Ordering::Release);
     }
 }
@@ -249,6 +258,7 @@ impl Core {
                 *known = (*known).max(newest_ms + ahead_ms);
                 drop(checkpoint);
                 writing.gate.flushed(end);
+                writing.log_flushed.store(true, Ordering::Release);
                 Ok(())
             }
             Err(error) => {
@@ -332,7 +342,7 @@ impl Core {
     fn reput(&self, writing: &Writing, dispatcher: &mut Dispatcher, end: u64) -> Result<u64> {
         let start = writing.dispatched.load(Ordering::Acquire);
         let mut scanner = Scanner::new(&self.log, start, end, false);
-        let mut count = 0;
+        let (mut count, mut committed) = (0, start);
         loop {
             match scanner.step()? {
                 Ok(Scanned::Message(view)) => {
@@ -340,6 +350,10 @@ impl Core {
                     dispatcher.dispatch(&request, None, &self.queues)?;
                     writing.has_dispatched(&request);
                     count += 1;
+                    if request.end() - committed >= COMMIT_BYTES {
+                        self.queues.commit()?;
+                        committed = request.end();
+                    }
                 }
                 Ok(Scanned::Blank { physical_offset, size }) => {
                     let next = physical_offset.saturating_add(u64::from(size));
@@ -409,31 +423,7 @@ impl Core {
     /// Writes queue entries to where other processes see them.
     pub(super) fn commit_step(&self, writing: &Writing) -> Result<()> {
         self.drain_index(writing)?;
-        self.queues.all().iter().try_for_each(|queue| queue.commit())
-    }
-
-    /// Makes the next file once half of the last is full, and brings as many pages into memory
-    /// ahead of the writer as it lately used: `before` is where it stood at the last call.
-    pub(super) fn prepare_step(&self, writing: &Writing, before: &mut u64) -> Result<()> {
-        let (region, missing, end) = {
-            let appender = guard(&writing.appender);
-            let writer = &appender.writer;
-            (writer.active_region(), writer.next_file_is_missing(), writer.end_offset())
-        };
-        let used = usize::try_from(end.saturating_sub(*before)).unwrap_or(usize::MAX);
-        *before = end;
-        if let Some((region, position, reserved)) = region {
-            let ahead = used.saturating_mul(4).min(MOST_PREPARED);
-            let from = position.next_multiple_of(4096);
-            let to = from.saturating_add(ahead).min(reserved);
-            if to > from {
-                region.prepare(from, to - from);
-            }
-        }
-        match missing {
-            Some(base) => self.log.run().create_if_missing(base).map(|_| ()),
-            None => Ok(()),
-        }
+        self.queues.commit()
     }
 
     pub(super) fn close_writing(&self, writing: &Writing) -> Result<()> {

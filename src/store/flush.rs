@@ -2,8 +2,9 @@
 //! the log to be durable, and one flush answers all of them (`CommitLog.GroupCommitService`).
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -14,15 +15,17 @@ pub struct FlushGate {
     turn: Mutex<()>,
     derived_turn: Mutex<()>,
     state: Mutex<State>,
+    /// Up to where the log is durable.
+    flushed: AtomicU64,
     has_failed: AtomicBool,
     work: Condvar,
-    done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     requested: u64,
-    flushed: u64,
+    /// Who waits, each for how far.
+    waiting: Vec<(u64, Thread)>,
     failed: Option<(PathBuf, String)>,
     stopped: bool,
 }
@@ -58,24 +61,35 @@ impl FlushGate {
     /// [`Error::Poisoned`] when a flush failed.
     pub fn wait(&self, end: u64, timeout: Duration) -> Result<Waited> {
         let deadline = Instant::now().checked_add(timeout);
-        let mut state = self.state();
-        if state.requested < end {
-            state.requested = end;
-            self.work.notify_one();
+        if !self.is_flushed(end) {
+            let mut state = self.state();
+            state.waiting.push((end, thread::current()));
+            // One who asks for less is answered by the flush that was asked for before.
+            if state.requested < end {
+                state.requested = end;
+                self.work.notify_one();
+            }
         }
         loop {
-            if state.flushed >= end {
+            if self.is_flushed(end) {
                 return Ok(Waited::Flushed);
             }
-            if let Some((path, reason)) = &state.failed {
-                return Err(Error::Poisoned { path: path.clone(), reason: reason.clone() });
+            if self.has_failed()
+                && let Some((path, reason)) = self.failure()
+            {
+                return Err(Error::Poisoned { path, reason });
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(Waited::TimedOut);
             }
-            state = self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            thread::park_timeout(left);
         }
+    }
+
+    /// Whether the log is durable up to `end`.
+    fn is_flushed(&self, end: u64) -> bool {
+        self.flushed.load(Ordering::Acquire) >= end
     }
 
     /// For the flushing thread: waits until somebody waits for a flush, or `interval` is over.
@@ -89,7 +103,7 @@ impl FlushGate {
                 return None;
             }
             let left = deadline.map_or(interval, |at| at.saturating_duration_since(Instant::now()));
-            if state.requested > state.flushed || left.is_zero() {
+            if !self.is_flushed(state.requested) || left.is_zero() {
                 return Some(());
             }
             state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -98,10 +112,14 @@ impl FlushGate {
 
     /// Says that the log is durable up to `end`.
     pub fn flushed(&self, end: u64) {
-        let mut state = self.state();
-        state.flushed = state.flushed.max(end);
-        drop(state);
-        self.done.notify_all();
+        self.flushed.fetch_max(end, Ordering::AcqRel);
+        let answered: Vec<_> = {
+            let mut state = self.state();
+            state.waiting.extract_if(.., |(wanted, _)| *wanted <= end).collect()
+        };
+        for (_, thread) in answered {
+            thread.unpark();
+        }
     }
 
     /// Says that a flush failed: nobody who waits gets an answer any more.
@@ -109,8 +127,11 @@ impl FlushGate {
         let mut state = self.state();
         state.failed.get_or_insert((path, reason));
         self.has_failed.store(true, Ordering::Release);
+        let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        self.done.notify_all();
+        for (_, thread) in waiting {
+            thread.unpark();
+        }
         self.work.notify_all();
     }
 
@@ -131,7 +152,6 @@ impl FlushGate {
     pub fn stop(&self) {
         self.state().stopped = true;
         self.work.notify_all();
-        self.done.notify_all();
     }
 }
 

@@ -21,6 +21,7 @@ mod open;
 pub mod parts;
 pub mod paths;
 pub mod plan;
+mod prepare;
 pub mod pull;
 pub mod queues;
 pub mod recover;

@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use crate::config::StoreConfig;
+use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, Storage, make_folder};
 use crate::format::properties;
-use crate::log::commit_log::{Found, LogWriter};
+use crate::log::commit_log::Found;
 use crate::log::index_file::IndexOpen;
 use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
+use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::Clock;
 
@@ -207,8 +208,12 @@ fn open_to_write(
         fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
     }
     let log = Arc::new(log);
-    let writer = LogWriter::new(Arc::clone(&log));
+    let mut writer = LogWriter::new(Arc::clone(&log));
+    if config.flush_disk_type == FlushDiskType::Sync {
+        writer = writer.through_the_file();
+    }
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
+    let bell = Arc::clone(writer.bell());
     let writing = Writing {
         lock: Mutex::new(Some(store_lock)),
         appender: Mutex::new(Appender::new(writer, newest)),
@@ -216,6 +221,8 @@ fn open_to_write(
         dispatched: AtomicU64::new(dispatch_from),
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),
+        bell,
+        log_flushed: AtomicBool::new(false),
         checkpoint: Mutex::new(checkpoint),
         topics: Mutex::default(),
         disk_full: AtomicBool::new(false),

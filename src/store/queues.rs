@@ -286,6 +286,18 @@ impl QueueTable {
         Ok(self.insert(queue))
     }
 
+    /// Writes the entries of all queues to where other processes see them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the entries stay in memory.
+    pub fn commit(&self) -> Result<()> {
+        let queues: Vec<_> = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.values().flat_map(|queues| queues.values().map(Arc::clone)).collect()
+        };
+        queues.iter().try_for_each(|queue| queue.commit())
+    }
+
     /// Every queue, by topic and number.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Queue>> {

@@ -4,13 +4,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::core::Core;
+use super::core::{COMMIT_BYTES, Core};
+use super::prepare::Prepared;
 use super::retention::{DiskUse, Occasion};
 use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
 
-/// How often pages ahead of the writer are made ready.
+/// How long at the most until it is seen to that files and pages are ready ahead of the writer.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
+
+/// How long the care of queues and index rests.
+const CARE_EVERY: Duration = Duration::from_millis(20);
 
 /// How long after the start files are first looked at (`DefaultMessageStore#addScheduleTask`).
 const CLEAN_FROM: Duration = Duration::from_secs(60);
@@ -31,9 +35,14 @@ impl Services {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
         let mut services = Self { stopped: Arc::clone(&stopped), threads: Vec::new() };
         let flush_core = Arc::clone(core);
+        let (prepare_core, prepare_stopped) = (Arc::clone(core), Arc::clone(&stopped));
         let care_core = Arc::clone(core);
         let started = services
             .spawn("mqstore-flush", move || flush_loop(&flush_core))
+            .and_then(|()| {
+                services
+                    .spawn("mqstore-prepare", move || prepare_loop(&prepare_core, &prepare_stopped))
+            })
             .and_then(|()| services.spawn("mqstore-care", move || care_loop(&care_core, &stopped)));
         match started {
             Ok(()) => Ok(services),
@@ -55,11 +64,12 @@ impl Services {
 
     /// Ends the threads and waits for them.
     pub(super) fn stop(self, core: &Core) {
-        if let Some(writing) = &core.writing {
-            writing.gate.stop();
-        }
         *self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopped.1.notify_all();
+        if let Some(writing) = &core.writing {
+            writing.gate.stop();
+            writing.bell.ring();
+        }
         for thread in self.threads {
             // A thread that panicked has nothing left to wait for.
             let _ = thread.join();
@@ -88,36 +98,51 @@ fn flush_loop(core: &Core) {
                 last_thorough = Instant::now();
             }
         }
-        if asked {
-            // What is durable may be seen; a full disk is met again by the next step.
-            let _ = core.catch_up();
+    }
+}
+
+/// Makes the next file and the next pages ready.
+fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
+    let Some(writing) = &core.writing else { return };
+    let mut prepared = Prepared::default();
+    loop {
+        writing.bell.wait(PREPARE_EVERY);
+        loop {
+            if *stopped.0.lock().unwrap_or_else(PoisonError::into_inner) {
+                return;
+            }
+            // What could not be done is tried again: the append that needs it gets the error.
+            if !core.prepare_step(writing, &mut prepared).unwrap_or(false) {
+                break;
+            }
         }
     }
 }
 
-/// Makes the next file and the next pages ready, and the queues visible and durable.
+/// Makes the queues visible and durable, and sees to what has had its time.
 fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let commit_every = Duration::from_millis(core.config.flush_interval_consume_queue);
     let flush_every = Duration::from_millis(core.config.flush_consume_queue_thorough_interval);
-    let mut prepared = core.log.end_offset();
+    let mut committed = core.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
     let clean_every = Duration::from_millis(core.config.clean_resource_interval);
     let (started, mut last_clean) = (Instant::now(), Instant::now());
     let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stop {
-        stop =
-            stopped.1.wait_timeout(stop, PREPARE_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        stop = stopped.1.wait_timeout(stop, CARE_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         if *stop {
             return;
         }
         drop(stop);
-        // Each of these is tried again by the next round: the append that needs what could not be
-        // done gets the error.
-        let _ = core.prepare_step(writing, &mut prepared);
-        if last_commit.elapsed() >= commit_every {
-            last_commit = Instant::now();
+        // Each of these is tried again by the next round.
+        let end = core.readable_end();
+        if last_commit.elapsed() >= commit_every || end.saturating_sub(committed) >= COMMIT_BYTES {
+            (last_commit, committed) = (Instant::now(), end);
             let _ = core.catch_up().and_then(|()| core.commit_step(writing));
+        } else if core.config.flush_disk_type == FlushDiskType::Sync {
+            // What is durable may be seen; no flush waits for it.
+            let _ = core.catch_up();
         }
         if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {
             last_flush = Instant::now();

@@ -1,0 +1,252 @@
+//! The appending end of the commit log: records are written through a map of the last file, which
+//! another thread makes ready ahead of the writer, and so is the file behind it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::planted::{self, Bug};
+use crate::files::{Access, Ahead, Bell, MappedFile};
+use crate::format::message::{self, BLANK_LEN};
+
+use super::commit_log::CommitLog;
+
+/// How much of a file gets disk space at a time, ahead of the writer.
+pub const RESERVE_STEP: usize = 64 << 20;
+/// How often, in bytes, the writer tells how far it is to the thread that works ahead of it.
+const TOLD_EVERY: u64 = 4 << 20;
+/// From so many bytes before its end on, the file behind the last is brought into memory.
+const NEAR_THE_END: u64 = 64 << 20;
+
+/// The appending end of the log. There is one, and it owns the map of the last file.
+#[derive(Debug)]
+pub struct LogWriter {
+    log: Arc<CommitLog>,
+    active: Option<Active>,
+    end: u64,
+    /// Where the bell rings next.
+    tell_at: u64,
+    bell: Arc<Bell>,
+    /// A record on its way into the file, where records are written and not mapped.
+    staged: Option<Vec<u8>>,
+    /// The file behind the last, made ready by another thread.
+    next: Option<Active>,
+    /// A file that is full: to take it out of memory takes a while, so another thread does.
+    full: Option<Active>,
+}
+
+/// A file of the log that is open for writing.
+#[derive(Debug)]
+pub struct Active {
+    base_offset: u64,
+    map: MappedFile,
+}
+
+impl Active {
+    /// Opens the file at `base_offset` for writing from `position` on, and makes it where there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be made, [`Error::Corrupt`] when it is too short.
+    pub fn open(log: &CommitLog, base_offset: u64, position: u64) -> Result<Active> {
+        let file = log.run().create_if_missing(base_offset)?;
+        let open = log.run().open(&file)?;
+        let mut map = MappedFile::map(&file.path, open, Access::ReadWrite, RESERVE_STEP)?;
+        if (map.len() as u64) < log.run().file_size() {
+            return Err(Error::corrupt(
+                &file.path,
+                map.len() as u64,
+                CorruptionKind::FileLength,
+                format!("a file of {} bytes", log.run().file_size()),
+                format!("{} bytes", map.len()),
+            ));
+        }
+        // Whole pages before the position hold data; the one it lies in may be half a hole.
+        map.assume_reserved((position as usize) & !4095);
+        Ok(Active { base_offset, map })
+    }
+
+    /// What a thread needs that makes the file ready ahead of the writer.
+    #[must_use]
+    pub fn ahead(&self) -> &Arc<Ahead> {
+        self.map.ahead()
+    }
+}
+
+/// How far the writer is, for the thread that works ahead of it.
+#[derive(Debug)]
+pub struct WriterPlace {
+    /// The file that is written, and the position in it that is written next.
+    pub active: Option<(Arc<Ahead>, usize)>,
+    /// The next file, where it is ready and soon needed.
+    pub next: Option<Arc<Ahead>>,
+    /// Offset of the next file, where it is soon needed and not ready.
+    pub missing: Option<u64>,
+    /// A file that is to be let go.
+    pub full: Option<Active>,
+}
+
+impl LogWriter {
+    /// A writer that goes on at the log's end.
+    #[must_use]
+    pub fn new(log: Arc<CommitLog>) -> Self {
+        let end = log.end_offset();
+        let (bell, tell_at) = (Arc::default(), end);
+        Self { log, active: None, end, tell_at, bell, staged: None, next: None, full: None }
+    }
+
+    /// The same, each record written to the file by a call: what is flushed at once is flushed sooner
+    /// so, since no page has to be write-protected and mapped again.
+    #[must_use]
+    pub fn through_the_file(self) -> Self {
+        // Nothing is to be brought into memory.
+        Self { staged: Some(Vec::new()), tell_at: u64::MAX, ..self }
+    }
+
+    /// What rings while the writer goes on.
+    #[must_use]
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Where the next record goes if it fits into the last file.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of a file.
+    #[must_use]
+    pub fn file_size(&self) -> u64 {
+        self.log.run().file_size()
+    }
+
+    /// Finds room for `len` bytes, opening the next file behind a blank where the last has none
+    /// (`CommitLog.DefaultAppendMessageCallback.doAppend`), and hands out the bytes to fill with
+    /// their physical offset. They are published by [`LogWriter::publish`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the next file cannot be made or the disk is full; nothing has changed
+    /// then but, perhaps, an empty file behind the last.
+    #[inline]
+    pub fn window(&mut self, len: usize) -> Result<(u64, &mut [u8])> {
+        let size = self.log.run().file_size();
+        let fits = self
+            .active
+            .as_ref()
+            .is_some_and(|active| self.end - active.base_offset + (len + BLANK_LEN) as u64 <= size);
+        if !fits {
+            self.roll(len)?;
+        }
+        let end = self.end;
+        let Some(active) = &mut self.active else { return Err(Error::Closed) };
+        // The file's size fits into memory, so a position in it does.
+        let position = (end - active.base_offset) as usize;
+        match &mut self.staged {
+            None => Ok((end, active.map.window(position, len)?)),
+            Some(staged) => {
+                active.map.reserve(position + len)?;
+                staged.resize(len, 0);
+                Ok((end, staged))
+            }
+        }
+    }
+
+    /// Makes the `len` bytes of the last window readable.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where they could not be written; the log ends where it did.
+    #[inline]
+    pub fn publish(&mut self, len: usize) -> Result<()> {
+        if let (Some(staged), Some(active)) = (&self.staged, &self.active) {
+            let file = active.map.file();
+            file.write_at(staged, self.end - active.base_offset)
+                .map_err(Error::io("write", active.map.path()))?;
+        }
+        self.end += len as u64;
+        self.log.publish(self.end);
+        if self.end >= self.tell_at {
+            self.tell();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn tell(&mut self) {
+        self.tell_at = self.end.saturating_add(TOLD_EVERY);
+        self.bell.ring();
+    }
+
+    /// Opens the file that takes `len` bytes at the end of the log.
+    #[cold]
+    fn roll(&mut self, len: usize) -> Result<()> {
+        let size = self.log.run().file_size();
+        let base = self.end / size * size;
+        let position = self.end - base;
+        if position + (len + BLANK_LEN) as u64 <= size {
+            self.active = Some(Active::open(&self.log, base, position)?);
+            return Ok(());
+        }
+        // The next file comes first: without it the last must not be closed.
+        let next = match self.next.take() {
+            Some(next) if next.base_offset == base + size => next,
+            _ => Active::open(&self.log, base + size, 0)?,
+        };
+        let mut last = match self.active.take() {
+            Some(active) if active.base_offset == base => active,
+            _ => Active::open(&self.log, base, position)?,
+        };
+        // Positions in a file fit into memory, and a file's size into an i32 record size.
+        let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
+        let window = last.map.window(position as usize, BLANK_LEN)?;
+        if !planted::is(Bug::BlankNotWritten) {
+            message::write_blank(window, blank);
+        }
+        self.end = base + size;
+        self.log.publish(self.end);
+        self.active = Some(next);
+        self.full = Some(last);
+        Ok(())
+    }
+
+    /// How far the writer is. What is full is handed over.
+    #[must_use]
+    pub fn place(&mut self) -> WriterPlace {
+        let size = self.log.run().file_size();
+        // Records that are written by calls need no pages.
+        let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
+        let position = mapped
+            .and_then(|active| usize::try_from(self.end.checked_sub(active.base_offset)?).ok());
+        let next_base = (self.end / size + 1) * size;
+        let soon = self.active.is_some() && self.end % size > size / 2;
+        let missing = soon && self.next.as_ref().is_none_or(|next| next.base_offset != next_base);
+        let near = size - self.end % size < NEAR_THE_END;
+        WriterPlace {
+            active: mapped.map(|active| Arc::clone(active.ahead())).zip(position),
+            next: self
+                .next
+                .as_ref()
+                .filter(|_| near && mapped.is_some())
+                .map(|next| Arc::clone(next.ahead())),
+            missing: missing.then_some(next_base),
+            full: self.full.take(),
+        }
+    }
+
+    /// Takes the file that is written behind the last.
+    pub fn set_next(&mut self, next: Active) {
+        self.next = Some(next).filter(|next| next.base_offset > self.end);
+    }
+
+    /// The file that is being written, for the check that nobody changed it.
+    #[must_use]
+    pub fn active_file(&self) -> Option<(PathBuf, Arc<dyn crate::files::StorageFile>)> {
+        let active = self.active.as_ref()?;
+        Some((active.map.path().to_owned(), Arc::clone(active.map.file())))
+    }
+
+    /// Lets go of the map; the next append makes it anew.
+    pub fn release(&mut self) {
+        (self.active, self.next, self.full) = (None, None, None);
+    }
+}

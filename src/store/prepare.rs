@@ -1,0 +1,54 @@
+//! What is done ahead of the writer, so that an append meets no page fault, no new file and no call
+//! to the system: the next pages of the log and of the index, and the log's next file.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::core::{Core, Writing, guard};
+use crate::error::Result;
+use crate::files::Ahead;
+use crate::log::log_writer::{self, Active};
+
+/// What the preparing thread keeps between its steps.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    /// The index file whose slots are in memory.
+    index: Option<Arc<Ahead>>,
+}
+
+impl Core {
+    /// Makes one more piece of each file ready; whether there is more to do at once.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the next file cannot be made; the append that needs it
+    /// meets the same.
+    pub(super) fn prepare_step(&self, writing: &Writing, prepared: &mut Prepared) -> Result<bool> {
+        let place = guard(&writing.appender).writer.place();
+        // The appender goes on while this takes the file out of memory.
+        drop(place.full);
+        let flushed = writing.log_flushed.swap(false, Ordering::AcqRel);
+        let mut more = false;
+        for (ahead, position) in place.active.iter().chain(&place.next.map(|next| (next, 0))) {
+            if flushed {
+                ahead.flushed();
+            }
+            more |= ahead.prepare(*position, log_writer::RESERVE_STEP);
+        }
+        more |= self.prepare_index(writing, prepared);
+        if let Some(base) = place.missing {
+            let next = Active::open(&self.log, base, 0)?;
+            guard(&writing.appender).writer.set_next(next);
+        }
+        Ok(more)
+    }
+
+    fn prepare_index(&self, writing: &Writing, prepared: &mut Prepared) -> bool {
+        let place = guard(&writing.dispatcher).index.as_ref().and_then(|index| index.place());
+        let Some(place) = place else { return false };
+        if prepared.index.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &place.ahead)) {
+            place.ahead.prepare_range(0, place.slots_end);
+            prepared.index = Some(Arc::clone(&place.ahead));
+        }
+        place.ahead.prepare(place.position, crate::log::index_file::RESERVE_STEP)
+    }
+}
