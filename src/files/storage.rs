@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,6 +94,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn stamp(&self, _path: &Path) -> io::Result<Option<Stamp>> {
         Ok(None)
     }
+    /// Leaves a file or folder to its owner alone.
+    fn make_private(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
     /// How many percent of the disk that holds a directory, or will hold it, are used.
     fn used_percent(&self, _dir: &Path) -> io::Result<u64> {
         Ok(0)
@@ -118,6 +122,11 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn next_data(&self, position: u64) -> io::Result<Option<u64>>;
     /// Makes data and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// Fails where the file system has given up on changes. One whose journal broke in the midst of a
+    /// flush may have called that flush good, although the place of what was flushed is lost.
+    fn confirm(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Maps the first `len` bytes for reading and writing, or for reading alone.
     fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>>;
     /// Takes the exclusive record lock on byte 0 that RocketMQ takes; `false` when another open
@@ -155,8 +164,14 @@ impl Storage for Os {
                 OpenOptions::new().read(true).write(true).custom_flags(SAFE_OPEN).open(path)?
             }
         };
-        if !file.metadata()?.is_file() {
+        // What counts is the open file: its name may be another's by now.
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if access == Access::ReadWrite && metadata.nlink() > 1 {
+            let more = "it has another name too, a hard link, whose bytes would change with it";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, more));
         }
         Ok(Arc::new(OsFile(file)))
     }
@@ -222,6 +237,11 @@ impl Storage for Os {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(metadata.ctime_nsec()),
         }))
+    }
+
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        let mode = if fs::symlink_metadata(path)?.is_dir() { 0o700 } else { 0o600 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
     fn used_percent(&self, dir: &Path) -> io::Result<u64> {
@@ -365,6 +385,22 @@ impl StorageFile for OsFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn confirm(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use nix::errno::Errno;
+            use nix::fcntl::{FallocateFlags, fallocate};
+            // A byte that has its space already: nothing changes, but the journal is asked.
+            let asked = fallocate(&self.0, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
+            if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
+                asked
+            {
+                return Err(errno.into());
+            }
+        }
+        Ok(())
     }
 
     fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_stop_at_the_limit() {
+    fn hb01_bombs_stop_at_the_limit() {
         let zeros = vec![0; 16 << 20];
         for method in METHODS {
             let bomb = packed(method, &zeros);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_stream_is_refused() {
+    fn hb02_what_follows_the_stream_is_refused() {
         for method in METHODS {
             let stream = packed(method, &text(500));
             let one_more = [&stream[..], b"\0"].concat();

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_end_the_reading() {
+    fn hk05_limits_end_the_reading() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(parse(nested(64).as_bytes()).is_ok());
         let error = parse(nested(65).as_bytes()).unwrap_err();

@@ -3,6 +3,7 @@
 //! answers from it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -15,7 +16,7 @@ use crate::log::queue::Unit;
 use crate::log::{Queue, QueueKind};
 
 use super::dispatch::DispatchRequest;
-use super::queues::QueueTable;
+use super::queues::{MOST_NEW_QUEUES, QueueTable, too_many};
 
 /// How many entries of a queue are read at a time.
 const BLOCK: usize = 512;
@@ -54,6 +55,8 @@ pub struct QueueFinding {
 pub struct Audit<'q> {
     queues: &'q QueueTable,
     audits: HashMap<Box<[u8]>, BTreeMap<i32, QueueAudit>>,
+    /// Queues of records that are not there.
+    new_queues: usize,
     /// Where the first record lies that has no entry.
     pub first_missing: Option<u64>,
 }
@@ -62,13 +65,14 @@ impl<'q> Audit<'q> {
     /// An audit of `queues`.
     #[must_use]
     pub fn new(queues: &'q QueueTable) -> Self {
-        Self { queues, audits: HashMap::new(), first_missing: None }
+        Self { queues, audits: HashMap::new(), new_queues: 0, first_missing: None }
     }
 
     /// Holds one record against its queue; whether its entry is there.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`] when the system cannot read, [`crate::Error::Unsupported`] for a log of
+    /// more queues than are made from one.
     pub fn see(&mut self, request: &DispatchRequest<'_>) -> Result<bool> {
         if !request.is_queued() {
             return Ok(true);
@@ -118,14 +122,18 @@ impl<'q> Audit<'q> {
         if number < 0 {
             return Ok(true);
         }
-        let audit = audits.entry(queue_id).or_insert_with(|| QueueAudit {
-            queue: queues.get(topic, queue_id),
-            kind,
-            block: Vec::new(),
-            at: 0,
-            next: number,
-            broken_at: None,
-        });
+        let audit = match audits.entry(queue_id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let queue = queues.get(topic, queue_id);
+                self.new_queues += usize::from(queue.is_none());
+                if self.new_queues > MOST_NEW_QUEUES {
+                    return Err(too_many(queues.dir()));
+                }
+                let (block, at, next) = (Vec::new(), 0, number);
+                place.insert(QueueAudit { queue, kind, block, at, next, broken_at: None })
+            }
+        };
         // A number that was taken, or that is out of reach, gets no entry.
         if number < audit.next || number.saturating_sub(audit.next) > queues.most_skipped(kind) {
             return Ok(true);

@@ -250,6 +250,9 @@ impl Core {
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
             outcome = self.log.flush();
         }
+        if let Some(lock) = &*guard(&writing.lock) {
+            outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
+        }
         match outcome {
             Ok(end) => {
                 let mut checkpoint = guard(&writing.checkpoint);

@@ -58,6 +58,15 @@ impl StoreLock {
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
 
+    /// Says whether a flush that went well can be believed (see [`StorageFile::confirm`]). It is this
+    /// file that is asked for, so that the next flush of the log has nothing more to write.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the file system takes no more changes.
+    pub fn confirm_flush(&self, paths: &StorePaths) -> Result<()> {
+        self.file.confirm().map_err(Error::io("flush", paths.lock()))
+    }
+
     /// Whether somebody writes to the store now: nothing is created or changed.
     #[must_use]
     pub fn is_held(storage: &dyn Storage, paths: &StorePaths) -> bool {

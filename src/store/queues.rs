@@ -13,6 +13,19 @@ use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
+/// How many queues are made from one log where none are: each has a folder and a file of its own, so
+/// that a small log could ask for more than any disk has.
+pub const MOST_NEW_QUEUES: usize = 100_000;
+
+/// Says that a log asks for more queues than are made for it.
+#[must_use]
+pub fn too_many(path: &Path) -> Error {
+    let what = format!(
+        "the log asks for more than {MOST_NEW_QUEUES} queues that are not there; none was made"
+    );
+    Error::Unsupported { what, path: path.to_owned() }
+}
+
 /// The queues of one topic, by number.
 pub type TopicQueues = BTreeMap<i32, Arc<Queue>>;
 
@@ -253,6 +266,12 @@ impl QueueTable {
             status: PutStatus::MessageIllegal,
             limit: u64::try_from(most).ok(),
         })
+    }
+
+    /// The folder of plain queues.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.layout.dir
     }
 
     /// A queue that is there.

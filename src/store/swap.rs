@@ -173,6 +173,10 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, step: &Move) -> 
 fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> Result<()> {
     let (above, before) = (to.parent().unwrap_or(to), from.parent().unwrap_or(from));
     storage.create_dir(above).map_err(Error::io("create", above))?;
+    if to.starts_with(paths.quarantine()) {
+        // As in a quarantine of cut bytes.
+        let _ = storage.make_private(&paths.quarantine());
+    }
     storage.rename(from, to).map_err(Error::io("rename", from))?;
     for dir in above.ancestors().take_while(|dir| dir.starts_with(paths.root())) {
         storage.sync_dir(dir).map_err(Error::io("flush", dir))?;

@@ -193,6 +193,10 @@ fn quarantine(
 ) -> Result<PathBuf> {
     let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
     make_folder(storage, &dir)?;
+    // A folder is closed before it holds anything; not every file system has rights to take away.
+    for path in [&paths.quarantine(), &dir] {
+        let _ = storage.make_private(path);
+    }
     let mut at = end;
     while at < data_end {
         let Some(file) = log.run().find(at) else {
@@ -228,6 +232,7 @@ fn copy(
         _ => {}
     }
     let out = storage.create(path, 0).map_err(Error::io("create", path))?;
+    let _ = storage.make_private(path);
     let mut block = vec![0; BLOCK];
     let mut at = from;
     while at < to {

@@ -223,7 +223,7 @@ def test_the_theme_is_followed_while_the_page_is_open(browser: Browser, usual: P
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
-def test_hostile_strings_are_shown_and_do_nothing(
+def test_ho02_hostile_strings_are_shown_and_do_nothing(
     browser: Browser, hostile: Path, size: tuple[int, int]
 ) -> None:
     with opened(browser, hostile, size, "light") as seen:

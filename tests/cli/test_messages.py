@@ -157,7 +157,7 @@ def test_ho04_what_is_no_text_is_given_exactly(mq, tmp_path):
     assert "body" in rows[2]["body_error"]
 
 
-def test_cat_shows_people_a_preview_of_a_body(mq, tmp_path):
+def test_hb04_cat_shows_people_a_preview_of_a_body(mq, tmp_path):
     path = tmp_path / "store"
     with mqstore.open(path, "a", config=SETTINGS | {"mapped_file_size_commit_log": 65536}) as store:
         store.append("t", b"x" * 10_000)

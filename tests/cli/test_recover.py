@@ -27,7 +27,7 @@ def test_nothing_to_do(mq, store, conf):
     assert (said["mode"], said["applied"], said["cut"], said["rebuilt"]) == ("clean", False, 0, [])
 
 
-def test_damage_is_told_with_what_helps(mq, store, conf):
+def test_rc10_damage_is_told_with_what_helps(mq, store, conf):
     at = damaged(mq, store, 5)
     before = files(store)
     said = mq("recover", store, "--config", conf, "--json", code=1).json

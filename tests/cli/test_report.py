@@ -45,7 +45,7 @@ class Elements(HTMLParser):
             self.scripts[-1] += data
 
 
-def test_the_page_has_the_policy_and_nothing_to_load(mq, store, tmp_path, conf):
+def test_ho02_the_page_has_the_policy_and_nothing_to_load(mq, store, tmp_path, conf):
     out = tmp_path / "page.html"
     ran = mq("report", store, "-o", out, "--config", conf)
     assert ran.out == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HERE = Path(__file__).resolve().parent
-TARGET = HERE / "target"
+# Another version of RocketMQ than the pinned one, which is then built into a folder of its own.
+VERSION = os.environ.get("MQSTORE_ROCKETMQ_VERSION", "")
+TARGET = HERE / "target" / VERSION
 JAVA_NEEDED = 17
 
 Row = dict[str, Any]
@@ -48,6 +51,8 @@ def build() -> str:
     class_path = TARGET / "classpath.txt"
     if not stamp.is_file() or stamp.read_text() != digest.hexdigest():
         maven = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), "compile"]
+        if VERSION:
+            maven += [f"-Drocketmq.version={VERSION}", f"-Dbuild.folder=target/{VERSION}"]
         done = subprocess.run(
             maven, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )

@@ -305,7 +305,9 @@ RECOVERED = [
 
 
 @pytest.mark.parametrize("case", [Case(name) for name in RECOVERED], ids=RECOVERED)
-def test_rocketmq_reads_what_we_recovered(rocketmq: RocketMQ, case: Case, tmp_path: Path) -> None:
+def test_rc17_rocketmq_reads_what_we_recovered(
+    rocketmq: RocketMQ, case: Case, tmp_path: Path
+) -> None:
     """Our recovery leaves nothing that RocketMQ would mend, or see otherwise."""
     root = case.unpack(tmp_path)
     case.open(root, "r+").close()

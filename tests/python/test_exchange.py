@@ -80,7 +80,7 @@ def test_queues_and_index_come_back_too(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_bytes_that_are_no_text_are_kept(form: str, tmp_path: Path) -> None:
+def test_hc09_bytes_that_are_no_text_are_kept(form: str, tmp_path: Path) -> None:
     odd = [
         message(body=b"\xff\xfe\x00", properties=b"a\x01\xff\x02broken"),
         message(body=b"", queue_id=3, flag=-1, sys_flag=0x100),

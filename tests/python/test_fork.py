@@ -47,7 +47,9 @@ def in_child(work: Callable[[], str]) -> str:
     ],
     ids=["append", "append_many", "flush", "wait_dispatched"],
 )
-def test_the_child_cannot_write(tmp_path: Path, write: Callable[[mqstore.Store], object]) -> None:
+def test_hm05_the_child_cannot_write(
+    tmp_path: Path, write: Callable[[mqstore.Store], object]
+) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         store.append("T", b"parent")
         answer = in_child(lambda: str(write(store)))
@@ -56,7 +58,7 @@ def test_the_child_cannot_write(tmp_path: Path, write: Callable[[mqstore.Store],
         assert store.append("T", b"").queue_offset == 1
 
 
-def test_the_child_reads_a_view_of_its_own(tmp_path: Path) -> None:
+def test_hm05_the_child_reads_a_view_of_its_own(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         store.append("T", b"parent", keys="k")
 
@@ -73,7 +75,7 @@ def test_the_child_reads_a_view_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["close", "drop"])
-def test_the_end_of_the_child_leaves_lock_and_abort(tmp_path: Path, close: bool) -> None:
+def test_hm05_the_end_of_the_child_leaves_lock_and_abort(tmp_path: Path, close: bool) -> None:
     store = mqstore.open(tmp_path, "a", config=TINY)
     store.append("T", b"parent")
     held = [store]
@@ -102,7 +104,7 @@ def test_a_closed_store_stays_closed(tmp_path: Path) -> None:
     assert in_child(lambda: str(store.get(0))).startswith("StoreClosedError")
 
 
-def test_a_group_stays_with_the_parent(tmp_path: Path) -> None:
+def test_hm05_a_group_stays_with_the_parent(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         store.append("T", b"parent")
         group = store.group("g")

@@ -401,7 +401,9 @@ def test_a_file_cut_short_while_it_is_open(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_sizes_that_cannot_be(tmp_path: Path, sizes: dict[str, int], mode: str) -> None:
+def test_hi07_and_hi08_sizes_that_cannot_be(
+    tmp_path: Path, sizes: dict[str, int], mode: str
+) -> None:
     with pytest.raises(mqstore.ConfigError, match="each is 1 or more"):
         mqstore.IndexFile(tmp_path / "one", mode, **sizes)
     assert not (tmp_path / "one").exists()

@@ -192,7 +192,7 @@ def test_hosts_are_spelt_one_way() -> None:
     assert found.sys_flag == 0x10
 
 
-def test_text_that_is_not_utf8_is_shown_with_marks() -> None:
+def test_hc09_text_that_is_not_utf8_is_shown_with_marks() -> None:
     record = bytearray(mqstore.encode(mqstore.Message("TOPIC", b"", tags="tag"), **PLACE_AND_TIME))
     record[record.index(b"TOPIC")] = 0xFF
     record[record.index(b"tag")] = 0xFF

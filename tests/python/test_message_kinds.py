@@ -324,7 +324,7 @@ PACKINGS = {
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("harm", ["bomb", "truncated", "changed", "not packed at all"])
-def test_a_body_that_cannot_be_decompressed_is_lost_to_nobody(
+def test_hb02_a_body_that_cannot_be_decompressed_is_lost_to_nobody(
     tmp_path: Path, packing: str, harm: str
 ) -> None:
     flag, pack = PACKINGS[packing]

@@ -203,3 +203,25 @@ def check_reading(root: Path, count: int) -> None:
         for number in range(0, count, 7):
             (one,) = store.query("T", f"k{number}")
             assert one.store_timestamp_ms == TIME + number
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["closed", "crash"])
+def test_rc06_the_log_deleted(tmp_path: Path, crash: bool) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        put(store, 40)
+    for path in (tmp_path / "commitlog").iterdir():
+        path.unlink()
+    if crash:
+        (tmp_path / "abort").write_text("1")
+    before = stamps(tmp_path / "consumequeue")
+    with pytest.raises(mqstore.CorruptionError, match="recover --apply"):
+        mqstore.open(tmp_path, "r+", config=TINY)
+    assert not mqstore.recover(tmp_path, config=TINY).applied
+    assert stamps(tmp_path / "consumequeue") == before
+    # Only when told to.
+    assert mqstore.recover(tmp_path, dry_run=False, config=TINY).applied
+    with mqstore.open(tmp_path, "r+", config=TINY) as store:
+        assert list(store.scan()) == []
+        assert [queue for queue in store.queues() if queue.max_offset > queue.min_offset] == []
+        assert store.append("T", b"first").physical_offset == 0
+    assert mqstore.verify(tmp_path, config=TINY).ok

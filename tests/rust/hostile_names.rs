@@ -8,7 +8,8 @@ use std::path::Path;
 use mqstore::Error;
 use mqstore::store::{OpenMode, RecoveryMode};
 
-use crate::support::{Home, START_MS, check, names_in, patch, set_len, small};
+use crate::support::storage::Staged;
+use crate::support::{Home, START_MS, check, names_in, patch, places, set_len, small};
 
 fn pipe(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -132,6 +133,116 @@ fn hn03_and_hn04_files_that_are_none_are_refused_without_waiting() {
             assert!(!kind.is_file(), "{what} at {} was replaced", name.display());
         }
     }
+}
+
+#[test]
+fn hn05_a_file_with_another_name_outside_is_not_written_to() {
+    for name in ["lock", "commitlog", "consumequeue/Topic/0", "index"] {
+        let home = Home::closed(40);
+        let mut path = home.path().join(name);
+        if path.is_dir() {
+            path = names_in(&path).pop().unwrap();
+        }
+        let outside = home.path().parent().unwrap().join(format!("hn05-{}", std::process::id()));
+        fs::hard_link(&path, &outside).unwrap();
+        let kept = fs::read(&outside).unwrap();
+        check(&home.read(), 40);
+        let mut outcome = home.open(OpenMode::ReadWrite);
+        if let Ok(store) = &outcome {
+            // What is not written at opening is refused where it is.
+            let appended: mqstore::Result<Vec<_>> = (40..80)
+                .map(|n| crate::support::append(store, n, &crate::support::body(n)))
+                .collect();
+            outcome = match appended.and_then(|_| store.close()) {
+                Ok(()) => Ok(home.read()),
+                Err(error) => Err(error),
+            };
+        }
+        let same = fs::read(&outside).unwrap() == kept;
+        fs::remove_file(&outside).unwrap();
+        assert!(same, "{name}: bytes outside of the store were changed");
+        let error = outcome.expect_err(name).to_string();
+        assert!(error.contains("hard link") && error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn hn06_what_counts_is_the_open_file_and_not_its_name() {
+    for folder in ["commitlog", "consumequeue/Topic/1", "index", "config"] {
+        for harm in ["pipe", "link"] {
+            for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+                let home = Home::closed(40);
+                let outside = crate::support::scratch();
+                let secret = outside.path().join("secret");
+                fs::write(&secret, b"kept").unwrap();
+                let (stage, dir) = (Staged::new(), home.path().join(folder));
+                let (watched, target) = (dir.clone(), secret.clone());
+                // Between the look at the names and the opening of the first.
+                stage.after_list(Box::new(move |listed| {
+                    let Some(path) = names_in(listed).into_iter().next() else { return };
+                    if listed == watched && fs::symlink_metadata(&path).unwrap().is_file() {
+                        fs::remove_file(&path).unwrap();
+                        match harm {
+                            "pipe" => pipe(&path),
+                            _ => symlink(&target, &path).unwrap(),
+                        }
+                    }
+                }));
+                let opened = mqstore::store::MessageStore::open_with(
+                    home.path(),
+                    mode,
+                    home.config.clone(),
+                    stage.storage(),
+                    std::sync::Arc::clone(&home.clock) as std::sync::Arc<_>,
+                );
+                if let Ok(store) = opened {
+                    let _ = crate::support::scan(&store);
+                    let _ = store.close();
+                }
+                assert_eq!(fs::read(&secret).unwrap(), b"kept", "{folder}, {harm}, {mode:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hn07_what_is_made_is_no_more_open_than_it_must_be() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::killed(100);
+    let (at, _) = places(&home)[99];
+    home.flip(at + 95);
+    let store = home.write();
+    assert!(store.recovery().unwrap().quarantine.is_some());
+    home.fill(&store, 100..140);
+    store.close().unwrap();
+    let made = Home::new(small());
+    let store = made.create();
+    made.fill(&store, 0..100);
+    store.close().unwrap();
+    let mut dirs = vec![made.path().join("commitlog"), home.path().join("quarantine")];
+    dirs.extend(["consumequeue", "index", "config"].map(|name| made.path().join(name)));
+    let mut seen = 0;
+    while let Some(dir) = dirs.pop() {
+        let private = dir.starts_with(home.path());
+        let mut all = vec![dir.clone()];
+        all.extend(names_in(&dir));
+        for path in all {
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if metadata.is_dir() && path != dir {
+                dirs.push(path.clone());
+            }
+            let most = match (metadata.is_dir(), private) {
+                (true, true) => 0o700,
+                (true, false) => 0o750,
+                (false, true) => 0o600,
+                (false, false) => 0o640,
+            };
+            let mode = metadata.permissions().mode() & 0o777;
+            assert_eq!(mode & !most, 0, "{}: {mode:o}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn any_missing_index_file_is_made_again() {
 }
 
 #[test]
-fn any_flipped_byte_of_an_index_file_is_mended() {
+fn rc13_any_flipped_byte_of_an_index_file_is_mended() {
     let sound = Home::closed(MESSAGES);
     for file in [0, 1, sound.index_files().len() - 1] {
         let len = fs::metadata(&sound.index_files()[file]).unwrap().len();

@@ -256,7 +256,7 @@ def test_files_are_left_out_by_their_first_store_time() -> None:
     assert spans(split_bytes=FILE, starting_timestamp_ms=2500) == [(2, 3), (3, 4), (4, 5)]
 
 
-def test_partitions_are_primitives_and_as_many_as_asked_for(store) -> None:
+def test_ho05_partitions_are_primitives_and_as_many_as_asked_for(store) -> None:
     ways = [(least, way) for least in (1, 7, 40) for way in ("scan", "consumequeue")]
     for least, way in ways:
         options = {"topics": "orders", "minPartitions": least, "accessPath": way}

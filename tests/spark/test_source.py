@@ -142,7 +142,7 @@ def test_pushdown_needs_sparks_own_setting(spark, stores) -> None:
         frame.where("topic = 'orders'").count()
 
 
-def test_damage_fails_is_skipped_or_is_a_row(spark, tmp_path) -> None:
+def test_ho06_damage_fails_is_skipped_or_is_a_row(spark, tmp_path) -> None:
     with mqstore.open(
         tmp_path / "store", "a", config={"mapped_file_size_commit_log": FILE}
     ) as store:

@@ -11,7 +11,7 @@ use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index_build::{BuiltIndex, IndexBuilder};
 use crate::log::{Queue, QueueKind};
-use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
+use crate::store::queues::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
 /// Queues and index that are being made, or only counted.
@@ -134,6 +134,9 @@ fn enter(
             });
             known.entries += lane.units;
             known.max_offset = known.max_offset.max(lane.end);
+            if let Some(queues) = queues.filter(|_| found.len() > MOST_NEW_QUEUES) {
+                return Err(too_many(queues.dir()));
+            }
         }
         made.push(queue);
     }

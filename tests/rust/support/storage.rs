@@ -36,6 +36,7 @@ struct Fault {
 }
 
 type Watch = Box<dyn Fn(&dyn StorageFile, &Path) + Send + Sync>;
+type Listed = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// The operating system's files, as a test wants them.
 #[derive(Default)]
@@ -48,6 +49,7 @@ pub(crate) struct Staged {
     waiting: Mutex<(usize, usize)>,
     before_sync: Mutex<Option<Watch>>,
     after_sync: Mutex<Option<Watch>>,
+    after_list: Mutex<Option<Listed>>,
     /// How many more calls that change something go well; all behind fail.
     budget: Mutex<Option<usize>>,
 }
@@ -120,6 +122,11 @@ impl Staged {
         *self.after_sync.lock().unwrap() = Some(then);
     }
 
+    /// Calls `then` behind each look at which names a folder holds.
+    pub(crate) fn after_list(&self, then: Listed) {
+        *self.after_list.lock().unwrap() = Some(then);
+    }
+
     fn enter(&self, call: Call, path: &Path) -> io::Result<()> {
         *self.counts.lock().unwrap().entry(call).or_default() += 1;
         if let Some(left) = &mut *self.budget.lock().unwrap() {
@@ -173,7 +180,11 @@ impl Storage for StagedStorage {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        Os.list(dir)
+        let names = Os.list(dir)?;
+        if let Some(then) = &*self.0.after_list.lock().unwrap() {
+            then(dir);
+        }
+        Ok(names)
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
@@ -201,6 +212,10 @@ impl Storage for StagedStorage {
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
         Os.kind(path)
+    }
+
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        Os.make_private(path)
     }
 }
 
