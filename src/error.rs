@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// What a fallible function of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -201,7 +203,7 @@ impl fmt::Display for Corruption {
 impl std::error::Error for Corruption {}
 
 /// Which rule of the format is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[non_exhaustive]
 pub enum CorruptionKind {
     /// A record's total size is impossible.
@@ -296,7 +298,7 @@ impl fmt::Display for CorruptionKind {
 /// Why bytes could not be read as a structure; positions count from the first byte given.
 ///
 /// The layers above know the file: [`FormatError::in_file`] adds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FormatError {
     /// Which rule is broken.
     pub kind: CorruptionKind,

@@ -1873,6 +1873,183 @@ def stats(
         of what had no room; how many damaged ranges were passed over, and their bytes.
     """
 
+def _verify_structures(
+    path: _Path,
+    /,
+    *,
+    part: int,
+    parts: int,
+    level: Literal["quick", "full"],
+    threads: int | None,
+    settings: Mapping[str, object],
+) -> bytes:
+    """Checks a share of a store's queues and index files by themselves.
+
+    Together, ``_verify_structures``, ``_verify_log`` and ``_verify_join`` find what ``verify``
+    does, and each may run on another machine.
+
+    Args:
+        path: The store's root folder.
+        part: The share's number, from 0.
+        parts: How many shares there are.
+        level: As for ``verify``, as are the others.
+        threads: How many threads.
+        settings: As for ``open_store``.
+
+    Returns:
+        What ``_verify_log`` and ``_verify_join`` need of it.
+    """
+
+def _verify_log(
+    path: _Path,
+    /,
+    *,
+    structures: Sequence[bytes],
+    begin: int,
+    end: int,
+    level: Literal["quick", "full"],
+    threads: int | None,
+    settings: Mapping[str, object],
+) -> bytes:
+    """Walks the files of a store's log that begin in a range of physical offsets.
+
+    Args:
+        path: The store's root folder.
+        structures: What ``_verify_structures`` gave for all shares, in order.
+        begin: First physical offset.
+        end: One past the last.
+        level: As for ``verify``, as are the others.
+        threads: How many threads.
+        settings: As for ``open_store``.
+
+    Returns:
+        What ``_verify_join`` needs of it.
+    """
+
+def _verify_join(
+    path: _Path,
+    /,
+    *,
+    structures: Sequence[bytes],
+    walks: Sequence[bytes],
+    level: Literal["quick", "full"],
+    threads: int | None,
+    settings: Mapping[str, object],
+) -> tuple[
+    list[tuple[str, Literal["error", "warning", "info"], str, int | None, str, str, str, str]],
+    dict[str, int],
+]:
+    """Puts together what the parts of a check found; it gives what ``verify`` gives."""
+
+def _rebuild_scan(
+    path: _Path,
+    /,
+    *,
+    begin: int,
+    end: int,
+    groups: int,
+    spill: _Path,
+    what: Sequence[str],
+    settings: Mapping[str, object],
+) -> bytes:
+    """Reads a range of a store's log and puts down what queues and index need of it.
+
+    Together, ``_rebuild_scan``, ``_rebuild_settle``, ``_rebuild_queues`` and ``_rebuild_index``
+    make what ``rebuild`` does, and each may run on another machine.
+
+    Args:
+        path: The store's root folder.
+        begin: First physical offset.
+        end: One past the last.
+        groups: How many groups of queues there are.
+        spill: The file that is written, which must not be there.
+        what: As for ``rebuild``.
+        settings: As for ``open_store``.
+
+    Returns:
+        What ``_rebuild_settle`` needs of it.
+    """
+
+def _rebuild_settle(
+    path: _Path,
+    /,
+    *,
+    scans: Sequence[bytes],
+    end: int,
+    groups: int,
+    spill: _Path,
+    what: Sequence[str],
+    settings: Mapping[str, object],
+) -> tuple[bytes, _Settled]:
+    """Decides what of the ranges that were read belongs to the log.
+
+    Args:
+        path: The store's root folder.
+        scans: What ``_rebuild_scan`` gave, in the order of the ranges.
+        end: Where the last of them ends.
+        groups: As for ``_rebuild_scan``.
+        spill: A file beside theirs that is written, which must not be there.
+        what: As for ``rebuild``.
+        settings: As for ``open_store``.
+
+    Returns:
+        The plan that the other two need, and what was learned of the log.
+    """
+
+def _rebuild_queues(
+    path: _Path,
+    /,
+    *,
+    plan: bytes,
+    group: int,
+    groups: int,
+    spills: _Path,
+    out: _Path,
+    settings: Mapping[str, object],
+) -> tuple[
+    list[tuple[str, int, Literal["SimpleCQ", "BatchCQ"], int, int, int, tuple[int, int] | None]],
+    list[tuple[str, int]],
+    int,
+]:
+    """Makes a group of a store's queues of what was put down.
+
+    Args:
+        path: The store's root folder.
+        plan: What ``_rebuild_settle`` gave.
+        group: The group's number, from 0.
+        groups: As for ``_rebuild_scan``.
+        spills: The folder of the files that were written.
+        out: An empty folder.
+        settings: As for ``open_store``.
+
+    Returns:
+        The queues as ``rebuild`` gives them, those that were kept, and how many entries no queue
+        takes.
+    """
+
+def _rebuild_index(
+    path: _Path,
+    /,
+    *,
+    plan: bytes,
+    number: int,
+    now_ms: int,
+    spills: _Path,
+    out: _Path,
+    settings: Mapping[str, object],
+) -> None:
+    """Makes one of a store's index files of what was put down.
+
+    Args:
+        path: The store's root folder.
+        plan: What ``_rebuild_settle`` gave.
+        number: Which of the files, from 0.
+        now_ms: The time that the file is named after.
+        spills: The folder of the files that were written.
+        out: An empty folder.
+        settings: As for ``open_store``.
+    """
+
 def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:
     """A function of ``mqstore.spark.functions`` on whole columns; it gives a ``pyarrow.Array``.
 
@@ -1881,6 +2058,15 @@ def _array_function(name: str, /, *arguments: _ArrowArray) -> _ArrowArray:
         TypeError: Columns of another kind or number.
         ValueError: No such function, a struct that is no message's, more than 1 GiB of a column.
     """
+
+class _Settled(TypedDict):
+    messages: int
+    log_start: int
+    log_end: int
+    damaged: list[tuple[int, int]]
+    index_files: int
+    index_keys: int
+    left_out: int
 
 class _Rebuilt(TypedDict):
     messages: int

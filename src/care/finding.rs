@@ -5,8 +5,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Severity {
     /// Damage.
     Error,
@@ -31,7 +33,9 @@ impl Severity {
 macro_rules! codes {
     ($($variant:ident $name:literal $title:literal $fix:literal)*) => {
         /// What kind of finding it is. The names are stable: a code is never used for another thing.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize,
+        )]
         #[non_exhaustive]
         pub enum Code {
             $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)*
@@ -214,9 +218,10 @@ impl fmt::Display for Code {
 }
 
 /// One thing that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Finding {
     /// The file or folder, below the store's root where it lies there.
+    #[serde(with = "path_bytes")]
     pub path: PathBuf,
     /// The byte in that file; `None` where the whole of it is meant.
     pub offset: Option<u64>,
@@ -308,6 +313,62 @@ impl Findings {
         let mut list: Vec<_> = kept.by_code.into_values().flatten().collect();
         list.sort();
         (list, kept.counts, kept.wrong)
+    }
+}
+
+/// What a part of a check found, to be joined with the rest elsewhere.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct Found {
+    list: Vec<Finding>,
+    counts: BTreeMap<Code, u64>,
+    wrong: bool,
+}
+
+impl Findings {
+    /// Everything, on its way to [`Findings::join`].
+    pub(super) fn into_found(self) -> Found {
+        let (list, counts, wrong) = self.into_parts();
+        Found { list, counts, wrong }
+    }
+
+    /// Adds what another part found; its root was the same.
+    pub(super) fn join(&self, found: Found) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.wrong |= found.wrong;
+        let mut unlisted = found.counts;
+        for finding in found.list {
+            let code = finding.code;
+            if let Some(left) = unlisted.get_mut(&code) {
+                *left = left.saturating_sub(1);
+            }
+            if kept.by_code.entry(code).or_default().insert(finding) {
+                *kept.counts.entry(code).or_default() += 1;
+                kept.total += 1;
+            }
+            if kept.total > self.limit {
+                kept.drop_one();
+            }
+        }
+        for (code, count) in unlisted.into_iter().filter(|(_, count)| *count > 0) {
+            *kept.counts.entry(code).or_default() += count;
+        }
+    }
+}
+
+/// A path as its bytes, which need not be text.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(path.as_os_str().as_bytes())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(PathBuf::from(OsString::from_vec(Vec::deserialize(from)?)))
     }
 }
 

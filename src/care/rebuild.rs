@@ -6,9 +6,12 @@
 //! all of it is made in a folder beside the old one first, see [`crate::store::swap`].
 
 mod build;
+pub mod divided;
+mod spill;
 mod stretch;
 mod walk;
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -302,7 +305,7 @@ impl<'a> Job<'a> {
             }
         };
         let walk = self.read(threads, &mut build, meter)?;
-        let kept = self.keep(&build, staging.as_deref())?;
+        let kept = self.keep(&build, staging.as_deref(), |_| true)?;
         self.check_topics(&build, &kept)?;
         let index = match &staging {
             Some(dir) => build.finish(&*self.storage, dir)?,
@@ -322,35 +325,50 @@ impl<'a> Job<'a> {
             }
             _ => None,
         };
-        let mut queues: Vec<_> = build.found.into_values().collect();
-        for queue in &mut queues {
-            let before = self.queues.get(&queue.topic, queue.queue_id);
-            queue.was = before.map(|before| span(&before, self.log.min_offset().unwrap_or(0)));
-        }
+        let refused = build.refused;
         Ok(RebuildReport {
             messages: walk.records,
             log_start: self.log.min_offset().unwrap_or(0),
             log_end: walk.cursor,
             damaged: walk.damaged,
-            queues,
+            queues: self.queues_of(build),
             kept: kept.iter().map(|queue| (queue.topic().into(), queue.queue_id())).collect(),
             index,
-            refused: build.refused,
+            refused,
             left_out: walk.left_out,
             quarantine,
         })
     }
 
-    /// Reads the log and enters its records.
-    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
-        let reading = Reading {
+    /// The queues that were found, each with what it was before.
+    fn queues_of(&self, build: Build) -> Vec<RebuiltQueue> {
+        let mut queues: Vec<_> = build.found.into_values().collect();
+        for queue in &mut queues {
+            let before = self.queues.get(&queue.topic, queue.queue_id);
+            queue.was = before.map(|before| span(&before, self.log.min_offset().unwrap_or(0)));
+        }
+        queues
+    }
+
+    /// How many keys one index file holds.
+    fn keys_of_file(&self) -> u64 {
+        self.index.map_or(0, |layout| u64::from(layout.max_entry_count().saturating_sub(1)))
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading {
             log: &self.log,
             queues: &self.queues,
             topics: self.options.topics.as_deref(),
             with_queues: self.options.what.queues,
             with_index: self.options.what.index,
             flushed_ms: self.flushed_ms,
-        };
+        }
+    }
+
+    /// Reads the log and enters its records.
+    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
+        let reading = self.reading();
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
         meter.set_total(total.max(1));
         let mut stretches = stretch::stretches(&self.log);
@@ -372,7 +390,7 @@ impl<'a> Job<'a> {
             ready = Vec::with_capacity(read.len());
             let mut gathered = 0;
             for (part, chunk) in next.iter().zip(read) {
-                walk.accept(&reading, part, chunk, &mut |chunk| {
+                walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {
                     gathered += chunk.units.len() + chunk.hashes.len();
                     ready.push(chunk);
                     if gathered > MOST_READY {
@@ -391,9 +409,14 @@ impl<'a> Job<'a> {
         Ok(walk)
     }
 
-    /// The queues of whose messages the log holds none any more: a copy of their last file lets the
-    /// next message go on with the right number.
-    fn keep(&self, build: &Build, staging: Option<&Path>) -> Result<Vec<Arc<Queue>>> {
+    /// Of the queues that `is_own` names, those of whose messages the log holds none any more: a copy of
+    /// their last file lets the next message go on with the right number.
+    fn keep(
+        &self,
+        build: &Build,
+        staging: Option<&Path>,
+        is_own: impl Fn(&Queue) -> bool,
+    ) -> Result<Vec<Arc<Queue>>> {
         let mut kept = Vec::new();
         if !self.options.what.queues {
             return Ok(kept);
@@ -402,7 +425,8 @@ impl<'a> Job<'a> {
         for queue in self.queues.all() {
             let reach = u64::try_from(queue.reach()).unwrap_or(0);
             let is_past = queue.max_offset() > 0 && reach > 0 && reach <= start;
-            if !self.is_wanted(queue.topic()) || build.has(&queue) || !is_past {
+            let is_wanted = self.is_wanted(queue.topic()) && is_own(&queue);
+            if !is_wanted || build.has(&queue) || !is_past {
                 continue;
             }
             if let (Some(dir), Some(last)) = (staging, queue.run().files().last()) {

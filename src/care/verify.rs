@@ -10,6 +10,7 @@
 
 mod batch_check;
 mod checkpoint;
+pub mod divided;
 mod ext_check;
 mod index;
 mod index_check;
@@ -27,7 +28,7 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use self::index::Index;
+use self::index::{Index, IndexState};
 use self::index_check::{Gap, Unindexed};
 use self::log_walk::FileWalk;
 use self::queue_check::Walked;
@@ -40,8 +41,10 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::file_run::Stray;
 use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
+use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::log::QueueKind;
+use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::store::lock::{self, StoreLock};
 use crate::store::paths::StorePaths;
 use crate::store::{parts, topics};
@@ -262,14 +265,24 @@ impl Context<'_> {
     }
 }
 
-fn check(
+/// What is known of a store before anything of it is read through.
+struct Prepared {
+    log: FileRun,
+    /// The number of the last file of the log that begins with a message.
+    last: Option<usize>,
+    queues: Queues,
+    tables: Tables,
+    checkpoint: Option<CheckpointFields>,
+}
+
+fn prepare<'a>(
     storage: Arc<dyn Storage>,
     path: &Path,
-    config: &StoreConfig,
+    config: &'a StoreConfig,
     options: &VerifyOptions,
     threads: usize,
-    meter: &Meter,
-) -> Result<VerifyReport> {
+    meter: &'a Meter,
+) -> Result<(Context<'a>, Prepared)> {
     let paths = StorePaths::new(path, config);
     if !parts::is_store(&*storage, &paths)? {
         return Err(parts::not_a_store(&*storage, &paths));
@@ -289,6 +302,7 @@ fn check(
     cx.state = state(&cx)?;
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
+    cx.flushed_ms = checkpoint.as_ref().map_or(0, |fields| fields.physic_msg_timestamp_ms);
     let (log, strays) = FileRun::load(
         Arc::clone(&cx.storage),
         Arc::default(),
@@ -302,50 +316,68 @@ fn check(
     let layout = parts::queue_layout(&*cx.storage, &cx.paths, config)?;
     // That the table cannot be read has been told.
     let (kinds, _) = topics::kinds(&*cx.storage, &cx.paths)?;
-    let mut queues = Queues::list(&cx, &layout, kinds)?;
-    set_total(&cx, &log, &queues);
-    let log_start = log.min_offset().unwrap_or(0);
-    let (queue_entries, index) =
-        rayon::join(|| read_queues(&cx, &mut queues.list, log_start), || read_index(&cx));
-    let (queue_entries, index) = (queue_entries?, index?);
-    cx.flushed_ms = checkpoint.map_or(0, |fields| fields.physic_msg_timestamp_ms);
-    let files = log.files();
-    let walks: Vec<FileWalk> = files
-        .par_iter()
-        .enumerate()
+    let queues = Queues::list(&cx, &layout, kinds)?;
+    Ok((cx, Prepared { log, last, queues, tables, checkpoint }))
+}
+
+fn check(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: &StoreConfig,
+    options: &VerifyOptions,
+    threads: usize,
+    meter: &Meter,
+) -> Result<VerifyReport> {
+    let (cx, mut known) = prepare(storage, path, config, options, threads, meter)?;
+    set_total(&cx, &known.log, &known.queues);
+    let log_start = known.log.min_offset().unwrap_or(0);
+    let (queue_entries, index) = rayon::join(
+        || known.queues.list.par_iter_mut().map(|queue| read_queue(&cx, queue, log_start)).sum(),
+        || read_index(&cx, |files, run| read_states(&cx, files, run)),
+    );
+    let index = index?;
+    let walks: Vec<FileWalk> = (0..known.log.files().len())
+        .into_par_iter()
         .with_max_len(1)
-        .map(|(number, _)| log_walk::walk(&cx, &log, number, last, &queues, &index))
+        .map(|number| log_walk::walk(&cx, &known.log, number, known.last, &known.queues, &index))
         .collect();
-    let joined = log_walk::join(&cx, &log, &walks);
+    conclude(cx, &known, &index, queue_entries, &walks, options.level)
+}
+
+/// Puts together what was read, and looks at what only all of it tells.
+fn conclude(
+    cx: Context<'_>,
+    known: &Prepared,
+    index: &Index,
+    queue_entries: u64,
+    walks: &[FileWalk],
+    level: Level,
+) -> Result<VerifyReport> {
+    let Prepared { log, queues, tables, checkpoint, .. } = known;
+    let joined = log_walk::join(&cx, log, walks);
     if cx.full && !cx.is_cancelled() {
-        let known = checkpoint.map_or(0, |fields| fields.min_timestamp_ms());
+        let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
-        tables.check(&cx, &queues);
-        queues::report_missing(&cx, &queues, &tables, trusted_ms);
-        check_behind(&cx, &log, &queues, &index, &walks, &joined.walked)?;
+        tables.check(&cx, queues);
+        queues::report_missing(&cx, queues, tables, trusted_ms);
+        check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
-    if let Some(fields) = &checkpoint {
+    if let Some(fields) = checkpoint {
         checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
     }
     let counts = VerifyCounts {
         messages: joined.messages,
-        log_bytes: joined.walked.log_end.saturating_sub(log_start),
-        log_files: files.len() as u64,
+        log_bytes: joined.walked.log_end.saturating_sub(log.min_offset().unwrap_or(0)),
+        log_files: log.files().len() as u64,
         queues: queues.list.len() as u64,
         queue_entries,
         index_files: index.file_count,
         index_entries: index.entry_count,
     };
+    let path = cx.paths.root().to_owned();
     let (findings, found, wrong) = cx.findings.into_parts();
-    Ok(VerifyReport {
-        path: path.to_owned(),
-        level: options.level,
-        ok: !wrong,
-        findings,
-        found,
-        counts,
-    })
+    Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
 }
 
 /// Whether the store was closed, and whether somebody has it now.
@@ -383,37 +415,40 @@ fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
     cx.meter.set_total(log_bytes.saturating_add(queue_bytes).max(1));
 }
 
-/// Reads each queue by itself; how many entries there are.
-fn read_queues(cx: &Context<'_>, queues: &mut [Queue], log_start: u64) -> Result<u64> {
+/// Reads one queue by itself; how many entries it has.
+fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     if !cx.full {
-        return Ok(0);
+        return 0;
     }
-    let read = |queue: &mut Queue| {
-        let bytes = queue.bytes();
-        let entries = match queue.kind {
-            QueueKind::Plain => queues::read_structure(cx, queue, log_start),
-            QueueKind::Batch => batch_check::read_structure(cx, queue, log_start),
-        };
-        let entries = entries.and_then(|entries| {
-            queue.ext.as_ref().map_or(Ok(()), |ext| ext_check::read_structure(cx, ext))?;
-            Ok(entries)
-        });
-        cx.advance(bytes);
-        match entries {
-            Ok(entries) => entries,
-            Err(error) => {
-                cx.error(&queue.dir(), error);
-                0
-            }
-        }
+    let entries = match queue.kind {
+        QueueKind::Plain => queues::read_structure(cx, queue, log_start),
+        QueueKind::Batch => batch_check::read_structure(cx, queue, log_start),
     };
-    Ok(queues.par_iter_mut().map(read).sum())
+    let entries = entries.and_then(|entries| {
+        queue.ext.as_ref().map_or(Ok(()), |ext| ext_check::read_structure(cx, ext))?;
+        Ok(entries)
+    });
+    cx.advance(queue.bytes());
+    match entries {
+        Ok(entries) => entries,
+        Err(error) => {
+            cx.error(&queue.dir(), error);
+            0
+        }
+    }
 }
 
 /// How many index files are read at the same time: each takes memory for its slots.
 const INDEX_READERS: usize = 4;
 
-fn read_index(cx: &Context<'_>) -> Result<Index> {
+/// What looks at index files by themselves.
+type States = Vec<Option<IndexState>>;
+
+/// Lists the index files; `states` looks at each by itself.
+fn read_index(
+    cx: &Context<'_>,
+    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
+) -> Result<Index> {
     if !cx.config.message_index_enable {
         return Ok(Index::none());
     }
@@ -432,15 +467,15 @@ fn read_index(cx: &Context<'_>) -> Result<Index> {
             }
         },
     };
-    Index::load(cx, layout, |files, run| {
-        let chunk = files.len().div_ceil(INDEX_READERS).max(1);
-        files
-            .par_chunks(chunk)
-            .flat_map_iter(|files| {
-                files.iter().map(|file| index::read_state(cx, run, file, !cx.full))
-            })
-            .collect()
-    })
+    Index::load(cx, layout, states)
+}
+
+fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) -> States {
+    let chunk = files.len().div_ceil(INDEX_READERS).max(1);
+    files
+        .par_chunks(chunk)
+        .flat_map_iter(|files| files.iter().map(|file| index::read_state(cx, run, file, !cx.full)))
+        .collect()
 }
 
 /// The layout that was asked for, if the file at `path` has its length: what contradicts it there is

@@ -6,6 +6,8 @@
 //! | 8 | 4 | i32 | store size | |
 //! | 12 | 8 | i64 | tags code: a hash, a delivery time, or an address in the queue extension | |
 
+use serde::{Deserialize, Serialize};
+
 use super::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
 use super::java;
 use super::properties::Indexed;
@@ -94,7 +96,7 @@ impl DelayLevels {
 }
 
 /// Where a message lies, and the code of its tags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct QueueEntry {
     /// Byte position of the record in the whole commit log.
     pub physical_offset: i64,

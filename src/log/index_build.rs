@@ -26,6 +26,8 @@ pub struct IndexBuilder {
     run: IndexRun,
     clock: Arc<dyn Clock>,
     file: Option<Building>,
+    /// Of a file that was made elsewhere, right before the first one here.
+    previous: Option<IndexHeader>,
     /// The slot table, the newest entry of each slot.
     slots: Vec<i32>,
     files: u64,
@@ -66,7 +68,12 @@ impl IndexBuilder {
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let (run, _) = IndexRun::load(storage, dir, layout, IndexOpen::Read)?;
-        Ok(Self { run, clock, file: None, slots: Vec::new(), files: 0, keys: 0 })
+        Ok(Self { run, clock, file: None, previous: None, slots: Vec::new(), files: 0, keys: 0 })
+    }
+
+    /// Lets the first file follow one that was made elsewhere. To be called before the first message.
+    pub fn follow(&mut self, previous: IndexHeader) {
+        self.previous = Some(previous);
     }
 
     /// Puts the keys of the next message, by their hashes; it must lie behind the one before. One
@@ -108,7 +115,7 @@ impl IndexBuilder {
 
     #[cold]
     fn next_file(&mut self) -> Result<()> {
-        let previous = self.finish_file()?;
+        let previous = self.finish_file()?.or_else(|| self.previous.take());
         let layout = self.run.layout();
         let storage = Arc::clone(self.run.storage());
         let (file, listed) = self.run.create(self.clock.now_ms(), |path| {

@@ -1,5 +1,7 @@
 //! A queue of either kind behind one face: what table, dispatch, recovery and readers need of it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, PutStatus, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::batch::{self, BatchQueueEntry};
@@ -9,7 +11,7 @@ use super::consume_queue_ext::TagsCode;
 use super::{BatchConsumeQueue, ConsumeQueue};
 
 /// Which kind of queue a topic has (`org.apache.rocketmq.common.attribute.CQType`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum QueueKind {
     /// An entry for each message.
     #[default]
@@ -57,7 +59,7 @@ pub enum Added {
 }
 
 /// A record in a queue: the queue offsets it stands for, and where it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Unit {
     /// The first queue offset.
     pub number: i64,

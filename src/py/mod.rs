@@ -32,6 +32,7 @@ mod values;
 mod verify;
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 /// Adds everything that `_native.pyi` names.
 #[pymodule(name = "_native", gil_used = false)]
@@ -84,6 +85,17 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Not for users, and so not in `__all__`.
     let stored_message = wrap_pyfunction!(stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
+    for function in [
+        wrap_pyfunction!(verify::_verify_structures, module)?,
+        wrap_pyfunction!(verify::_verify_log, module)?,
+        wrap_pyfunction!(verify::_verify_join, module)?,
+        wrap_pyfunction!(rebuild::_rebuild_scan, module)?,
+        wrap_pyfunction!(rebuild::_rebuild_settle, module)?,
+        wrap_pyfunction!(rebuild::_rebuild_queues, module)?,
+        wrap_pyfunction!(rebuild::_rebuild_index, module)?,
+    ] {
+        module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
+    }
     module.setattr("_survey", wrap_pyfunction!(survey::_survey, module)?)?;
     module.setattr("_checkpoint", wrap_pyfunction!(files::_checkpoint, module)?)?;
     let array_function = wrap_pyfunction!(array_functions::_array_function, module)?;

@@ -1,12 +1,16 @@
 //! Making queues and index again: options in, the report as rows.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
+use crate::care::rebuild::divided::{self, Part};
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
+use crate::config::StoreConfig;
 use crate::error::Error;
 
 use super::progress::{threads_of, with_progress};
@@ -14,6 +18,9 @@ use super::store::config_of;
 
 /// Topic, queue, kind, entries, first and end, the same two before.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
+
+/// Queues that were made, queues that were kept, and how many entries no queue takes.
+type MadeQueues = (Vec<Row>, Vec<(String, i32)>, u64);
 
 /// Makes queues and index again.
 #[pyfunction]
@@ -30,21 +37,7 @@ pub(super) fn rebuild<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let mut wanted = RebuildWhat { queues: false, index: false };
-    for name in &what {
-        match name.as_str() {
-            "consumequeue" => wanted.queues = true,
-            "index" => wanted.index = true,
-            _ => {
-                let shown: String = name.chars().take(64).collect();
-                let text = format!("what is made of consumequeue and index, not {shown:?}");
-                return Err(PyValueError::new_err(text));
-            }
-        }
-    }
-    if what.is_empty() {
-        return Err(PyValueError::new_err("what names nothing: consumequeue, index, or both"));
-    }
+    let wanted = wanted(&what)?;
     if topics.as_ref().is_some_and(Vec::is_empty) {
         return Err(PyValueError::new_err("topics is empty; None means all of them"));
     }
@@ -62,14 +55,135 @@ pub(super) fn rebuild<'py>(
         target,
         threads: threads_of(threads)?,
     };
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config(settings)?;
     let report = with_progress(py, progress.as_ref(), |progress| {
         care::rebuild(&path, config, &options, progress)
     })?;
     let fields = fields(py, &report)?;
     Ok((report.queues.into_iter().map(row).collect(), fields))
+}
+
+/// Reads a range of a store's log and puts down what queues and index need of it.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, begin, end, groups, spill, what, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(super) fn _rebuild_scan<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    begin: u64,
+    end: u64,
+    groups: u32,
+    spill: PathBuf,
+    what: Vec<String>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Cow<'static, [u8]>> {
+    let (what, config) = (wanted(&what)?, config(settings)?);
+    let part = Part { path: &path, config: &config, what };
+    let scanned =
+        with_progress(py, None, |tell| divided::scan(&part, begin..end, groups, &spill, tell));
+    scanned.map(Cow::Owned)
+}
+
+/// Decides what of the ranges that were read belongs to the log.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, scans, end, groups, spill, what, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(super) fn _rebuild_settle<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    scans: Vec<PyBackedBytes>,
+    end: u64,
+    groups: u32,
+    spill: PathBuf,
+    what: Vec<String>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<(Cow<'static, [u8]>, Bound<'py, PyDict>)> {
+    let (what, config) = (wanted(&what)?, config(settings)?);
+    let part = Part { path: &path, config: &config, what };
+    let scans: Vec<&[u8]> = scans.iter().map(|scan| &**scan).collect();
+    let settled =
+        with_progress(py, None, |tell| divided::settle(&part, &scans, end, groups, &spill, tell))?;
+    let fields = PyDict::new(py);
+    fields.set_item("messages", settled.messages)?;
+    fields.set_item("log_start", settled.log_start)?;
+    fields.set_item("log_end", settled.log_end)?;
+    fields.set_item("damaged", settled.damaged)?;
+    fields.set_item("index_files", settled.index_files)?;
+    fields.set_item("index_keys", settled.index_keys)?;
+    fields.set_item("left_out", settled.left_out)?;
+    Ok((Cow::Owned(settled.plan), fields))
+}
+
+/// Makes a group of a store's queues of what was put down.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, plan, group, groups, spills, out, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(super) fn _rebuild_queues<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    plan: PyBackedBytes,
+    group: u32,
+    groups: u32,
+    spills: PathBuf,
+    out: PathBuf,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<MadeQueues> {
+    let config = config(settings)?;
+    let what = RebuildWhat { queues: true, index: false };
+    let part = Part { path: &path, config: &config, what };
+    let made = with_progress(py, None, |tell| {
+        divided::queues(&part, &plan, (group, groups), &spills, &out, tell)
+    })?;
+    let kept = made.kept.iter().map(|(topic, id)| (String::from_utf8_lossy(topic).into(), *id));
+    let kept = kept.collect();
+    Ok((made.queues.into_iter().map(row).collect(), kept, made.refused))
+}
+
+/// Makes one of a store's index files of what was put down.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, plan, number, now_ms, spills, out, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(super) fn _rebuild_index<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    plan: PyBackedBytes,
+    number: u64,
+    now_ms: i64,
+    spills: PathBuf,
+    out: PathBuf,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    let config = config(settings)?;
+    let what = RebuildWhat { queues: false, index: true };
+    let part = Part { path: &path, config: &config, what };
+    with_progress(py, None, |tell| {
+        divided::index(&part, &plan, number, now_ms, &spills, &out, tell)
+    })
+}
+
+fn wanted(what: &[String]) -> PyResult<RebuildWhat> {
+    let mut wanted = RebuildWhat { queues: false, index: false };
+    for name in what {
+        match name.as_str() {
+            "consumequeue" => wanted.queues = true,
+            "index" => wanted.index = true,
+            _ => {
+                let shown: String = name.chars().take(64).collect();
+                let text = format!("what is made of consumequeue and index, not {shown:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        }
+    }
+    if what.is_empty() {
+        return Err(PyValueError::new_err("what names nothing: consumequeue, index, or both"));
+    }
+    Ok(wanted)
+}
+
+fn config(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
+    let given = PyDict::new(settings.py());
+    given.update(settings.cast()?)?;
+    config_of(&given)
 }
 
 fn row(queue: RebuiltQueue) -> Row {

@@ -1,13 +1,17 @@
 //! Looking for damage: what was found, as rows that the Python side makes findings of.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
+use crate::care::verify::divided;
 use crate::care::{self, Finding, Level, VerifyOptions, VerifyReport};
+use crate::config::StoreConfig;
 use crate::error::Error;
 
 use super::progress::{threads_of, with_progress};
@@ -28,22 +32,113 @@ pub(super) fn verify<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let level = match level {
-        "quick" => Level::Quick,
-        "full" => Level::Full,
-        _ => {
-            let shown: String = level.chars().take(64).collect();
-            return Err(PyValueError::new_err(format!("level is quick or full, not {shown:?}")));
-        }
-    };
-    let threads = threads_of(threads)?;
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let options = VerifyOptions { level, threads, ..VerifyOptions::default() };
-    let report =
-        with_progress(py, progress.as_ref(), |tell| care::verify(&path, config, &options, tell))?;
+    let given = Given::of(py, &path, level, threads, settings)?;
+    let report = with_progress(py, progress.as_ref(), |tell| {
+        care::verify(&given.path, given.config, &given.options, tell)
+    })?;
+    rows(py, report)
+}
+
+/// Checks a share of a store's queues and index files by themselves.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, part, parts, level, threads, settings))]
+pub(super) fn _verify_structures<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    part: usize,
+    parts: usize,
+    level: &str,
+    threads: Option<i64>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Cow<'static, [u8]>> {
+    let Given { path, config, options } = Given::of(py, &path, level, threads, settings)?;
+    let told = with_progress(py, None, |tell| {
+        divided::structures(&path, &config, &options, (part, parts), tell)
+    });
+    told.map(Cow::Owned)
+}
+
+/// Walks the files of a store's log that begin in a range of physical offsets.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, structures, begin, end, level, threads, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(super) fn _verify_log<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    structures: Vec<PyBackedBytes>,
+    begin: u64,
+    end: u64,
+    level: &str,
+    threads: Option<i64>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Cow<'static, [u8]>> {
+    let Given { path, config, options } = Given::of(py, &path, level, threads, settings)?;
+    let structures = slices(&structures);
+    let told = with_progress(py, None, |tell| {
+        divided::walk(&path, &config, &options, &structures, begin..end, tell)
+    });
+    told.map(Cow::Owned)
+}
+
+/// Puts together what the parts of a check found.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, structures, walks, level, threads, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(super) fn _verify_join<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    structures: Vec<PyBackedBytes>,
+    walks: Vec<PyBackedBytes>,
+    level: &str,
+    threads: Option<i64>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
+    let Given { path, config, options } = Given::of(py, &path, level, threads, settings)?;
+    let (structures, walks) = (slices(&structures), slices(&walks));
+    let report = with_progress(py, None, |tell| {
+        divided::join(&path, &config, &options, &structures, &walks, tell)
+    })?;
+    rows(py, report)
+}
+
+fn slices(parts: &[PyBackedBytes]) -> Vec<&[u8]> {
+    parts.iter().map(|part| &**part).collect()
+}
+
+/// What every check is given.
+struct Given {
+    path: PathBuf,
+    config: StoreConfig,
+    options: VerifyOptions,
+}
+
+impl Given {
+    fn of<'py>(
+        py: Python<'py>,
+        path: &Path,
+        level: &str,
+        threads: Option<i64>,
+        settings: &Bound<'py, PyAny>,
+    ) -> PyResult<Self> {
+        let level = match level {
+            "quick" => Level::Quick,
+            "full" => Level::Full,
+            _ => {
+                let shown: String = level.chars().take(64).collect();
+                let text = format!("level is quick or full, not {shown:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let threads = threads_of(threads)?;
+        let given = PyDict::new(py);
+        given.update(settings.cast()?)?;
+        let config = config_of(&given)?;
+        let path = std::path::absolute(path).map_err(Error::io("find", path))?;
+        Ok(Self { path, config, options: VerifyOptions { level, threads, ..Default::default() } })
+    }
+}
+
+fn rows(py: Python<'_>, report: VerifyReport) -> PyResult<(Vec<Row>, Bound<'_, PyDict>)> {
     let counts = counts(py, &report)?;
     Ok((report.findings.into_iter().map(row).collect(), counts))
 }

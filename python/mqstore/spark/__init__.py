@@ -10,16 +10,19 @@ After ``pip install 'mqstore[spark]'`` Spark finds the format by itself::
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
     from mqstore.spark.ingest import pipeline
-    from mqstore.spark.jobs import rebuild, verify
+    from mqstore.spark.rebuilding import rebuild
+    from mqstore.spark.verifying import verify
     from mqstore.spark.writer import write_store
 
 __all__ = ["pipeline", "read", "rebuild", "register", "verify", "write_store"]
@@ -31,14 +34,32 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: The session.
     """
-    from mqstore.spark.functions import register_functions  # needs pyspark, this module does not
+    with _extra():
+        from mqstore.spark.functions import register_functions
 
     _register_format(spark)
     register_functions(spark)
 
 
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    """Says in plain words which of the packages is missing that only this part needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in ("pyarrow", "pyspark"):
+            raise
+        raise ModuleNotFoundError(
+            f"mqstore.spark needs {name}, which is not installed for {sys.executable}: "
+            "pip install 'mqstore[spark]'",
+            name=name,
+        ) from None
+
+
 def _register_format(spark: SparkSession) -> None:
-    from mqstore.spark.source import MqStoreDataSource
+    with _extra():
+        from mqstore.spark.source import MqStoreDataSource
 
     spark.dataSource.register(MqStoreDataSource)
 
@@ -78,8 +99,8 @@ def read(
 
 _LATER = {
     "pipeline": "mqstore.spark.ingest",
-    "rebuild": "mqstore.spark.jobs",
-    "verify": "mqstore.spark.jobs",
+    "rebuild": "mqstore.spark.rebuilding",
+    "verify": "mqstore.spark.verifying",
     "write_store": "mqstore.spark.writer",
 }
 """What needs pyspark is imported when it is first asked for."""
@@ -90,4 +111,5 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    with _extra():
+        return getattr(import_module(_LATER[name]), name)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["Staging", "is_store"]
+__all__ = ["Staging", "is_store", "sync"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Staging:
                 _move(old, self.root / f"replaced-{number}", done)
             for name, path in staged:
                 _move(Path(path), Path(self.out) / name, done)
-            _sync(Path(self.out))
+            sync(Path(self.out))
         except OSError as error:
             for source, target in reversed(done):
                 target.rename(source)
@@ -106,7 +106,8 @@ def _move(source: Path, target: Path, done: list[tuple[Path, Path]]) -> None:
     done.append((source, target))
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Makes the names in a folder durable."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -20,6 +21,7 @@ from mqstore.errors import NotAStoreError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mqstore.config import ConfigLike
     from mqstore.spark.options import ReadOptions
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "StoreDir",
     "Summary",
     "find_stores",
+    "log_files",
     "settings_of",
     "summarize",
     "summarize_all",
@@ -183,7 +186,7 @@ def summarize(
         file_size = store.config.mapped_file_size_commit_log or 0
         files = tuple(
             LogFile(base, _first_time(store, base) if reads_time else None)
-            for base in _bases(store_dir, store.config.store_path_commit_log)
+            for base, _ in _log_files(store_dir.path, store.config.store_path_commit_log)
         )
         topics = _topics(store, options)
         return Summary(
@@ -198,13 +201,24 @@ def summarize(
         )
 
 
-def _bases(store_dir: StoreDir, folders: str | None) -> list[int]:
-    bases = set()
+def log_files(path: str, config: ConfigLike) -> list[tuple[int, int]]:
+    """Where each file of a store's log begins, as a physical offset, and how long it is."""
+    return _log_files(path, load_config(config).store_path_commit_log)
+
+
+def _log_files(path: str, folders: str | None) -> list[tuple[int, int]]:
+    files = {}
     for folder in (folders or "commitlog").split(","):
-        at = Path(store_dir.path, folder.strip())
-        if at.is_dir():
-            bases |= {int(one.name) for one in at.iterdir() if re.fullmatch("[0-9]{20}", one.name)}
-    return sorted(bases)
+        at = Path(path, folder.strip())
+        if not at.is_dir():
+            continue
+        with os.scandir(at) as entries:
+            for entry in entries:
+                # Retention may take a file away meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    if re.fullmatch("[0-9]{20}", entry.name) and entry.is_file():
+                        files[int(entry.name)] = entry.stat().st_size
+    return sorted(files.items())
 
 
 def _first_time(store: mqstore.Store, base: int) -> int | None:

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::care::verify::record::{FileReader, Lies, Record};
 use crate::error::{Error, Result};
@@ -78,7 +79,7 @@ impl Stretch {
 }
 
 /// A queue that records of a chunk go to.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Lane {
     pub(super) topic: Arc<[u8]>,
     pub(super) queue_id: i32,
@@ -90,7 +91,7 @@ pub(super) struct Lane {
 }
 
 /// A record in a queue.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct QueuedUnit {
     pub(super) lane: u32,
     /// Whether the queue is the record's own, and not a light one beside it.
@@ -100,7 +101,7 @@ pub(super) struct QueuedUnit {
 }
 
 /// A record as the index takes it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Keyed {
     pub(super) physical_offset: i64,
     pub(super) store_timestamp_ms: i64,
@@ -109,7 +110,7 @@ pub(super) struct Keyed {
 }
 
 /// How the walk over a stretch ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum ChunkEnd {
     /// Where the stretch ends, or before it because enough was gathered.
     #[default]

@@ -1,6 +1,8 @@
 //! Putting the stretches of a log together again: which of the records found are the log's, and where
 //! it ends.
 
+use std::collections::VecDeque;
+
 use super::stretch::{Chunk, ChunkEnd, Reading, Stretch, is_gone, read_from, stored_at};
 use crate::error::Result;
 
@@ -34,21 +36,24 @@ impl Walk {
     }
 
     /// Takes a stretch and what was read of it, the next in order, and hands on what belongs to the log
-    /// by `take`. A walk that began in the wrong place is done again from the right one.
+    /// by `take`. Where none of the chunks begins in the right place it is read from there.
     pub(super) fn accept(
         &mut self,
         reading: &Reading<'_>,
         stretch: &Stretch,
-        chunk: Chunk,
+        mut found: VecDeque<Chunk>,
         take: &mut dyn FnMut(Chunk) -> Result<()>,
     ) -> Result<()> {
         let base = stretch.file.base_offset;
         if !self.ended && stretch.from == 0 && self.cursor < base {
             self.pass(reading, stretch, 0)?;
         }
-        let mut found = Some(chunk);
         while !self.ended && self.cursor < stretch.end() {
-            let chunk = match found.take().filter(|chunk| chunk.begin == Some(self.cursor)) {
+            while found.front().is_some_and(|chunk| chunk.begin < Some(self.cursor)) {
+                found.pop_front();
+            }
+            let is_here = found.front().is_some_and(|chunk| chunk.begin == Some(self.cursor));
+            let chunk = match is_here.then(|| found.pop_front()).flatten() {
                 Some(chunk) => chunk,
                 None if self.cursor < stretch.start() => return Ok(()),
                 None => match read_from(reading, stretch, self.cursor) {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::Context;
 use super::queue_check::Walked;
 use super::record::probe;
@@ -21,6 +23,12 @@ const BLOCK: u32 = 3200;
 /// One index file as it was when the check began.
 pub(super) struct IndexState {
     pub(super) file: Arc<IndexRunFile>,
+    pub(super) seen: IndexSeen,
+}
+
+/// What a look at one index file by itself told.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct IndexSeen {
     /// The number of the next entry then.
     count: u32,
     /// Where the first and the last message lie.
@@ -93,12 +101,13 @@ impl Index {
                 unusable.push(file.name);
                 continue;
             };
-            index.entry_count += u64::from(state.count.saturating_sub(1));
-            if state.count <= 1 {
+            index.entry_count += u64::from(state.seen.count.saturating_sub(1));
+            if state.seen.count <= 1 {
                 continue;
             }
-            let follows = index.files.last().is_none_or(|before| before.last <= state.first);
-            if state.in_order && follows {
+            let follows =
+                index.files.last().is_none_or(|before| before.seen.last <= state.seen.first);
+            if state.seen.in_order && follows {
                 index.files.push(state);
             } else {
                 index.unordered.push(state);
@@ -108,8 +117,8 @@ impl Index {
         for name in unusable {
             let next = index.files.partition_point(|state| state.file.name < name);
             let before = next.checked_sub(1).and_then(|at| index.files.get(at));
-            let from = before.map_or(i64::MIN, |state| state.last);
-            let to = index.files.get(next).map_or(i64::MAX, |state| state.first);
+            let from = before.map_or(i64::MIN, |state| state.seen.last);
+            let to = index.files.get(next).map_or(i64::MAX, |state| state.seen.first);
             index.unknown.push((from, to));
         }
         index.run = Some(run);
@@ -118,7 +127,7 @@ impl Index {
 
     /// The first and the last message with a key in it.
     pub(super) fn span(&self) -> Option<(i64, i64)> {
-        Some((self.files.first()?.first, self.files.last()?.last))
+        Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
     }
 
     /// Looks at each entry of the files that could not be followed.
@@ -186,14 +195,14 @@ fn try_read_state(
     let open = run.open(file)?;
     let header = open.header()?;
     let layout = *open.layout();
-    let mut state = IndexState {
-        file: Arc::clone(file),
+    let seen = IndexSeen {
         count: header.index_count.unsigned_abs(),
         first: 0,
         last: 0,
         begin_ms: header.begin_timestamp_ms,
         in_order: true,
     };
+    let mut state = IndexState { file: Arc::clone(file), seen };
     if quick {
         return Ok(state);
     }
@@ -205,7 +214,7 @@ fn try_read_state(
             .and_then(|offset| offset.checked_rem(ENTRY_LEN as u64));
         // Which of two entries is out of order only a look at the log can tell.
         if fault.kind == CorruptionKind::IndexEntry && in_entry == Some(4) {
-            state.in_order = false;
+            state.seen.in_order = false;
             misplaced.push(fault.offset);
             misplaced.truncate(1);
             return;
@@ -218,14 +227,14 @@ fn try_read_state(
         };
         cx.corruption(code, Severity::Error, fault);
     })?;
-    state.count = read.saturating_add(1);
-    if state.count > 1 {
+    state.seen.count = read.saturating_add(1);
+    if state.seen.count > 1 {
         let mut entries = Entries::new(&state, Arc::clone(&open), 1);
         let first = entries.head()?.map(|(_, entry)| entry.physical_offset);
-        let mut entries = Entries::new(&state, open, state.count - 1);
+        let mut entries = Entries::new(&state, open, state.seen.count - 1);
         let last = entries.head()?.map(|(_, entry)| entry.physical_offset);
-        (state.first, state.last) = (first.unwrap_or(0), last.unwrap_or(0));
-        state.in_order &= state.first >= 0;
+        (state.seen.first, state.seen.last) = (first.unwrap_or(0), last.unwrap_or(0));
+        state.seen.in_order &= state.seen.first >= 0;
     }
     Ok(state)
 }
@@ -241,7 +250,7 @@ pub(super) struct Entries {
 
 impl Entries {
     pub(super) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
-        Self { open, number, count: state.count, from: number, bytes: Vec::new() }
+        Self { open, number, count: state.seen.count, from: number, bytes: Vec::new() }
     }
 
     /// The next entry and its number; `None` at the end.
@@ -381,7 +390,7 @@ impl<'a> Judge<'a> {
         entry: &IndexEntry,
         store_timestamp_ms: i64,
     ) {
-        let seconds = seconds_since(state.begin_ms, store_timestamp_ms);
+        let seconds = seconds_since(state.seen.begin_ms, store_timestamp_ms);
         if entry.seconds != seconds && number > 1 && entry.seconds >= 0 {
             let expected = format!("{seconds} seconds");
             let found = format!("entry {number} with {}", entry.seconds);

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::index::{Entries, Index, Judge, keys_of};
 use super::queue_check::Walked;
 use super::{Context, State};
@@ -17,7 +19,7 @@ use crate::format::properties::Indexed;
 const KEYS_ASKED: usize = 1024;
 
 /// Messages whose keys are not in the index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Unindexed {
     /// How many.
     pub(super) messages: u64,
@@ -42,7 +44,7 @@ impl Unindexed {
 }
 
 /// Messages in a row whose keys are not in the index as they should be.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Gap {
     messages: Unindexed,
     /// Keys that were not found.
@@ -75,7 +77,7 @@ impl Gap {
 
 /// The gap with which a file of the log begins, and the one with which it ends; a file that is all
 /// gap has the second alone.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Edges {
     pub(super) first: Option<Gap>,
     pub(super) last: Gap,
@@ -123,10 +125,10 @@ impl<'a> IndexCheck<'a> {
             before: Unindexed::default(),
         };
         let start = i64::try_from(start).unwrap_or(i64::MAX);
-        check.at = index.files.partition_point(|state| state.last < start);
+        check.at = index.files.partition_point(|state| state.seen.last < start);
         if let (Some(state), Some(run)) = (index.files.get(check.at), &index.run) {
             let open = run.open(&state.file)?;
-            let number = if state.first >= start { 1 } else { open.first_entry_from(start)? };
+            let number = if state.seen.first >= start { 1 } else { open.first_entry_from(start)? };
             check.entries = Some(Entries::new(state, open, number));
         }
         Ok(check)

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::index::Index;
 use super::index_check::{Edges, IndexCheck, Unindexed};
 use super::queue_check::{QueueCheck, Walked};
@@ -26,7 +28,7 @@ const MOST_DAMAGED: usize = 100_000;
 const MOST_TOPICS: usize = 1_000;
 
 /// What the walk over one file found, beside its findings.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct FileWalk {
     messages: u64,
     newest_ms: i64,
@@ -43,7 +45,7 @@ pub(super) struct FileWalk {
 }
 
 /// How the walk over a file ended.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) enum FileEnd {
     /// Nothing more is there: zeros, or the end of the bytes.
     #[default]
@@ -57,7 +59,7 @@ pub(super) enum FileEnd {
 }
 
 /// Damage at a position of a file, before it is known how far it reaches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Damage {
     at: u64,
     code: Code,

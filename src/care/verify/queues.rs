@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
 use super::tables::Tables;
 use super::{Context, State};
@@ -25,7 +26,7 @@ const BLOCK: usize = 3200;
 const MOST_MISSING: usize = 100_000;
 
 /// A queue's topic and number.
-type Name = (Box<[u8]>, i32);
+pub(super) type Name = (Box<[u8]>, i32);
 
 /// One queue on disk.
 pub(super) struct Queue {
@@ -58,7 +59,7 @@ impl Queue {
 }
 
 /// Messages of one queue that have no entry in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Missing {
     /// Behind the queue's end.
     pub(super) behind: u64,
@@ -70,6 +71,19 @@ pub(super) struct Missing {
     pub(super) place: u64,
     /// The least and the greatest number behind the queue's end.
     pub(super) numbers: Option<(i64, i64)>,
+}
+
+impl Missing {
+    fn join(&mut self, other: &Self) {
+        self.behind += other.behind;
+        self.oldest_ms = self.oldest_ms.min(other.oldest_ms);
+        self.inside += other.inside;
+        self.place = self.place.min(other.place);
+        self.numbers = match (self.numbers, other.numbers) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (one, other) => one.or(other),
+        };
+    }
 }
 
 /// The queues of each topic in order, each with its place in the list.
@@ -239,6 +253,13 @@ impl Queues {
             hashbrown::hash_map::Entry::Vacant(_) => {
                 self.missing_elsewhere.fetch_add(1, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Adds what walks elsewhere missed.
+    pub(super) fn add_missing(&self, more: Vec<(Name, Missing)>) {
+        for ((topic, id), more) in more {
+            self.miss(&topic, id, |missing| missing.join(&more));
         }
     }
 

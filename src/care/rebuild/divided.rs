@@ -1,0 +1,419 @@
+//! A rebuild in parts that may run on different machines, each of which reaches the store.
+//!
+//! Some read ranges of the log and put down what queues and index need of it, sorted by who will need
+//! it; one decides, as the walk on one machine does, what of it is the log's; then some fill a group
+//! of the queues each, and some an index file each. The bytes are those that
+//! [`rebuild`](super::rebuild) makes. What a part hands on only the parts behind it read.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use super::build::Build;
+use super::spill::{Share, Spill, SpillReader};
+use super::stretch::{self, Chunk, ChunkEnd};
+use super::walk::Walk;
+use super::{Job, RebuildOptions, RebuiltQueue, Target, What, read};
+use crate::care::meter::{Meter, watched};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::Os;
+use crate::format::index::IndexHeader;
+use crate::log::Queue;
+use crate::log::index_build::IndexBuilder;
+use crate::store::parts;
+use crate::store::paths::StorePaths;
+use crate::time::{FixedClock, SystemClock};
+
+/// Who hears how far a part is, and can end it.
+type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+
+/// How many chunks a group of queues takes at once.
+const MOST_CHUNKS: usize = 64;
+
+/// What reading a range of the log gave, beside what was put down.
+#[derive(Debug, Deserialize, Serialize)]
+struct Scanned {
+    /// The file in which the rest was put down, and where each share ends in it.
+    spill: Spilled,
+    heads: Vec<Head>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Spilled {
+    name: String,
+    ends: Vec<u64>,
+}
+
+/// A chunk without what it gathered.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Head {
+    /// Where the stretch begins that it is of.
+    stretch: u64,
+    begin: Option<u64>,
+    end: u64,
+    how: ChunkEnd,
+    records: u64,
+    newest_ms: i64,
+    left_out: u64,
+    keys: Keys,
+}
+
+/// Keys of messages that the index takes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+struct Keys {
+    count: u64,
+    /// How many of them are the last message's; `None` without a message.
+    of_last: Option<u32>,
+}
+
+impl Keys {
+    fn of(chunk: &Chunk) -> Self {
+        let of_last = chunk.keyed.last().map(|keyed| keyed.keys);
+        Self { count: chunk.hashes.len() as u64, of_last }
+    }
+}
+
+/// A chunk that belongs to the log.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Accepted {
+    spill: u32,
+    /// Its number among what was put down there.
+    number: u32,
+    keys: u64,
+}
+
+/// What belongs to the log, in its order.
+#[derive(Debug, Deserialize, Serialize)]
+struct Plan {
+    spills: Vec<Spilled>,
+    chunks: Vec<Accepted>,
+    keys: Keys,
+}
+
+/// What [`settle`] learned of the log.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// What the parts behind it need.
+    pub plan: Vec<u8>,
+    /// Messages of the log.
+    pub messages: u64,
+    /// Where the log begins.
+    pub log_start: u64,
+    /// Where it ends.
+    pub log_end: u64,
+    /// Ranges of physical offsets without a message, although the log goes on behind them.
+    pub damaged: Vec<(u64, u64)>,
+    /// Entries of light queues, which the settings given do not ask for.
+    pub left_out: u64,
+    /// How many index files there will be, and entries in them.
+    pub index_files: u64,
+    /// The same of entries.
+    pub index_keys: u64,
+}
+
+/// What [`queues`] made.
+#[derive(Clone, Debug)]
+pub struct MadeQueues {
+    /// By topic and number.
+    pub queues: Vec<RebuiltQueue>,
+    /// Queues of whose messages the log holds none any more.
+    pub kept: Vec<(Box<[u8]>, i32)>,
+    /// Entries that no queue takes.
+    pub refused: u64,
+}
+
+/// One part of the work with everything it needs.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    /// The store.
+    pub path: &'a Path,
+    /// Its settings.
+    pub config: &'a StoreConfig,
+    /// What is made.
+    pub what: What,
+}
+
+impl Part<'_> {
+    fn run<T: Send>(
+        &self,
+        progress: Progress<'_>,
+        work: impl FnOnce(&Job<'_>) -> Result<T> + Send,
+    ) -> Result<T> {
+        let options = RebuildOptions {
+            what: self.what,
+            topics: None,
+            target: Target::Nothing,
+            threads: None,
+        };
+        let paths = StorePaths::new(self.path, self.config);
+        if !parts::is_store(&Os, &paths)? {
+            return Err(parts::not_a_store(&Os, &paths));
+        }
+        let (storage, clock) = (Arc::new(Os), Arc::new(SystemClock));
+        let job = Job::load(storage, clock, paths, self.config.clone(), &options)?;
+        watched("rebuild", self.path, 1, progress, |_: &Meter| work(&job))
+    }
+
+    fn encode(&self, part: &impl Serialize) -> Result<Vec<u8>> {
+        postcard::to_allocvec(part).map_err(|error| {
+            Error::io("hand on a part of", self.path)(std::io::Error::other(error))
+        })
+    }
+
+    fn decode<'a, T: Deserialize<'a>>(&self, part: &'a [u8]) -> Result<T> {
+        postcard::from_bytes(part)
+            .map_err(|error| Error::io("take a part of", self.path)(std::io::Error::other(error)))
+    }
+}
+
+/// Reads what begins in a range of physical offsets and puts it down in the new file `spill`, for
+/// `groups` groups of queues and for the index.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] where a setting differs from the files,
+/// [`Error::Io`].
+pub fn scan(
+    part: &Part<'_>,
+    range: Range<u64>,
+    groups: u32,
+    spill: &Path,
+    progress: Progress<'_>,
+) -> Result<Vec<u8>> {
+    part.run(progress, |job| {
+        let reading = job.reading();
+        let mut heads = Vec::new();
+        let mut put_down = Spill::new(groups);
+        for stretch in stretch::stretches(&job.log).filter(|one| range.contains(&one.start())) {
+            let mut chunk = read(&reading, &stretch)?;
+            loop {
+                // So much was gathered that it stopped early.
+                let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.end();
+                let next = chunk.begin.filter(|_| stopped).map(|_| chunk.end);
+                heads.push(Head {
+                    stretch: stretch.start(),
+                    begin: chunk.begin,
+                    end: chunk.end,
+                    how: chunk.how,
+                    records: chunk.records,
+                    newest_ms: chunk.newest_ms,
+                    left_out: chunk.left_out,
+                    keys: Keys::of(&chunk),
+                });
+                put_down.add(&chunk, part.path)?;
+                match next {
+                    Some(at) => chunk = stretch::read_from(&reading, &stretch, at)?,
+                    None => break,
+                }
+            }
+        }
+        let spill = Spilled { name: name_of(spill), ends: put_down.write(spill)? };
+        part.encode(&Scanned { spill, heads })
+    })
+}
+
+/// Decides what of the ranges that were read, in order, belongs to the log before `end`. What has to be
+/// read again is put down in the new file `spill`.
+///
+/// # Errors
+/// As [`scan`].
+pub fn settle(
+    part: &Part<'_>,
+    scans: &[&[u8]],
+    end: u64,
+    groups: u32,
+    spill: &Path,
+    progress: Progress<'_>,
+) -> Result<Settled> {
+    let mut spills = Vec::with_capacity(scans.len() + 1);
+    let mut found: HashMap<u64, Vec<(Head, Accepted)>> = HashMap::new();
+    for scanned in scans {
+        let scanned: Scanned = part.decode(scanned)?;
+        let spill = u32::try_from(spills.len()).unwrap_or(u32::MAX);
+        spills.push(scanned.spill);
+        for (number, head) in (0..).zip(scanned.heads) {
+            let accepted = Accepted { spill, number, keys: head.keys.count };
+            found.entry(head.stretch).or_default().push((head, accepted));
+        }
+    }
+    part.run(progress, |job| {
+        let reading = job.reading();
+        let log_start = job.log.min_offset().unwrap_or(0);
+        let mut walk = Walk::new(log_start);
+        let (mut chunks, mut keys) = (Vec::new(), Keys::default());
+        let (mut again, mut read_again) = (Spill::new(groups), 0);
+        let own = u32::try_from(spills.len()).unwrap_or(u32::MAX);
+        for stretch in stretch::stretches(&job.log).take_while(|one| one.start() < end) {
+            if walk.ended {
+                break;
+            }
+            let heads = found.remove(&stretch.start()).unwrap_or_default();
+            let candidates: VecDeque<Chunk> = heads.iter().map(|(head, _)| bare(head)).collect();
+            walk.accept(&reading, &stretch, candidates, &mut |chunk| {
+                let known = heads.iter().find(|(head, _)| head.begin == chunk.begin);
+                let (accepted, more) = match known {
+                    Some((head, accepted)) => (*accepted, head.keys),
+                    None => {
+                        again.add(&chunk, part.path)?;
+                        let more = Keys::of(&chunk);
+                        let number = read_again;
+                        read_again += 1;
+                        (Accepted { spill: own, number, keys: more.count }, more)
+                    }
+                };
+                keys.count += more.count;
+                keys.of_last = more.of_last.or(keys.of_last);
+                chunks.push(accepted);
+                Ok(())
+            })?;
+        }
+        spills.push(Spilled { name: name_of(spill), ends: again.write(spill)? });
+        let most = job.keys_of_file();
+        let index_files = match keys.of_last.filter(|_| part.what.index && most > 0) {
+            None => 0,
+            // A message without keys, too, makes the next file where the one before is full.
+            Some(0) => keys.count / most + 1,
+            Some(_) => (keys.count - 1) / most + 1,
+        };
+        Ok(Settled {
+            plan: part.encode(&Plan { spills, chunks, keys })?,
+            messages: walk.records,
+            log_start,
+            log_end: walk.cursor,
+            damaged: walk.damaged,
+            left_out: walk.left_out,
+            index_files,
+            index_keys: keys.count,
+        })
+    })
+}
+
+/// Makes one group of the queues below the folder `out`, which is there and empty.
+///
+/// # Errors
+/// As [`scan`].
+pub fn queues(
+    part: &Part<'_>,
+    plan: &[u8],
+    (group, groups): (u32, u32),
+    spills: &Path,
+    out: &Path,
+    progress: Progress<'_>,
+) -> Result<MadeQueues> {
+    let plan: Plan = part.decode(plan)?;
+    part.run(progress, |job| {
+        let what = What { queues: true, index: false };
+        let (storage, clock) = (&job.storage, &job.clock);
+        let kinds = job.kinds.clone();
+        let mut build = Build::below(out, storage, what, &job.layout, kinds, None, clock)?;
+        let mut reader = plan.reader(spills, Share::Queues(group));
+        let mut ready = Vec::with_capacity(MOST_CHUNKS);
+        for accepted in &plan.chunks {
+            if let Some(chunk) = reader.chunk(accepted.spill, accepted.number)? {
+                ready.push(chunk);
+            }
+            if ready.len() >= MOST_CHUNKS {
+                build.take(&ready)?;
+                ready.clear();
+            }
+        }
+        build.take(&ready)?;
+        let is_own =
+            |queue: &Queue| Share::of_queue(queue.topic(), queue.queue_id(), groups) == group;
+        let kept = job.keep(&build, Some(out), is_own)?;
+        build.finish(&**storage, out)?;
+        let refused = build.refused;
+        Ok(MadeQueues {
+            queues: job.queues_of(build),
+            kept: kept.iter().map(|queue| (queue.topic().into(), queue.queue_id())).collect(),
+            refused,
+        })
+    })
+}
+
+/// Makes index file `number`, counted from 0, in the folder `out`, which is there and empty; its name
+/// is of the time `now_ms`.
+///
+/// # Errors
+/// As [`scan`].
+pub fn index(
+    part: &Part<'_>,
+    plan: &[u8],
+    number: u64,
+    now_ms: i64,
+    spills: &Path,
+    out: &Path,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let plan: Plan = part.decode(plan)?;
+    part.run(progress, |job| {
+        let Some(layout) = job.index else { return Ok(()) };
+        let most = job.keys_of_file();
+        let own = number.saturating_mul(most)..number.saturating_add(1).saturating_mul(most);
+        let clock = Arc::new(FixedClock::new(now_ms));
+        let mut builder = IndexBuilder::new(Arc::clone(&job.storage), out, layout, clock)?;
+        let mut reader = plan.reader(spills, Share::Index);
+        let mut passed = 0;
+        let mut has_begun = false;
+        for accepted in &plan.chunks {
+            let behind = passed + accepted.keys;
+            // The last key before its own tells what the header begins with.
+            if behind < own.start || accepted.keys == 0 {
+                passed = behind;
+                continue;
+            }
+            if passed >= own.end {
+                break;
+            }
+            let Some(chunk) = reader.chunk(accepted.spill, accepted.number)? else { continue };
+            let mut hashes = chunk.hashes.as_slice();
+            for keyed in &chunk.keyed {
+                let Some((keys, rest)) = hashes.split_at_checked(keyed.keys as usize) else {
+                    break;
+                };
+                hashes = rest;
+                let first = passed;
+                passed += keys.len() as u64;
+                if !has_begun && first < own.start && passed >= own.start {
+                    builder.follow(IndexHeader {
+                        end_physical_offset: keyed.physical_offset,
+                        end_timestamp_ms: keyed.store_timestamp_ms,
+                        ..IndexHeader::default()
+                    });
+                }
+                let from = usize::try_from(own.start.saturating_sub(first)).unwrap_or(usize::MAX);
+                let to = usize::try_from(own.end.saturating_sub(first)).unwrap_or(usize::MAX);
+                let keys = keys.get(from.min(keys.len())..to.min(keys.len())).unwrap_or_default();
+                if !keys.is_empty() {
+                    builder.put(keyed.physical_offset, keyed.store_timestamp_ms, keys)?;
+                    has_begun = true;
+                }
+            }
+        }
+        if !has_begun {
+            // The file that a message without keys makes.
+            builder.put(0, 0, &[])?;
+        }
+        builder.finish().map(|_| ())
+    })
+}
+
+impl Plan {
+    fn reader(&self, folder: &Path, share: Share) -> SpillReader {
+        let ends = |spill: &Spilled| (folder.join(&spill.name), spill.ends.clone());
+        SpillReader::new(self.spills.iter().map(ends).collect(), share)
+    }
+}
+
+fn bare(head: &Head) -> Chunk {
+    let Head { begin, end, how, records, newest_ms, left_out, .. } = *head;
+    Chunk { begin, end, how, records, newest_ms, left_out, ..Chunk::default() }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,189 @@
+//! What was gathered of the log, put down in a file for those who make queues and index of it: the
+//! shares one behind the other, each with the segments of all chunks in order.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use super::stretch::{Chunk, Keyed, Lane, QueuedUnit};
+use crate::error::{Error, Result};
+use crate::format::crc::crc32;
+
+/// Whom something gathered is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// A group of queues.
+    Queues(u32),
+    /// The index.
+    Index,
+}
+
+impl Share {
+    /// The group of a queue.
+    pub(super) fn of_queue(topic: &[u8], queue_id: i32, groups: u32) -> u32 {
+        // Neighbouring queues of a topic are likely to be as full as each other.
+        crc32(topic).wrapping_add(queue_id.cast_unsigned()) % groups.max(1)
+    }
+}
+
+/// What one chunk has for one share.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Segment {
+    lanes: Vec<Lane>,
+    units: Vec<QueuedUnit>,
+    keyed: Vec<Keyed>,
+    hashes: Vec<i32>,
+}
+
+/// A file in the making.
+#[derive(Debug)]
+pub(super) struct Spill {
+    /// For each group of queues, and for the index behind them: segments, each behind a head.
+    shares: Vec<Vec<u8>>,
+    chunks: u32,
+}
+
+impl Spill {
+    pub(super) fn new(groups: u32) -> Self {
+        let count = usize::try_from(groups.max(1)).unwrap_or(1).saturating_add(1);
+        Self { shares: vec![Vec::new(); count], chunks: 0 }
+    }
+
+    /// Takes the next chunk; `path` is named by errors.
+    pub(super) fn add(&mut self, chunk: &Chunk, path: &Path) -> Result<()> {
+        let number = self.chunks;
+        self.chunks += 1;
+        let groups = self.shares.len() - 1;
+        let mut segments: Vec<Segment> =
+            std::iter::repeat_with(Segment::default).take(groups).collect();
+        let mut places = Vec::with_capacity(chunk.lanes.len());
+        for lane in &chunk.lanes {
+            let groups = u32::try_from(groups).unwrap_or(u32::MAX);
+            let group = Share::of_queue(&lane.topic, lane.queue_id, groups) as usize;
+            let Some(segment) = segments.get_mut(group) else { continue };
+            places.push((group, u32::try_from(segment.lanes.len()).unwrap_or(u32::MAX)));
+            segment.lanes.push(lane.clone());
+        }
+        for unit in &chunk.units {
+            if let Some(&(group, lane)) = places.get(unit.lane as usize)
+                && let Some(segment) = segments.get_mut(group)
+            {
+                segment.units.push(QueuedUnit { lane, ..*unit });
+            }
+        }
+        let (keyed, hashes) = (chunk.keyed.clone(), chunk.hashes.clone());
+        let index = Segment { keyed, hashes, ..Segment::default() };
+        for (share, segment) in self.shares.iter_mut().zip(segments.iter().chain([&index])) {
+            if segment.lanes.is_empty() && segment.keyed.is_empty() {
+                continue;
+            }
+            let encoded = postcard::to_allocvec(segment).and_then(|bytes| {
+                share.extend_from_slice(&postcard::to_allocvec(&(number, bytes.len()))?);
+                share.extend_from_slice(&bytes);
+                Ok(())
+            });
+            encoded.map_err(|error| Error::io("gather", path)(std::io::Error::other(error)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes it to a new file; where each share ends in it.
+    pub(super) fn write(self, path: &Path) -> Result<Vec<u64>> {
+        let mut file = File::create_new(path).map_err(Error::io("create", path))?;
+        let mut at = 0;
+        let mut ends = Vec::with_capacity(self.shares.len());
+        for share in self.shares {
+            file.write_all(&share).map_err(Error::io("write", path))?;
+            at += share.len() as u64;
+            ends.push(at);
+        }
+        // The parts that read it may run on other machines.
+        file.sync_all().map_err(Error::io("flush", path))?;
+        Ok(ends)
+    }
+}
+
+/// Reads one share of some files, each from its first chunk to its last.
+#[derive(Debug)]
+pub(super) struct SpillReader {
+    /// Each file, and where its shares end.
+    files: Vec<(PathBuf, Vec<u64>)>,
+    share: Share,
+    /// What is left of the files that are being read.
+    open: HashMap<u32, Rest>,
+}
+
+/// What is left of a share.
+#[derive(Debug)]
+struct Rest {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl SpillReader {
+    pub(super) fn new(files: Vec<(PathBuf, Vec<u64>)>, share: Share) -> Self {
+        Self { files, share, open: HashMap::new() }
+    }
+
+    /// What a chunk has for this share; the numbers of one file must rise.
+    pub(super) fn chunk(&mut self, spill: u32, number: u32) -> Result<Option<Chunk>> {
+        let Some((path, ends)) = self.files.get(spill as usize) else { return Ok(None) };
+        if !self.open.contains_key(&spill) {
+            // The last file is read beside all others.
+            let last = u32::try_from(self.files.len()).unwrap_or(u32::MAX) - 1;
+            self.open.retain(|open, _| *open == last);
+            let share = match self.share {
+                Share::Queues(group) => group as usize,
+                Share::Index => ends.len().saturating_sub(1),
+            };
+            let from = share.checked_sub(1).and_then(|before| ends.get(before)).copied();
+            let (from, to) = (from.unwrap_or(0), ends.get(share).copied().unwrap_or(0));
+            let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+            if !bytes.is_empty() {
+                let file = File::open(path).map_err(Error::io("open", path))?;
+                file.read_exact_at(&mut bytes, from).map_err(Error::io("read", path))?;
+            }
+            self.open.insert(spill, Rest { bytes, at: 0 });
+        }
+        let Some(rest) = self.open.get_mut(&spill) else { return Ok(None) };
+        while let Some((found, segment)) = rest.next() {
+            if found > number {
+                break;
+            }
+            let chunk = (found == number).then(|| decode(segment, path)).transpose()?;
+            rest.pass();
+            if chunk.is_some() {
+                return Ok(chunk);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn decode(segment: &[u8], path: &Path) -> Result<Chunk> {
+    let Segment { lanes, units, keyed, hashes } = postcard::from_bytes(segment)
+        .map_err(|error| Error::io("read", path)(std::io::Error::other(error)))?;
+    Ok(Chunk { lanes, units, keyed, hashes, ..Chunk::default() })
+}
+
+impl Rest {
+    /// The number of the next segment's chunk, and the segment.
+    fn next(&self) -> Option<(u32, &[u8])> {
+        let head = postcard::take_from_bytes::<(u32, usize)>(self.bytes.get(self.at..)?);
+        let ((number, len), rest) = head.ok()?;
+        Some((number, rest.get(..len)?))
+    }
+
+    fn pass(&mut self) {
+        let left = self.bytes.get(self.at..).unwrap_or_default();
+        let head = postcard::take_from_bytes::<(u32, usize)>(left);
+        self.at = match head {
+            Ok(((_, len), rest)) => self.bytes.len() - rest.len().saturating_sub(len),
+            Err(_) => self.bytes.len(),
+        };
+    }
+}

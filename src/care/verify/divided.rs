@@ -1,0 +1,278 @@
+//! A check in parts that may run on different machines, each of which reaches the store: first queues
+//! and index files by themselves, then the files of the log, at last what only all of it tells.
+//!
+//! What comes out is what [`verify`](super::verify) finds. A part hands on bytes, which only the parts
+//! behind it read.
+
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashMap;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::index::{self, Index, IndexSeen, IndexState};
+use super::log_walk::{self, FileWalk};
+use super::queues::{Missing, Name, Queues};
+use super::{
+    Context, Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue,
+};
+use crate::care::finding::{Findings, Found};
+use crate::care::meter::{Meter, thread_count, watched};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Os, Storage};
+use crate::log::QueueKind;
+use crate::log::index_run::IndexRunFile;
+
+/// Who hears how far a part is, and can end it.
+type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+
+/// What reading some queues and index files told.
+#[derive(Debug, Deserialize, Serialize)]
+struct Structures {
+    queues: Vec<QueueSeen>,
+    /// By the number in a file's name; those that cannot be read are left out.
+    index: Vec<(u64, IndexSeen)>,
+    found: Found,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct QueueSeen {
+    kind: QueueKind,
+    name: Name,
+    first: i64,
+    end: i64,
+    live: u64,
+    entries: u64,
+}
+
+/// What walking some files of the log told.
+#[derive(Debug, Deserialize, Serialize)]
+struct Walks {
+    /// By the physical offset of the file.
+    files: Vec<(u64, FileWalk)>,
+    /// How many entries of a queue were met, by its place among all that were seen.
+    met: Vec<(u32, u64)>,
+    missing: Vec<(Name, Missing)>,
+    missing_elsewhere: u64,
+    found: Found,
+}
+
+/// One part of the work with everything it needs.
+struct Part<'a> {
+    path: &'a Path,
+    config: &'a StoreConfig,
+    options: &'a VerifyOptions,
+}
+
+impl Part<'_> {
+    fn run<T: Send>(
+        &self,
+        progress: Progress<'_>,
+        work: impl FnOnce(Context<'_>, Prepared) -> Result<T> + Send,
+    ) -> Result<T> {
+        let threads = thread_count(self.options.threads);
+        watched("verify", self.path, threads, progress, |meter: &Meter| {
+            let storage: Arc<dyn Storage> = Arc::new(Os);
+            let (cx, known) =
+                prepare(storage, self.path, self.config, self.options, threads, meter)?;
+            work(cx, known)
+        })
+    }
+
+    /// The same context without what preparing found, which [`join`] finds again.
+    fn fresh<'b>(&self, cx: Context<'b>) -> Context<'b> {
+        Context { findings: Findings::new(self.path, self.options.most_findings), ..cx }
+    }
+}
+
+/// Reads each queue and each index file whose number among all is `part` more than a multiple of
+/// `parts`.
+///
+/// # Errors
+/// As [`verify`](super::verify).
+pub fn structures(
+    path: &Path,
+    config: &StoreConfig,
+    options: &VerifyOptions,
+    (part, parts): (usize, usize),
+    progress: Progress<'_>,
+) -> Result<Vec<u8>> {
+    let parts = parts.max(1);
+    let work = Part { path, config, options };
+    work.run(progress, |cx, mut known| {
+        let mut files = Vec::new();
+        let listed = read_index(&cx, |listed, _| {
+            files = listed.to_vec();
+            Vec::new()
+        })?;
+        let cx = work.fresh(cx);
+        let log_start = known.log.min_offset().unwrap_or(0);
+        let is_own = |number: usize| number % parts == part;
+        let own = known.queues.list.par_iter_mut().enumerate();
+        let queues = own
+            .filter(|(number, _)| is_own(*number))
+            .map(|(_, queue)| {
+                let entries = read_queue(&cx, queue, log_start);
+                QueueSeen {
+                    kind: queue.kind,
+                    name: (queue.topic.clone(), queue.id),
+                    first: queue.first,
+                    end: queue.end,
+                    live: queue.live,
+                    entries,
+                }
+            })
+            .collect();
+        let state = |file| {
+            let run = listed.run.as_ref()?;
+            let state = index::read_state(&cx, run, file, !cx.full)?;
+            Some((file.name, state.seen))
+        };
+        let own = files.iter().enumerate().filter(|(number, _)| is_own(*number));
+        let index = own.filter_map(|(_, file)| state(file)).collect();
+        encode(path, &Structures { queues, index, found: cx.findings.into_found() })
+    })
+}
+
+/// Walks the files of the log that begin in a range of physical offsets. `structures` are what all
+/// parts of [`structures`] gave, in order.
+///
+/// # Errors
+/// As [`verify`](super::verify).
+pub fn walk(
+    path: &Path,
+    config: &StoreConfig,
+    options: &VerifyOptions,
+    structures: &[&[u8]],
+    files: Range<u64>,
+    progress: Progress<'_>,
+) -> Result<Vec<u8>> {
+    let seen = decode_all::<Structures>(path, structures)?;
+    let work = Part { path, config, options };
+    work.run(progress, |cx, mut known| {
+        let places = take_queues(&mut known.queues, &seen);
+        let index = take_index(&cx, &seen)?;
+        let cx = work.fresh(cx);
+        let numbers: Vec<(usize, u64)> = known
+            .log
+            .files()
+            .iter()
+            .enumerate()
+            .map(|(number, file)| (number, file.base_offset))
+            .filter(|(_, base)| files.contains(base))
+            .collect();
+        let (queues, log) = (&known.queues, &known.log);
+        let walks = numbers
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|(number, base)| {
+                (base, log_walk::walk(&cx, log, number, known.last, queues, &index))
+            })
+            .collect();
+        let met = queues.list.iter().zip(&places).filter_map(|(queue, place)| {
+            let met = queue.met.load(Ordering::Relaxed);
+            place.filter(|_| met > 0).map(|place| (place, met))
+        });
+        encode(
+            path,
+            &Walks {
+                files: walks,
+                met: met.collect(),
+                missing: queues.take_missing(),
+                missing_elsewhere: queues.missing_elsewhere.load(Ordering::Relaxed),
+                found: cx.findings.into_found(),
+            },
+        )
+    })
+}
+
+/// Puts together what the parts found.
+///
+/// # Errors
+/// As [`verify`](super::verify).
+pub fn join(
+    path: &Path,
+    config: &StoreConfig,
+    options: &VerifyOptions,
+    structures: &[&[u8]],
+    walks: &[&[u8]],
+    progress: Progress<'_>,
+) -> Result<VerifyReport> {
+    let mut seen = decode_all::<Structures>(path, structures)?;
+    let walks = decode_all::<Walks>(path, walks)?;
+    let work = Part { path, config, options };
+    work.run(progress, |cx, mut known| {
+        let places = take_queues(&mut known.queues, &seen);
+        let index = take_index(&cx, &seen)?;
+        let entries = seen.iter().flat_map(|part| &part.queues).map(|queue| queue.entries).sum();
+        for part in &mut seen {
+            cx.findings.join(std::mem::take(&mut part.found));
+        }
+        let queues = &known.queues;
+        let at: HashMap<u32, usize> =
+            places.iter().enumerate().filter_map(|(at, place)| Some(((*place)?, at))).collect();
+        let mut of_file = HashMap::new();
+        for part in walks {
+            cx.findings.join(part.found);
+            queues.add_missing(part.missing);
+            queues.missing_elsewhere.fetch_add(part.missing_elsewhere, Ordering::Relaxed);
+            for (place, met) in part.met {
+                if let Some(queue) = at.get(&place).and_then(|at| queues.list.get(*at)) {
+                    queue.met.fetch_add(met, Ordering::Relaxed);
+                }
+            }
+            of_file.extend(part.files);
+        }
+        // A file that came since has not been walked: the log ends before it.
+        let files = known.log.files();
+        let walks: Vec<FileWalk> = files
+            .iter()
+            .map(|file| of_file.remove(&file.base_offset).unwrap_or_default())
+            .collect();
+        conclude(cx, &known, &index, entries, &walks, options.level)
+    })
+}
+
+/// Tells the queues what was seen of them; the place of each among all that were seen.
+fn take_queues(queues: &mut Queues, seen: &[Structures]) -> Vec<Option<u32>> {
+    let all = seen.iter().flat_map(|part| &part.queues);
+    let by_name: HashMap<(QueueKind, &Name), (u32, &QueueSeen)> =
+        (0..).zip(all).map(|(place, queue)| ((queue.kind, &queue.name), (place, queue))).collect();
+    let take = |queue: &mut super::Queue| {
+        let name = (queue.topic.clone(), queue.id);
+        let (place, seen) = by_name.get(&(queue.kind, &name))?;
+        (queue.first, queue.end, queue.live) = (seen.first, seen.end, seen.live);
+        Some(*place)
+    };
+    queues.list.iter_mut().map(take).collect()
+}
+
+/// The index as it was seen.
+fn take_index(cx: &Context<'_>, seen: &[Structures]) -> Result<Index> {
+    let by_name: HashMap<u64, &IndexSeen> =
+        seen.iter().flat_map(|part| &part.index).map(|(name, seen)| (*name, seen)).collect();
+    read_index(cx, |files, _| {
+        let state = |file: &Arc<IndexRunFile>| {
+            let seen = IndexSeen::clone(by_name.get(&file.name)?);
+            Some(IndexState { file: Arc::clone(file), seen })
+        };
+        files.iter().map(state).collect()
+    })
+}
+
+fn encode(path: &Path, part: &impl Serialize) -> Result<Vec<u8>> {
+    postcard::to_allocvec(part)
+        .map_err(|error| Error::io("hand on a part of", path)(std::io::Error::other(error)))
+}
+
+fn decode_all<'a, T: Deserialize<'a>>(path: &Path, parts: &[&'a [u8]]) -> Result<Vec<T>> {
+    parts
+        .iter()
+        .map(|part| postcard::from_bytes(part))
+        .collect::<Result<_, _>>()
+        .map_err(|error| Error::io("take a part of", path)(std::io::Error::other(error)))
+}
