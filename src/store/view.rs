@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use crate::error::{Error, Result};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::peek;
+use crate::log::commit_log::Found;
 use crate::log::consume_queue_ext::TagsCode;
 use crate::log::queue::Unit;
 use crate::log::scanner::{Scanned, Scanner, Stop};
@@ -244,10 +245,7 @@ pub fn start_of_doubt(
     let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
     if !crashed {
         let mut buffer = Vec::new();
-        let begins = |found: &crate::log::commit_log::Found<'_>| {
-            use crate::log::commit_log::Found::{Bad, OutOfRange};
-            !matches!(found, Bad(_) | OutOfRange)
-        };
+        let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);
         if reach >= log.end_offset() || begins(&log.read(reach, 0, &mut buffer)?) {
             return Ok(reach.min(log.end_offset()));
         }
@@ -270,13 +268,13 @@ pub fn start_of_doubt(
 }
 
 /// Where a log that nobody closed or that is being written ends: behind its last whole record. The
-/// search begins at the last place that is known to begin a record. `queues`, where there are any, tell
+/// search begins at the last place that is known to begin a record, of which the queues tell more than
+/// the beginnings of files do. `queues`, where there are any, tell
 /// a record behind damage from the remains of an earlier life of the file.
 ///
 /// # Errors
 /// [`Error::Io`] when the system cannot read.
 pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
-    use crate::log::commit_log::Found;
     let files_end = log.run().end_offset().unwrap_or(0);
     log.set_end(files_end);
     let mut start = log.min_offset();
@@ -286,6 +284,11 @@ pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
             start = file.base_offset;
             break;
         }
+    }
+    if let Some(queues) = queues
+        && let Some(known) = last_known(log, queues, &mut buffer)?
+    {
+        start = start.max(known);
     }
     let mut scanner = Scanner::new(log, start, files_end, false);
     let mut end = start;
@@ -336,6 +339,19 @@ pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
     }
     log.set_end(end);
     Ok(end)
+}
+
+/// Where the last record begins that the queues lead to, if they lead to a whole one that is theirs:
+/// what lies before it need not be walked to find the end.
+fn last_known(log: &CommitLog, queues: &QueueTable, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
+    let all = queues.all();
+    let Some(queue) = all.iter().max_by_key(|queue| queue.reach()) else { return Ok(None) };
+    let last = queue.units(queue.max_offset().saturating_sub(1), 1)?.pop();
+    let begin = last.and_then(|unit| u64::try_from(unit.entry.physical_offset).ok());
+    let Some(begin) = begin else { return Ok(None) };
+    let Found::Message(view) = log.read(begin, 0, buffer)? else { return Ok(None) };
+    let is_whole = view.check_body_crc().is_ok() && !peek::lacks_bytes(&view);
+    Ok((is_whole && is_known(queues, &DispatchRequest::of(&view))?).then_some(begin))
 }
 
 /// Whether the file that holds `offset`, and those behind it, hold nothing from there on, as far as
