@@ -217,67 +217,36 @@ def register_functions(spark: SparkSession) -> None:
         spark.udf.register(name, _udf(name))
 
 
-# What runs in a worker. Spark reads the hints, so they are no texts.
-
-
-def _decode(raw: pa.Array) -> pa.Array:
-    return _array_function("mq_decode", raw)
-
-
-def _encode(message: pa.Array) -> pa.Array:
-    return _array_function("mq_encode", message)
-
-
-def _properties(raw: pa.Array) -> pa.Array:
-    return _array_function("mq_properties", raw)
-
-
-def _body(raw_body: pa.Array, sys_flag: pa.Array) -> pa.Array:
-    return _array_function("mq_body", raw_body, sys_flag)
-
-
-def _crc32(values: pa.Array) -> pa.Array:
-    return _array_function("mq_crc32", values)
-
-
-def _java_hash(text: pa.Array) -> pa.Array:
-    return _array_function("mq_java_hash", text)
-
-
-def _tags_code(tags: pa.Array) -> pa.Array:
-    return _array_function("mq_tags_code", tags)
-
-
-def _key_hash(topic: pa.Array, key: pa.Array) -> pa.Array:
-    return _array_function("mq_key_hash", topic, key)
-
-
-def _parse_message_id(message_id: pa.Array) -> pa.Array:
-    return _array_function("mq_parse_message_id", message_id)
-
-
-def _sys_flag(sys_flag: pa.Array) -> pa.Array:
-    return _array_function("mq_sys_flag", sys_flag)
-
-
 _TEXTS = MapType(StringType(), StringType())
-_FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], Callable[[], DataType]]] = {
-    "mq_body": (_body, BinaryType),
-    "mq_crc32": (_crc32, IntegerType),
-    "mq_decode": (_decode, _type_of_message),
-    "mq_encode": (_encode, BinaryType),
-    "mq_java_hash": (_java_hash, IntegerType),
-    "mq_key_hash": (_key_hash, IntegerType),
-    "mq_parse_message_id": (_parse_message_id, lambda: type_of_message_id),
-    "mq_properties": (_properties, lambda: _TEXTS),
-    "mq_sys_flag": (_sys_flag, lambda: type_of_sys_flag),
-    "mq_tags_code": (_tags_code, LongType),
+_FUNCTIONS: Mapping[str, tuple[int, Callable[[], DataType]]] = {
+    "mq_body": (2, BinaryType),
+    "mq_crc32": (1, IntegerType),
+    "mq_decode": (1, _type_of_message),
+    "mq_encode": (1, BinaryType),
+    "mq_java_hash": (1, IntegerType),
+    "mq_key_hash": (2, IntegerType),
+    "mq_parse_message_id": (1, lambda: type_of_message_id),
+    "mq_properties": (1, lambda: _TEXTS),
+    "mq_sys_flag": (1, lambda: type_of_sys_flag),
+    "mq_tags_code": (1, LongType),
 }
+"""How many columns each takes, and what it gives."""
 
 
 @functools.cache
 def _udf(name: str) -> Callable[..., Column]:
-    function, returns = _FUNCTIONS[name]
+    columns, returns = _FUNCTIONS[name]
+
+    # What runs in a worker. Spark reads the hints, so they are no texts.
+    def of_one(column: pa.Array) -> pa.Array:
+        return _array_function(name, column)
+
+    def of_two(first: pa.Array, second: pa.Array) -> pa.Array:
+        return _array_function(name, first, second)
+
+    function = of_one if columns == 1 else of_two
+    # What a plan of Spark's shows.
+    function.__name__ = name
     # Spark's stub wants the kind of function that it finds out from the hints.
     udf: Callable[..., Column] = arrow_udf(function, returns())  # type: ignore[call-overload]
     return udf

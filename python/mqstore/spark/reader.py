@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["MessageReader", "PushdownReader", "batches_of", "make_reader", "read_range"]
+__all__ = ["MessageReader", "PushdownReader", "Reader", "batches_of", "make_reader", "read_range"]
 
 BATCH_ROWS = 8192
 """Most rows of a record batch."""
@@ -40,8 +40,8 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
     return reader(options, tuple(columns))
 
 
-class MessageReader(DataSourceReader):
-    """Reads messages.
+class Reader(DataSourceReader):
+    """What every reader of a batch knows.
 
     Args:
         options: The options.
@@ -51,6 +51,10 @@ class MessageReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
+
+
+class MessageReader(Reader):
+    """Reads messages."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """What the tasks are to read."""

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import mqstore
 from mqstore import _native
 from mqstore.errors import StoreError
-from mqstore.spark.reader import MessageReader, batches_of, make_reader
+from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader
 from mqstore.spark.stores import StoreDir, find_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pyspark.sql.datasource import DataSourceReader
     from pyspark.sql.types import StructType
 
     from mqstore.spark.options import ReadOptions
@@ -168,17 +169,8 @@ class StructurePart(InputPartition):
     capacity: int = 0
 
 
-class StructureReader(DataSourceReader):
-    """Reads a structure.
-
-    Args:
-        options: The options.
-        columns: The columns, in their order.
-    """
-
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
-        self.options = options
-        self.columns = columns
+class StructureReader(Reader):
+    """Reads a structure."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """A part for each queue or index file, or one for each store."""
