@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from arrow_types import to_arrow_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, In, LessThan
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import mqstore
@@ -73,7 +73,7 @@ def read(options: dict[str, object], path: object = None, table: str | None = No
     for part in parts:
         fresh = pickle.loads(pickle.dumps(reader))
         for batch in fresh.read(part):
-            assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+            assert batch.schema.equals(to_arrow_schema(schema))
             rows += batch.to_pylist()
     return rows
 
@@ -98,7 +98,7 @@ def numbers(rows: list[dict]) -> list[int]:
 
 
 def test_schema_is_the_arrow_schema_to_nullability_and_child_names() -> None:
-    assert to_arrow_schema(message_schema(), timezone="UTC").equals(pa.schema(mqstore.ARROW_SCHEMA))
+    assert to_arrow_schema(message_schema()).equals(pa.schema(mqstore.ARROW_SCHEMA))
     assert message_schema() == table_schema("messages")
 
 

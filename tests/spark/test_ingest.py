@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,7 +15,7 @@ import pytest
 from stores import TINY, message
 
 import mqstore
-from mqstore.spark.ingest import PipelineConfig
+from mqstore.spark.ingest import PipelineConfig, Sinks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,28 @@ def fill(root: Path, numbers: range) -> None:
         store.append_many(
             [message(f"T{n % 2}", body=b"%s %d" % (root.name.encode(), n)) for n in numbers]
         )
+
+
+def damage(root: Path) -> list[tuple[str, int, int]]:
+    """Spoils messages in the middle of a store; the ranges that are damage then."""
+    with mqstore.open(root, config=TINY) as store:
+        places = [(found.physical_offset, found.store_size) for found in store.scan()]
+
+    def overwrite(at: int, what: bytes) -> None:
+        base = at // TINY["mapped_file_size_commit_log"] * TINY["mapped_file_size_commit_log"]
+        with (root / "commitlog" / f"{base:020}").open("r+b") as log:
+            log.seek(at - base)
+            log.write(what)
+
+    # A body, the magic of a record, and three whole records.
+    overwrite(places[40][0] + 88, b"?")
+    overwrite(places[70][0] + 4, b"\xff" * 4)
+    overwrite(places[100][0], bytes(places[103][0] - places[100][0]))
+    ranges = [places[40], places[70], (places[100][0], places[103][0] - places[100][0])]
+    return [(root.name, *one) for one in ranges]
+
+
+SPOILT = (40, 70, 100, 101, 102)
 
 
 def start(file: Path) -> subprocess.Popen[str]:
@@ -81,6 +103,7 @@ def test_each_message_once_though_the_driver_is_killed(tmp_path: Path) -> None:
     stores = [tmp_path / "store-a", tmp_path / "store-b"]
     for root in stores:
         fill(root, range(150))
+    damaged = damage(stores[1])
     file = tmp_path / "ingest.toml"
     file.write_text(CONFIG.format(root=tmp_path))
     # In the middle of a sink, and between two of them.
@@ -89,12 +112,12 @@ def test_each_message_once_though_the_driver_is_killed(tmp_path: Path) -> None:
     fill(stores[0], range(150, 180))
     run(file, kill_at=None)
 
-    check(tmp_path, stores)
+    check(tmp_path, stores, damaged)
 
 
-def check(tmp_path: Path, stores: list[Path]) -> None:
+def check(tmp_path: Path, stores: list[Path], damaged: list[tuple[str, int, int]]) -> None:
     wanted = Counter(b"store-a %d" % n for n in range(180))
-    wanted += Counter(b"store-b %d" % n for n in range(150))
+    wanted += Counter(b"store-b %d" % n for n in range(150) if n not in SPOILT)
     lake = tmp_path / "lake"
     rows = read(lake / "messages", "broker", "topic", "date")
     assert Counter(row["body"] for row in rows) == wanted
@@ -103,14 +126,47 @@ def check(tmp_path: Path, stores: list[Path]) -> None:
         ("T1", "2023-10-01"),
     }
     metrics = read(lake / "messages_metrics")
-    assert sum(row["messages"] for row in metrics) == 330
-    assert sum(row["damaged_ranges"] for row in metrics) == 0
-    assert read(lake / "messages_quarantine") == []
+    assert sum(row["messages"] for row in metrics) == wanted.total()
+    assert sum(row["damaged_ranges"] for row in metrics) == len(damaged)
+    quarantine = read(lake / "messages_quarantine")
+    names = ("broker", "physical_offset", "store_size")
+    assert sorted(tuple(row[name] for name in names) for row in quarantine) == damaged
+    assert all(row["error"] for row in quarantine)
     ends = {}
     for root in stores:
         with mqstore.open(root) as store:
             ends[root.name] = store.max_physical_offset
     assert max(row["end_physical_offset"] for row in metrics) == max(ends.values())
+
+
+class Writer:
+    """What Spark's writer is asked for; Delta's own code is no part of Spark."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.write = self
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: self.asked.append((name, *given)) or self
+
+
+def test_delta_gets_a_transaction_for_each_table_and_batch(tmp_path: Path) -> None:
+    sink = {"path": str(tmp_path / "t"), "format": "delta"}
+    settings = PipelineConfig.load({"source": {"paths": ["x"]}, "sink": sink})
+    sinks = Sinks(settings, cast("Any", None), lambda _: None)
+    for table, by in (("messages", ["broker", "topic", "date"]), ("metrics", [])):
+        frame = Writer()
+        sinks._write(table, cast("Any", frame), "a-query", 7, by)
+        partitioned = [("partitionBy", *by)] if by else []
+        path = settings.path if table == "messages" else settings.metrics
+        assert frame.asked == [
+            *partitioned,
+            ("option", "txnAppId", f"a-query-{table}"),
+            ("option", "txnVersion", 7),
+            ("format", "delta"),
+            ("mode", "append"),
+            ("save", path),
+        ]
 
 
 def read(table: Path, *by: str) -> list[dict[str, Any]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from arrow_types import to_arrow_schema
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.sql.pandas.types import to_arrow_schema
 
 import mqstore
 from mqstore.spark import read
@@ -201,7 +202,40 @@ def test_writing_asks_for_a_mode(spark, stores, tmp_path) -> None:
 
 def test_spark_and_the_extension_agree_on_types(spark) -> None:
     made = spark.createDataFrame([], message_schema()).schema
-    assert to_arrow_schema(made, timezone="UTC").equals(
-        to_arrow_schema(message_schema(), timezone="UTC")
-    )
+    assert to_arrow_schema(made).equals(to_arrow_schema(message_schema()))
     assert sys.version_info >= (3, 11)
+
+
+def test_a_workers_python_without_the_package_is_named_before_any_task(
+    spark, stores, tmp_path, monkeypatch
+) -> None:
+    """The worker that plans has the Python that tasks would have."""
+    python = tmp_path / "python"
+    # Everything but what brings the package.
+    python.write_text(
+        f"#!/bin/sh\nPYTHONPATH=$(echo \"$PYTHONPATH\" | tr : '\\n' | grep pyspark | paste -sd :)\n"
+        f'export PYTHONPATH\nexec {sys.executable} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    with pytest.raises(AnalysisException, match="No module named 'mqstore'"):
+        read(spark, stores / "broker-a" / "store")
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "pyspark"])
+def test_a_missing_package_is_named_with_the_cure(missing) -> None:
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+import mqstore.spark
+for ask in (lambda: mqstore.spark.register(None), lambda: mqstore.spark.verify):
+    try:
+        ask()
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert all(line.startswith(f"mqstore.spark needs {missing}, which is not") for line in lines)
+    assert all(line.endswith("pip install 'mqstore[spark]'") for line in lines)
