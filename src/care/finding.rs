@@ -203,6 +203,8 @@ codes! {
         "none: its messages can be read by place and by key, but from no queue"
     LogBatch "MQ-LOG-12" "a batch does not hold the messages that it counts"
         "none: the record is read as it is, and its queue has it as one message"
+    LogDelay "MQ-LOG-13" "a message's delay level is no number"
+        "none: it counts as without a delay, and a broker delivers it no later than others"
     OffsetBeyond "MQ-OFF-01" "a consumer's offset lies beyond the end of its queue"
         "set it back with RocketMQ's `mqadmin resetOffsetByTime`: what comes next would be left out"
     OffsetBefore "MQ-OFF-02" "a consumer's offset lies before the first message of its queue"

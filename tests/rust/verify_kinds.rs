@@ -321,3 +321,24 @@ fn an_address_beyond_its_extension_is_told_and_the_rest_still_read() {
     fs::write(copy.path().join("consumequeue_ext/Topic/notes"), b"x").unwrap();
     assert_eq!(look(&copy).found, [(Code::StrayName, 1)].into());
 }
+
+#[test]
+fn hc15_a_delay_that_is_no_number_counts_as_none_and_is_told() {
+    let home = Home::new(small());
+    let store = home.create();
+    for (number, delay) in ["3", "x", "+2", "99999999999", "0"].into_iter().enumerate() {
+        let mut properties = Vec::new();
+        properties::push(&mut properties, names::DELAY, delay.as_bytes());
+        let mut message = NewMessage::new(b"Topic", b"body");
+        message.queue_id = i32::try_from(number).unwrap();
+        message.properties = &properties;
+        store.append(&message).unwrap();
+    }
+    store.close().unwrap();
+    let report = look(&home);
+    let expected = std::collections::BTreeMap::from([(Code::LogDelay, 2)]);
+    assert_eq!(report.found, expected, "{:?}", report.findings);
+    let found: Vec<_> = report.findings.iter().map(|finding| finding.found.as_str()).collect();
+    assert_eq!(found, ["\"x\"", "\"99999999999\""]);
+    assert!(report.findings.iter().all(|finding| finding.severity == Severity::Warning));
+}

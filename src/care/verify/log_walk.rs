@@ -14,6 +14,7 @@ use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::FileRun;
+use crate::format::consume_queue::delay_level;
 use crate::format::peek;
 use crate::format::properties::Indexed;
 use crate::format::sys_flag::Transaction;
@@ -365,6 +366,14 @@ impl Walk<'_> {
         }
         if self.is_queueable(&request, at) {
             self.queues.see(&request)?;
+        }
+        if let Some(delay) = request.properties.delay
+            && delay_level(delay).is_none()
+        {
+            let found: String = String::from_utf8_lossy(delay).chars().take(64).collect();
+            let (code, severity) = (Code::LogDelay, Severity::Warning);
+            let (expected, found) = ("a number in DELAY", format!("{found:?}"));
+            self.cx.findings.add(code, severity, self.path, Some(at), expected, found);
         }
         let rolled_back = request.transaction == Transaction::Rollback;
         let none = Indexed::default();
