@@ -11,6 +11,7 @@
 mod batch_check;
 mod checkpoint;
 pub mod divided;
+mod entry_check;
 mod ext_check;
 mod index;
 mod index_check;

@@ -4,21 +4,21 @@
 //! An entry's place tells nothing of its number, so the entry of a record is looked for, by its
 //! physical offset and by its number: an entry with one of them damaged is still found by the other.
 
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
 
+use super::Context;
+use super::entry_check::{self, spot};
 use super::queue_check::{Walked, miss, tags_code, tell_twice};
 use super::queues::{Entry, Met, Queue, Queues, each_entry};
 use super::record::{Record, probe};
-use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::FileRun;
 use crate::format::batch::{self, BatchQueueEntry, ENTRY_LEN, InnerRange};
 use crate::format::body;
-use crate::format::message::{Frame, read_frame};
+use crate::format::message::{Frame, MessageView, read_frame};
 use crate::log::QueueKind;
 use crate::store::dispatch::DispatchRequest;
 
@@ -43,19 +43,14 @@ impl Entry<ENTRY_LEN> for BatchQueueEntry {
             Met::Impossible(entry)
         }
     }
+
+    fn leads_to(&self) -> (i64, i32) {
+        (self.physical_offset, self.store_size)
+    }
 }
 
 fn is_sound(entry: &BatchQueueEntry) -> bool {
     entry.is_valid() && entry.end_queue_offset().is_some()
-}
-
-/// The file that holds the entry at a place, and the byte there.
-fn spot(queue: &Queue, place: i64) -> (PathBuf, u64) {
-    let offset = u64::try_from(place).unwrap_or(0).saturating_mul(ENTRY);
-    match queue.run.find(offset) {
-        Some(file) => (file.path.clone(), offset - file.base_offset),
-        None => (queue.dir(), 0),
-    }
 }
 
 /// Reads a queue through: its first and last numbers, how many of its entries count, and what is wrong
@@ -66,7 +61,7 @@ pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64
     let (mut first, mut empty) = (None, None);
     let mut last: Option<BatchQueueEntry> = None;
     let tell = |code, severity, place, expected: String, found: String| {
-        let (path, offset) = spot(queue, place);
+        let (path, offset) = spot::<ENTRY_LEN>(queue, place);
         cx.findings.add(code, severity, &path, Some(offset), expected, found);
     };
     each_entry(cx, &queue.run, |place, met: &Met<BatchQueueEntry>| {
@@ -250,7 +245,7 @@ impl<'a> BatchCheck<'a> {
     ) {
         let place = i64::try_from(place).unwrap_or(i64::MAX);
         let tell = |code, expected, found| {
-            let (path, offset) = spot(queue, place);
+            let (path, offset) = spot::<ENTRY_LEN>(queue, place);
             self.cx.findings.add(code, Severity::Error, &path, Some(offset), expected, found);
         };
         let tags = tags_code(self.cx, request);
@@ -370,49 +365,25 @@ pub(super) fn check_entries(
     log: &FileRun,
     walked: &Walked,
 ) -> Result<()> {
-    let mut buffer = Vec::new();
     let topic = String::from_utf8_lossy(&queue.topic);
-    each_entry(cx, &queue.run, |place, met: &Met<BatchQueueEntry>| {
-        let Met::Entry(entry) = met else { return Ok(()) };
-        let Ok(at) = u64::try_from(entry.physical_offset) else { return Ok(()) };
-        if at < walked.log_start || walked.is_damaged(at) {
-            return Ok(());
+    let judge = |place, entry: &BatchQueueEntry, found, view: &MessageView<'_>, size| {
+        let request = DispatchRequest::of(view);
+        let range = request.range(QueueKind::Batch);
+        if !is_of(queue, &request) {
+            let other = String::from_utf8_lossy(request.topic);
+            let found = format!("{found}, of queue {} of {other}", request.queue_id);
+            let expected = format!("a message of queue {} of {topic}", queue.id);
+            return Some((Code::QueueOther, expected, found));
         }
-        let found = format!("entry {place} with physical offset {at}, size {}", entry.store_size);
-        let (code, expected, found) = if at >= walked.log_end {
-            (Code::QueueNowhere, format!("an offset before {}", walked.log_end), found)
-        } else {
-            match probe(log, at, &mut buffer)? {
-                // A missing file was reported.
-                None if log.find(at).is_none() => return Ok(()),
-                None => (Code::QueueNowhere, "the beginning of a message".to_owned(), found),
-                Some((view, size)) => {
-                    let request = DispatchRequest::of(&view);
-                    let range = request.range(QueueKind::Batch);
-                    if !is_of(queue, &request) {
-                        let other = String::from_utf8_lossy(request.topic);
-                        let found = format!("{found}, of queue {} of {other}", request.queue_id);
-                        let expected = format!("a message of queue {} of {topic}", queue.id);
-                        (Code::QueueOther, expected, found)
-                    } else if u32::try_from(entry.store_size) != Ok(size) {
-                        (Code::QueueSize, format!("size {size}"), found)
-                    } else if !is_range(entry, range) {
-                        let said =
-                            |base: i64, count: i16| format!("{count} messages from {base} on");
-                        let found = said(entry.base_queue_offset, entry.message_count);
-                        let expected = said(range.base_queue_offset, range.message_count);
-                        (Code::BatchRange, expected, format!("entry {place} with {found}"))
-                    } else {
-                        return Ok(());
-                    }
-                }
-            }
-        };
-        let (path, offset) = spot(queue, place);
-        // A crash may leave entries of messages that did not come to the disk.
-        let unclean = at >= walked.log_end && cx.state != State::Closed;
-        let severity = if unclean { Severity::Warning } else { Severity::Error };
-        cx.findings.add(code, severity, &path, Some(offset), expected, found);
-        Ok(())
-    })
+        if u32::try_from(entry.store_size) != Ok(size) {
+            return Some((Code::QueueSize, format!("size {size}"), found));
+        }
+        (!is_range(entry, range)).then(|| {
+            let said = |base: i64, count: i16| format!("{count} messages from {base} on");
+            let found = said(entry.base_queue_offset, entry.message_count);
+            let expected = said(range.base_queue_offset, range.message_count);
+            (Code::BatchRange, expected, format!("entry {place} with {found}"))
+        })
+    };
+    entry_check::check_entries(cx, queue, log, walked, i64::MAX, judge)
 }

@@ -1,13 +1,14 @@
-//! Each message against its queue entry, while the log is walked; and each entry of a queue against
-//! the log, where the first way showed that not all of them are right.
+//! Each message against its queue entry, while the log is walked; and what makes an entry another
+//! message's.
 
 use std::sync::atomic::Ordering;
 
+use super::Context;
 use super::batch_check::BatchCheck;
+use super::entry_check::{self, spot};
 use super::ext_check::{EntryPlace, ExtCheck};
-use super::queues::{Met, Missing, Queue, Queues, each_entry, find};
+use super::queues::{Missing, Queue, Queues, find};
 use super::record::{Record, probe};
-use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{FormatError, Result};
 use crate::files::FileRun;
@@ -160,7 +161,7 @@ impl<'a> QueueCheck<'a> {
         entry: QueueEntry,
         request: &DispatchRequest<'_>,
     ) -> Result<()> {
-        let (path, offset) = place(queue, number);
+        let (path, offset) = spot::<ENTRY_LEN>(queue, number);
         if cq_ext::is_address(entry.tags_code) {
             let at = EntryPlace { number, path, offset };
             return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
@@ -310,15 +311,6 @@ fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEn
     points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)
 }
 
-/// The file that holds an entry, and the byte there.
-fn place(queue: &Queue, number: i64) -> (std::path::PathBuf, u64) {
-    let offset = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
-    match queue.run.find(offset) {
-        Some(file) => (file.path.clone(), offset - file.base_offset),
-        None => (queue.dir(), 0),
-    }
-}
-
 /// What the walk over the log learned, for those who look at single entries behind it.
 pub(super) struct Walked {
     pub(super) log_start: u64,
@@ -345,48 +337,20 @@ pub(super) fn check_entries(
     log: &FileRun,
     walked: &Walked,
 ) -> Result<()> {
-    let mut buffer = Vec::new();
-    each_entry(cx, &queue.run, |number, met: &Met<QueueEntry>| {
-        let Met::Entry(entry) = met else { return Ok(()) };
-        let Ok(at) = u64::try_from(entry.physical_offset) else { return Ok(()) };
-        if number >= queue.end || at < walked.log_start || walked.is_damaged(at) {
-            return Ok(());
+    let judge = |number, entry: &QueueEntry, found, view: &MessageView<'_>, size| {
+        if leads_back(view, queue, number, *entry) {
+            let right = u32::try_from(entry.store_size) == Ok(size);
+            return (!right).then(|| (Code::QueueSize, format!("size {size}"), found));
         }
-        let found = format!("entry {number} with physical offset {at}, size {}", entry.store_size);
-        let (code, expected, found) = if at >= walked.log_end {
-            (Code::QueueNowhere, format!("an offset before {}", walked.log_end), found)
-        } else {
-            match probe(log, at, &mut buffer)? {
-                // A missing file was reported.
-                None if log.find(at).is_none() => return Ok(()),
-                None => (Code::QueueNowhere, "the beginning of a message".to_owned(), found),
-                Some((view, size)) if leads_back(&view, queue, number, *entry) => {
-                    if u32::try_from(entry.store_size) == Ok(size) {
-                        return Ok(());
-                    }
-                    (Code::QueueSize, format!("size {size}"), found)
-                }
-                Some((view, _)) => (
-                    Code::QueueOther,
-                    format!(
-                        "message {number} of queue {} of {}",
-                        queue.id,
-                        String::from_utf8_lossy(&queue.topic)
-                    ),
-                    format!(
-                        "{found}, which is message {} of queue {} of {}",
-                        view.queue_offset(),
-                        view.queue_id(),
-                        String::from_utf8_lossy(view.topic())
-                    ),
-                ),
-            }
-        };
-        let (path, offset) = place(queue, number);
-        // A crash may leave entries of messages that did not come to the disk.
-        let unclean = at >= walked.log_end && cx.state != State::Closed;
-        let severity = if unclean { Severity::Warning } else { Severity::Error };
-        cx.findings.add(code, severity, &path, Some(offset), expected, found);
-        Ok(())
-    })
+        let topic = String::from_utf8_lossy(&queue.topic);
+        let found = format!(
+            "{found}, which is message {} of queue {} of {}",
+            view.queue_offset(),
+            view.queue_id(),
+            String::from_utf8_lossy(view.topic())
+        );
+        let expected = format!("message {number} of queue {} of {topic}", queue.id);
+        Some((Code::QueueOther, expected, found))
+    };
+    entry_check::check_entries(cx, queue, log, walked, queue.end, judge)
 }

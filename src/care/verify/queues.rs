@@ -393,6 +393,9 @@ pub(super) enum Met<E> {
 pub(super) trait Entry<const LEN: usize>: Sized {
     /// What these bytes are.
     fn met(bytes: &[u8; LEN]) -> Met<Self>;
+
+    /// Where its record begins, and the size of that.
+    fn leads_to(&self) -> (i64, i32);
 }
 
 impl Entry<ENTRY_LEN> for QueueEntry {
@@ -404,6 +407,10 @@ impl Entry<ENTRY_LEN> for QueueEntry {
             Self { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
             entry => Met::Impossible(entry),
         }
+    }
+
+    fn leads_to(&self) -> (i64, i32) {
+        (self.physical_offset, self.store_size)
     }
 }
 
