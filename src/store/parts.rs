@@ -323,6 +323,11 @@ fn queue_file_size(
         }
     }
     match (configured, votes.winner()) {
+        // Of a queue that is all there is, a file that is shorter than it should be was cut short: it is
+        // made again, as what was cut off is.
+        (Some(configured), Some(found)) if witnesses.len() == 1 && found < configured => {
+            Ok(Some(configured))
+        }
         (Some(configured), Some(found)) if configured != found => {
             let witness = witnesses.iter().find(|(size, _)| *size == found);
             let path = witness.map(|(_, path)| path.clone()).unwrap_or_default();
