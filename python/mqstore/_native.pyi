@@ -2142,12 +2142,21 @@ def _survey(
     time, each ``step_ms`` long, the topic by its place in ``topics`` or one behind the last.
     """
 
-def recover(path: _Path, /, *, dry_run: bool, settings: Mapping[str, object]) -> RecoveryReport:
+def recover(
+    path: _Path,
+    /,
+    *,
+    dry_run: bool,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> RecoveryReport:
     """Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
 
     Args:
         path: The store's root folder.
         dry_run: Changes nothing.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the call before anything was changed.
         settings: As for ``open_store``.
     """
 

@@ -103,7 +103,11 @@ def rebuild(
 
 
 def recover(
-    path: str | os.PathLike[str], *, dry_run: bool = True, config: ConfigLike = None
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+    config: ConfigLike = None,
 ) -> RecoveryReport:
     """Says what opening for writing would do to a store; told so, does it.
 
@@ -114,6 +118,8 @@ def recover(
     Args:
         path: The store's root folder.
         dry_run: Only says it.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then while the log is read; an
+            exception from it ends the call before anything was changed.
         config: As for ``open``.
 
     Returns:
@@ -136,7 +142,7 @@ def recover(
         >>> report.mode, report.cut, report.rebuilt, report.applied
         ('clean', 0, (), False)
     """
-    return _native.recover(path, dry_run=dry_run, settings=_settings(config))
+    return _native.recover(path, dry_run=dry_run, progress=progress, settings=_settings(config))
 
 
 def clean(

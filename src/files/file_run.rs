@@ -67,6 +67,11 @@ impl OpenFiles {
     fn forget(&self, id: u64) {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
     }
+
+    /// Closes all of them that nobody holds.
+    fn clear(&self) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 impl Default for OpenFiles {
@@ -230,6 +235,12 @@ impl FileRun {
     #[must_use]
     pub fn find_or_first(&self, offset: u64) -> Option<Arc<RunFile>> {
         self.find(offset).or_else(|| self.files().first().map(Arc::clone))
+    }
+
+    /// Closes the files of this run, and of those that share its open files; who holds one reads on
+    /// in it.
+    pub fn close_files(&self) {
+        self.open_files.clear();
     }
 
     /// The open file behind an entry of the run.

@@ -4,16 +4,19 @@
 //! [`CommitLog`] is what everybody reads, by position, up to what is published;
 //! [`LogWriter`](super::log_writer::LogWriter) is the one that appends.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::FileRun;
 use crate::files::planted::{self, Bug};
+use crate::files::{FileRun, StorageFile};
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::peek;
 
 /// How much of a log is written over itself at a time.
 const WRITTEN_AGAIN: usize = 1 << 20;
+/// How much of it before a flush.
+const PART: u64 = 32 << 20;
 /// What a read of one record takes at first when its size is not known.
 const FIRST_READ: usize = 4 << 10;
 
@@ -103,27 +106,48 @@ impl CommitLog {
     }
 
     /// Writes what the files hold from `offset` on over itself, zeros that were written too, so that
-    /// the next flush takes all of it to the disk.
+    /// the next flush takes all of it to the disk. Of much of it parts are flushed on the way, so
+    /// that the disk is not idle meanwhile.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn write_again(&self, offset: u64) -> Result<()> {
-        let mut block = vec![0; WRITTEN_AGAIN];
         for file in self.run.files().iter().filter(|file| !self.run.is_read_only(file)) {
-            let open = self.run.open(file)?;
-            let mut position = offset.saturating_sub(file.base_offset);
-            while position < self.run.file_size()
-                && let Some(data) =
-                    open.next_data(position).map_err(Error::io("read", &file.path))?
-            {
-                let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
-                if read == 0 {
-                    break;
-                }
-                open.write_at(block.get(..read).unwrap_or_default(), data)
-                    .map_err(Error::io("write", &file.path))?;
-                position = data + read as u64;
+            let from = offset.saturating_sub(file.base_offset);
+            let size = self.run.file_size();
+            if from >= size {
+                continue;
             }
+            let open = self.run.open(file)?;
+            if size - from <= PART {
+                write_part_again(&*open, &file.path, from, size)?;
+                continue;
+            }
+            let next = AtomicU64::new(from / PART);
+            let work = || -> Result<()> {
+                loop {
+                    let begin = next.fetch_add(1, Ordering::Relaxed).saturating_mul(PART);
+                    if begin >= size {
+                        return Ok(());
+                    }
+                    let end = begin.saturating_add(PART).min(size);
+                    if write_part_again(&*open, &file.path, begin.max(from), end)? {
+                        open.sync().map_err(Error::io("flush", &file.path))?;
+                    }
+                }
+            };
+            // While one waits for the disk, the other writes.
+            std::thread::scope(|scope| {
+                let other = std::thread::Builder::new()
+                    .name("mqstore-durable".to_owned())
+                    .spawn_scoped(scope, work)
+                    .map_err(Error::io("start a thread for", &file.path))?;
+                let own = work();
+                match other.join() {
+                    Ok(outcome) => own.and(outcome),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            })?;
         }
         Ok(())
     }
@@ -269,4 +293,28 @@ impl CommitLog {
         }
         Ok(peek::store_timestamp_ms(&head, offset))
     }
+}
+
+/// Writes bytes `from..to` of a file over themselves, holes left out; whether there were any.
+fn write_part_again(file: &dyn StorageFile, path: &Path, from: u64, to: u64) -> Result<bool> {
+    let mut block = vec![0; WRITTEN_AGAIN];
+    let (mut position, mut wrote) = (from, false);
+    while position < to
+        && let Some(data) = file.next_data(position).map_err(Error::io("read", path))?
+        && data < to
+    {
+        // Blocks end at whole multiples: what is written in a hole must not count as data behind it.
+        let left = WRITTEN_AGAIN as u64 - data % WRITTEN_AGAIN as u64;
+        let len = usize::try_from(left.min(to - data)).unwrap_or(WRITTEN_AGAIN);
+        let bytes = block.get_mut(..len).unwrap_or_default();
+        let read = file.read_at(bytes, data).map_err(Error::io("read", path))?;
+        if read == 0 {
+            break;
+        }
+        let bytes = bytes.get(..read).unwrap_or_default();
+        file.write_at(bytes, data).map_err(Error::io("write", path))?;
+        position = data + read as u64;
+        wrote = true;
+    }
+    Ok(wrote)
 }

@@ -32,6 +32,7 @@ pub struct IndexBuilder {
     slots: Vec<i32>,
     files: u64,
     keys: u64,
+    full_until_ms: Option<i64>,
 }
 
 /// What was made.
@@ -43,6 +44,8 @@ pub struct BuiltIndex {
     pub keys: u64,
     /// The store time of the last message with an entry, Unix milliseconds; 0 without one.
     pub end_timestamp_ms: i64,
+    /// The same of the last file that became full, and is durable, if one did.
+    pub full_until_ms: Option<i64>,
 }
 
 /// The file that takes keys now.
@@ -68,12 +71,43 @@ impl IndexBuilder {
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let (run, _) = IndexRun::load(storage, dir, layout, IndexOpen::Read)?;
-        Ok(Self { run, clock, file: None, previous: None, slots: Vec::new(), files: 0, keys: 0 })
+        Ok(Self {
+            run,
+            clock,
+            file: None,
+            slots: Vec::new(),
+            files: 0,
+            keys: 0,
+            previous: None,
+            full_until_ms: None,
+        })
     }
 
     /// Lets the first file follow one that was made elsewhere. To be called before the first message.
     pub fn follow(&mut self, previous: IndexHeader) {
         self.previous = Some(previous);
+    }
+
+    /// An index that goes on behind the files below `dir`; `None` where the last of them has room, so
+    /// that keys must be put into that one first.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder or the last file cannot be read.
+    pub fn behind(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<Self>> {
+        let builder = Self::new(storage, dir, layout, clock)?;
+        let last = match builder.run.files().last() {
+            Some(last) => Some(builder.run.open(last)?.header()?),
+            None => None,
+        };
+        let is_full =
+            |header: &IndexHeader| header.index_count.unsigned_abs() >= layout.max_entry_count();
+        let goes = last.as_ref().is_none_or(is_full);
+        Ok(goes.then_some(Self { previous: last, ..builder }))
     }
 
     /// Puts the keys of the next message, by their hashes; it must lie behind the one before. One
@@ -115,7 +149,9 @@ impl IndexBuilder {
 
     #[cold]
     fn next_file(&mut self) -> Result<()> {
-        let previous = self.finish_file()?.or_else(|| self.previous.take());
+        let full = self.finish_file(Flush::Now)?;
+        self.full_until_ms = full.map(|header| header.end_timestamp_ms).or(self.full_until_ms);
+        let previous = full.or_else(|| self.previous.take());
         let layout = self.run.layout();
         let storage = Arc::clone(self.run.storage());
         let (file, listed) = self.run.create(self.clock.now_ms(), |path| {
@@ -141,8 +177,8 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Writes what is left of the present file and makes it durable; its header.
-    fn finish_file(&mut self) -> Result<Option<IndexHeader>> {
+    /// Writes what is left of the present file; its header.
+    fn finish_file(&mut self, flush: Flush) -> Result<Option<IndexHeader>> {
         let Some(mut building) = self.file.take() else { return Ok(None) };
         building.write_block()?;
         let at = self.run.layout().slot_position(0);
@@ -157,7 +193,9 @@ impl IndexBuilder {
         }
         const { assert!(BLOCK.is_multiple_of(SLOT_LEN) && HEADER_LEN < BLOCK) };
         building.write(&building.header.encode(), 0)?;
-        building.file.sync().map_err(Error::io("flush", &building.path))?;
+        if flush == Flush::Now {
+            building.file.sync().map_err(Error::io("flush", &building.path))?;
+        }
         Ok(Some(building.header))
     }
 
@@ -165,8 +203,20 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn finish(mut self) -> Result<BuiltIndex> {
-        let last = self.finish_file()?;
+    pub fn finish(self) -> Result<BuiltIndex> {
+        self.end(Flush::Now)
+    }
+
+    /// Leaves the last file, which is written but not durable, to who goes on putting keys into it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn hand_over(self) -> Result<BuiltIndex> {
+        self.end(Flush::Later)
+    }
+
+    fn end(mut self, flush: Flush) -> Result<BuiltIndex> {
+        let last = self.finish_file(flush)?;
         let dir = self.run.dir();
         if self.files > 0 {
             self.run.storage().sync_dir(dir).map_err(Error::io("flush", dir))?;
@@ -175,8 +225,16 @@ impl IndexBuilder {
             files: self.files,
             keys: self.keys,
             end_timestamp_ms: last.map_or(0, |header| header.end_timestamp_ms),
+            full_until_ms: self.full_until_ms,
         })
     }
+}
+
+/// When a file that is written becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    Now,
+    Later,
 }
 
 impl Building {

@@ -183,6 +183,11 @@ impl IndexRun {
         }
     }
 
+    /// Lets go of the open files; who holds one reads on in it.
+    pub fn close_files(&self) {
+        self.cache().clear();
+    }
+
     fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,7 @@
 //! Reading the commit log record by record, in order, from one copied block after the other.
 
+mod ahead;
+
 use std::sync::Arc;
 
 use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
@@ -7,6 +9,7 @@ use crate::files::{RunFile, StorageFile};
 use crate::format::message::{self, MessageView};
 use crate::format::peek;
 
+pub use self::ahead::{Walked, each_ahead};
 use super::commit_log::{CommitLog, Found};
 
 /// What is read at a time; larger records get what they need.

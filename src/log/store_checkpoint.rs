@@ -71,6 +71,11 @@ impl StoreCheckpoint {
         self.on_disk = Some(self.fields);
         Ok(())
     }
+
+    /// Closes the file, which must not be written any more.
+    pub fn close_file(&mut self) {
+        self.file = None;
+    }
 }
 
 #[cfg(test)]

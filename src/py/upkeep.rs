@@ -14,6 +14,7 @@ use crate::store::plan::{RecoveryPlan, Refusal};
 use crate::store::retention::Pressure;
 use crate::time::{Clock, SystemClock};
 
+use super::progress::with_progress;
 use super::store::config_of;
 
 /// A report of recovery; with `plan`, one that says what would be done.
@@ -70,18 +71,20 @@ fn cure(refusal: &Refusal) -> &'static str {
 
 /// Says what recovery would do, or does it.
 #[pyfunction]
-#[pyo3(signature = (path, /, *, dry_run, settings))]
+#[pyo3(signature = (path, /, *, dry_run, progress, settings))]
 pub(super) fn recover<'py>(
     py: Python<'py>,
     path: PathBuf,
     dry_run: bool,
+    progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let given = PyDict::new(py);
     given.update(settings.cast()?)?;
     let config = config_of(&given)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let plan = py.detach(|| care::recover(&path, config, dry_run))?;
+    let plan =
+        with_progress(py, progress.as_ref(), |tell| care::recover(&path, config, dry_run, tell))?;
     let RecoveryPlan { report, refusal } = plan;
     recovery_report(py, &report, !dry_run, refusal.as_ref())
 }

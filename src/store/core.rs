@@ -116,7 +116,7 @@ impl Writing {
 
     /// Called by whoever has the dispatcher.
     #[inline]
-    fn has_dispatched(&self, request: &DispatchRequest<'_>) {
+    pub(super) fn has_dispatched(&self, request: &DispatchRequest<'_>) {
         if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
             self.dispatched_ms.store(request.store_timestamp_ms, Ordering::Release);
         }
@@ -296,17 +296,6 @@ impl Core {
         }
     }
 
-    /// Dispatches what recovery found undispatched; how many records that was.
-    pub(super) fn redispatch(&self) -> Result<u64> {
-        let Some(writing) = &self.writing else { return Ok(0) };
-        let mut dispatcher = guard(&writing.dispatcher);
-        let count = self.reput(writing, &mut dispatcher, self.readable_end())?;
-        if let Some(index) = &mut dispatcher.index {
-            index.drain()?;
-        }
-        Ok(count)
-    }
-
     /// Lets queries see every key that was put.
     pub(super) fn drain_index(&self, writing: &Writing) -> Result<()> {
         match &mut guard(&writing.dispatcher).index {
@@ -458,6 +447,20 @@ impl Core {
         drop(turn);
         // Whoever closes hears that writing has ended, whichever file it ended with.
         outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
+    }
+
+    /// Lets go of files and maps, as far as no reader holds them.
+    pub(super) fn close_files(&self) {
+        if let Some(writing) = &self.writing {
+            guard(&writing.appender).writer.release();
+            guard(&writing.dispatcher).index = None;
+            guard(&writing.checkpoint).close_file();
+        }
+        if let Some(index) = &self.index {
+            index.close_files();
+        }
+        // The queues share the log's open files.
+        self.log.run().close_files();
     }
 
     pub(super) fn overlay(&self) -> Result<Arc<Overlay>> {

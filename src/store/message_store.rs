@@ -1,6 +1,7 @@
 //! The message store: open, append, read, flush, close (`DefaultMessageStore`).
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use crate::log::CommitLog;
 use crate::log::scanner::Scanner;
 use crate::time::Clock;
 
+use super::analysis::Progress;
 use super::append::{self, NewMessage};
 use super::clean::{Cleaned, Judgement};
 use super::core::{Core, guard};
@@ -86,22 +88,27 @@ impl MessageStore {
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        Self::start(open::open(path, mode, config, storage, clock, OnFlushedDamage::Refuse)?)
+        let mut nobody = |_, _| ControlFlow::Continue(());
+        let damage = OnFlushedDamage::Refuse;
+        Self::start(open::open(path, mode, config, storage, clock, damage, &mut nobody)?)
     }
 
     /// Opens the store at `path` for writing, and ends its log at damage even where messages that were
-    /// flushed lie behind it. These are kept in the quarantine.
+    /// flushed lie behind it. These are kept in the quarantine. `progress` hears how many bytes of how
+    /// many were read, and can end it.
     ///
     /// # Errors
-    /// As [`MessageStore::open`], that damage excepted.
+    /// As [`MessageStore::open`], that damage excepted; [`Error::Io`] of kind `Interrupted` when
+    /// `progress` ended it.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
+        progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let (mode, damage) = (OpenMode::ReadWrite, OnFlushedDamage::Cut);
-        Self::start(open::open(path, mode, config, storage, clock, damage)?)
+        Self::start(open::open(path, mode, config, storage, clock, damage, progress)?)
     }
 
     fn start(Opened { core }: Opened) -> Result<Self> {
@@ -459,7 +466,8 @@ impl MessageStore {
         self.core.clean_step(self.core.writing()?, occasion)
     }
 
-    /// Ends the store's threads, makes everything durable and lets the next writer in. A second
+    /// Ends the store's threads, makes everything durable, lets the next writer in and lets go of
+    /// files and maps, those excepted that a reader still holds. A second
     /// call does nothing, and one in a child that was forked off while the store was open leaves all
     /// of it to the parent.
     ///
@@ -477,10 +485,12 @@ impl MessageStore {
         if let Some(services) = services {
             services.stop(&self.core);
         }
-        match &self.core.writing {
+        let closed = match &self.core.writing {
             Some(writing) => self.core.close_writing(writing),
             None => Ok(()),
-        }
+        };
+        self.core.close_files();
+        closed
     }
 
     /// Whether this process was forked off the one that opened the store.

@@ -1,5 +1,6 @@
 //! The message store: put, dispatch, flush, recover, query, close.
 
+pub mod analysis;
 pub mod append;
 pub mod audit;
 pub mod clean;
@@ -25,6 +26,7 @@ mod prepare;
 pub mod pull;
 pub mod queues;
 pub mod recover;
+mod redispatch;
 pub mod retention;
 pub mod scan;
 pub mod seal;

@@ -16,17 +16,16 @@ use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::Clock;
 
+use super::analysis::{Analysis, FoundStore, Progress};
 use super::append::Appender;
 use super::core::{Core, Reading, Writing};
 use super::dispatch::Dispatcher;
 use super::flush::FlushGate;
-use super::index_audit::IndexAudit;
 use super::lock::{self, StoreLock};
 use super::message_store::OpenMode;
 use super::parts::{Parts, is_store, load_parts, not_a_store};
 use super::paths::StorePaths;
-use super::recover::{self, Analysis, RecoveryMode};
-use super::seal::Seal;
+use super::recover::{self, RecoveryMode};
 use super::swap;
 use super::topics::{self, TopicTable};
 use super::view;
@@ -54,6 +53,7 @@ pub(super) fn open(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
     damage: OnFlushedDamage,
+    progress: &mut Progress<'_>,
 ) -> Result<Opened> {
     let paths = StorePaths::new(path, &config);
     let there = is_store(&*storage, &paths)?;
@@ -78,7 +78,7 @@ pub(super) fn open(
         (_, true) => RecoveryMode::Crash,
         (true, false) => RecoveryMode::Clean,
     };
-    open_to_write(paths, config, storage, clock, store_lock, mode, damage)
+    open_to_write(paths, config, storage, clock, store_lock, (mode, damage), progress)
 }
 
 fn open_to_read(
@@ -147,14 +147,12 @@ fn open_to_write(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
     store_lock: StoreLock,
-    mode: RecoveryMode,
-    damage: OnFlushedDamage,
+    (mode, damage): (RecoveryMode, OnFlushedDamage),
+    progress: &mut Progress<'_>,
 ) -> Result<Opened> {
     let parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
     let Parts { log, queues, layout, mut warnings } = parts;
     let mut checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
-    let clean = mode != RecoveryMode::Crash;
-    let index_known_ms = if clean { i64::MAX } else { checkpoint.fields.index_msg_timestamp_ms };
     let layout = layout.filter(|_| config.message_index_enable);
     let mut index = None;
     if let Some(layout) = layout {
@@ -163,22 +161,18 @@ fn open_to_write(
         warnings.extend(findings.iter().map(ToString::to_string));
         index = Some(service);
     }
-    let sealed = match mode {
-        RecoveryMode::Clean => match Seal::holding(&*storage, &paths, &config)? {
-            Some(seal) => recover::sealed(&log, &queues, &seal)?,
-            None => None,
-        },
-        _ => None,
+    let found = FoundStore {
+        paths: &paths,
+        config: &config,
+        storage: &*storage,
+        log: &log,
+        queues: &queues,
+        index: index.as_ref().map(|index| &**index.run()),
+        checkpoint: &checkpoint.fields,
+        is_clean: mode != RecoveryMode::Crash,
     };
-    let analysis = match sealed {
-        Some(analysis) => analysis,
-        None => {
-            let audit = index.as_ref().map(|index| IndexAudit::new(index.run(), index_known_ms));
-            let verify_crc = config.check_crc_on_recover;
-            let fields = &checkpoint.fields;
-            recover::analyse(&log, &queues, audit.transpose()?, fields, clean, verify_crc)?
-        }
-    };
+    let index_known_ms = found.index_known_ms();
+    let analysis = found.analyse(progress)?;
     if damage == OnFlushedDamage::Refuse {
         analysis.refuse_damage(&log, &queues)?;
     }
@@ -244,7 +238,8 @@ fn open_to_write(
         closed: AtomicBool::new(false),
         warnings,
     };
-    let dispatched = core.redispatch()?;
+    let dispatched =
+        core.redispatch_beside(|| recover::make_durable(&analysis, mode, &core.log))?;
     for queue in core.queues.all() {
         queue.set_next_offset(queue.max_offset());
     }
@@ -299,7 +294,9 @@ fn mend_index(
 /// Whether the index holds every key of the record at which it ends: a crash may have kept some.
 fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<bool> {
     let mut buffer = Vec::new();
-    let Found::Message(view) = log.read(reach, 0, &mut buffer)? else { return Ok(false) };
+    let Found::Message(view) = log.read(reach, 0, &mut buffer)? else {
+        return Ok(false);
+    };
     let properties = properties::indexed(view.raw_properties());
     let keys = properties.keys.map_or(0, |keys| properties::split_keys(keys).count());
     let wanted = keys + usize::from(properties.unique_key.is_some());

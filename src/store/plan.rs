@@ -10,13 +10,12 @@ use crate::log::index_file::IndexOpen;
 use crate::log::index_run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
 
-use super::index_audit::IndexAudit;
+use super::analysis::{Analysis, FoundStore, Progress};
 use super::lock::{self, StoreLock};
 use super::parts::{Parts, is_store, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
-use super::recover::{self, Analysis, RecoveryMode, RecoveryReport};
-use super::seal::Seal;
+use super::recover::{RecoveryMode, RecoveryReport};
 
 /// What opening for writing would do.
 #[derive(Clone, Debug)]
@@ -38,7 +37,8 @@ pub struct Refusal {
     pub can_cut: bool,
 }
 
-/// Looks at the store at `path` as opening for writing does, and changes nothing.
+/// Looks at the store at `path` as opening for writing does, and changes nothing. `progress` hears how
+/// many bytes of how many were read, and can end it.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Locked`] when somebody writes to it, [`Error::InvalidConfig`] when a
@@ -47,6 +47,7 @@ pub fn plan(
     path: &Path,
     mut config: StoreConfig,
     storage: &Arc<dyn Storage>,
+    progress: &mut Progress<'_>,
 ) -> Result<RecoveryPlan> {
     let paths = StorePaths::new(path, &config);
     if !is_store(&**storage, &paths)? {
@@ -67,8 +68,6 @@ pub fn plan(
         return Ok(RecoveryPlan { report, refusal });
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
-    let clean = mode == RecoveryMode::Clean;
-    let known_ms = if clean { i64::MAX } else { checkpoint.fields.index_msg_timestamp_ms };
     let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {
             let how = IndexOpen::Read;
@@ -76,18 +75,17 @@ pub fn plan(
         }
         None => None,
     };
-    let sealed = match Seal::holding(&**storage, &paths, &config)?.filter(|_| clean) {
-        Some(seal) => recover::sealed(&log, &queues, &seal)?,
-        None => None,
+    let found = FoundStore {
+        paths: &paths,
+        config: &config,
+        storage: &**storage,
+        log: &log,
+        queues: &queues,
+        index: index.as_ref(),
+        checkpoint: &checkpoint.fields,
+        is_clean: mode == RecoveryMode::Clean,
     };
-    let analysis = match sealed {
-        Some(analysis) => analysis,
-        None => {
-            let audit = index.as_ref().map(|index| IndexAudit::new(index, known_ms)).transpose()?;
-            let verify_crc = config.check_crc_on_recover;
-            recover::analyse(&log, &queues, audit, &checkpoint.fields, clean, verify_crc)?
-        }
-    };
+    let analysis = found.analyse(progress)?;
     let refusal = match analysis.refuse_damage(&log, &queues) {
         Err(Error::Corrupt(damage)) => {
             Some(Refusal { damage: *damage, messages_beyond: analysis.tail.count, can_cut: true })
@@ -97,7 +95,7 @@ pub fn plan(
     let mut rebuilt = rebuilt_queues(&analysis, &queues);
     if let Some(index) = &index
         && !analysis.sealed
-        && is_index_rebuilt(index, &analysis, known_ms)?
+        && is_index_rebuilt(index, &analysis, found.index_known_ms())?
     {
         rebuilt.push("index".to_owned());
     }

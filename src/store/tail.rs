@@ -151,8 +151,8 @@ fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
         while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
             let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
             let bytes = block.get(..read).unwrap_or_default();
-            if let Some(last) = bytes.iter().rposition(|&byte| byte != 0) {
-                found = Some(file.base_offset + data + last as u64 + 1);
+            if let Some(len) = len_without_zeros(bytes) {
+                found = Some(file.base_offset + data + len as u64);
             }
             if read == 0 {
                 break;
@@ -161,6 +161,15 @@ fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
         }
     }
     Ok(found)
+}
+
+/// How many bytes are left without the zeros at the end; `None` where all are zeros.
+fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
+    const PART: usize = 1024;
+    let not_zero = |part: &[u8]| part.iter().fold(0, |all, byte| all | byte) != 0;
+    let number = bytes.chunks(PART).rposition(not_zero)?;
+    let part = bytes.chunks(PART).nth(number)?;
+    Some(number * PART + part.iter().rposition(|&byte| byte != 0)? + 1)
 }
 
 /// Writes zeros over whatever is not zero already; holes stay holes.
@@ -246,4 +255,20 @@ fn copy(
         at += read as u64;
     }
     out.sync().map_err(Error::io("flush", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_at_the_end_are_left_out() {
+        let mut bytes = vec![0; 5000];
+        assert_eq!(len_without_zeros(&bytes), None);
+        assert_eq!(len_without_zeros(&[]), None);
+        for last in [0, 1, 1023, 1024, 4095, 4999] {
+            bytes[last] = 1;
+            assert_eq!(len_without_zeros(&bytes), Some(last + 1));
+        }
+    }
 }

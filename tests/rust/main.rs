@@ -17,6 +17,7 @@ mod hostile_log;
 mod hostile_names;
 mod hostile_queue;
 mod index_damage;
+mod long_recovery;
 mod power_cuts;
 mod ranges;
 mod rebuild;

@@ -1,6 +1,7 @@
 //! What recovery says beforehand is what opening for writing does.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mqstore::Error;
@@ -10,17 +11,21 @@ use mqstore::store::plan::{RecoveryPlan, plan};
 
 use crate::support::{Home, check, names_in, places, set_len};
 
+fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
 fn planned(home: &Home) -> RecoveryPlan {
     let before = home.snapshot();
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    let plan = plan(home.path(), home.config.clone(), &storage).unwrap();
+    let plan = plan(home.path(), home.config.clone(), &storage, &mut go_on).unwrap();
     assert!(home.snapshot() == before, "a plan changes nothing");
     plan
 }
 
 fn cut(home: &Home) -> mqstore::error::Result<MessageStore> {
     let (config, clock) = (home.config.clone(), Arc::clone(&home.clock) as Arc<_>);
-    MessageStore::open_cutting(home.path(), config, Arc::new(Os), clock)
+    MessageStore::open_cutting(home.path(), config, Arc::new(Os), clock, &mut go_on)
 }
 
 /// A way to harm a store.
@@ -128,6 +133,6 @@ fn a_store_in_use_is_left_alone() {
     let home = Home::closed(10);
     let _store = home.write();
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    let planned = plan(home.path(), home.config.clone(), &storage);
+    let planned = plan(home.path(), home.config.clone(), &storage, &mut go_on);
     assert!(matches!(planned, Err(Error::Locked { .. })), "{planned:?}");
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::stretch::Chunk;
 use super::{RebuiltQueue, What};
 use crate::error::{Error, Result};
@@ -24,12 +26,17 @@ pub(super) struct Build {
     pub(super) keys: u64,
     /// Entries that no queue takes.
     pub(super) refused: u64,
+    /// Units entered since the queues were written out.
+    waiting: usize,
 }
+
+/// How many units wait in memory before all queues are written out.
+const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
     /// Counts, and makes nothing.
     pub(super) fn count() -> Self {
-        Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0 }
+        Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
     }
 
     /// Makes the queues and the index below `dir`.
@@ -70,7 +77,12 @@ impl Build {
 
     /// Enters what chunks hold, queues and index side by side.
     pub(super) fn take(&mut self, chunks: &[Chunk]) -> Result<()> {
-        let Self { queues, index, found, keys, refused } = self;
+        let Self { queues, index, found, keys, refused, waiting } = self;
+        *waiting += chunks.iter().map(|chunk| chunk.units.len()).sum::<usize>();
+        if let Some(queues) = queues.as_ref().filter(|_| *waiting >= MOST_WAITING) {
+            queues.commit()?;
+            *waiting = 0;
+        }
         let (queued, indexed) = rayon::join(
             || chunks.iter().try_for_each(|chunk| enter(queues.as_ref(), found, refused, chunk)),
             || {
@@ -85,15 +97,16 @@ impl Build {
 
     /// Makes all of it durable.
     pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
-        if let Some(queues) = &self.queues {
-            for queue in queues.all() {
-                queue.flush()?;
-            }
-        }
-        let built = match self.index.take() {
-            Some(index) => index.finish()?,
-            None => BuiltIndex { keys: self.keys, ..BuiltIndex::default() },
+        let (queues, index) = (self.queues.as_ref(), self.index.take());
+        let flush_all = |queues: &QueueTable| {
+            queues.all().par_iter().try_for_each(|queue| queue.flush().map(|_| ()))
         };
+        let (flushed, built) = rayon::join(
+            || queues.map_or(Ok(()), flush_all),
+            || index.map(IndexBuilder::finish).transpose(),
+        );
+        flushed?;
+        let built = built?.unwrap_or(BuiltIndex { keys: self.keys, ..BuiltIndex::default() });
         storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
         Ok(built)
     }

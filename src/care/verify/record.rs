@@ -254,7 +254,7 @@ impl<'a> FileReader<'a> {
             if bytes.is_empty() {
                 break;
             }
-            if let Some(found) = bytes.iter().position(|&byte| byte != 0) {
+            if let Some(found) = first_nonzero(bytes) {
                 return Ok(Some(at + found as u64));
             }
             at += bytes.len() as u64;
@@ -390,6 +390,16 @@ impl<'a> FileReader<'a> {
         let (bytes, _) = self.signature(at)?;
         Ok(!peek::is_record(&bytes) || matches!(self.read(at, false)?, Lies::Record(_)))
     }
+}
+
+/// The place of the first byte that is not zero. Parts are looked at as a whole, which is many times as
+/// fast as byte by byte.
+fn first_nonzero(bytes: &[u8]) -> Option<usize> {
+    const PART: usize = 1024;
+    let number =
+        bytes.chunks(PART).position(|part| part.iter().fold(0, |all, byte| all | byte) != 0)?;
+    let part = bytes.chunks(PART).nth(number)?;
+    Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
 /// What a frame amounts to, with `room` bytes to the end of its file.

@@ -1,0 +1,271 @@
+//! What a store looks like when it is opened for writing, before anything is done: where its log
+//! ends, and what of queues and index does not match it.
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+
+use crate::config::StoreConfig;
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::Storage;
+use crate::files::planted::{self, Bug};
+use crate::format::checkpoint::CheckpointFields;
+use crate::format::peek;
+use crate::format::sys_flag::Transaction;
+use crate::log::CommitLog;
+use crate::log::index_run::IndexRun;
+use crate::log::scanner::{self, Scanner, Stop, Walked};
+
+use super::audit::{Audit, QueueFinding};
+use super::dispatch::DispatchRequest;
+use super::index_audit::IndexAudit;
+use super::paths::StorePaths;
+use super::queues::QueueTable;
+use super::seal::Seal;
+use super::tail::Tail;
+
+/// How many bytes go by between two calls of `progress`.
+const STEP: u64 = 16 << 20;
+
+/// Hears how many bytes of how many were read, and can end the work.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
+
+/// What a store looks like before anything is done.
+#[derive(Debug)]
+pub struct Analysis {
+    /// Where the last record ends.
+    pub end: u64,
+    /// Why the log was not read further.
+    pub stop: Option<Corruption>,
+    /// The newest store time.
+    pub newest_timestamp_ms: i64,
+    /// The start of the last record, as the checkpoint keeps it.
+    pub last_record: Option<u64>,
+    /// From here on nothing says that the log was ever flushed.
+    pub unproven: u64,
+    /// What lies behind the end.
+    pub tail: Tail,
+    /// Queues that do not match the log.
+    pub queues: Vec<QueueFinding>,
+    /// Where the first record lies that lacks an entry in its queue.
+    pub first_missing: Option<u64>,
+    /// Where the first and the last record with a key lie that the index must hold.
+    pub keyed: Option<(u64, u64)>,
+    /// The name of the first index file that does not hold what the log asks for.
+    pub unsound_index: Option<u64>,
+    /// Records read.
+    pub records: u64,
+    /// Whether all of it is known from a seal, and durable.
+    pub sealed: bool,
+}
+
+/// A store as it is found, before anything is done.
+#[derive(Debug)]
+pub struct FoundStore<'a> {
+    /// Where its parts lie.
+    pub paths: &'a StorePaths,
+    /// Its settings.
+    pub config: &'a StoreConfig,
+    /// Where it lies.
+    pub storage: &'a dyn Storage,
+    /// The log, readable up to the end of its files.
+    pub log: &'a CommitLog,
+    /// The queues.
+    pub queues: &'a QueueTable,
+    /// The index, unless it is switched off.
+    pub index: Option<&'a IndexRun>,
+    /// What is known to be flushed.
+    pub checkpoint: &'a CheckpointFields,
+    /// Whether it was closed in good order.
+    pub is_clean: bool,
+}
+
+impl FoundStore<'_> {
+    /// Of index files with messages stored later than this nothing says that they are whole.
+    #[must_use]
+    pub fn index_known_ms(&self) -> i64 {
+        if self.is_clean { i64::MAX } else { self.checkpoint.index_msg_timestamp_ms }
+    }
+
+    /// What is known from a seal that holds, and else from the whole log, with which queues and index
+    /// are compared. Nothing is changed. `progress` hears how many bytes of how many were read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read, or of kind `Interrupted` when `progress` ended it.
+    pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
+        if self.is_clean
+            && let Some(seal) = Seal::holding(self.storage, self.paths, self.config)?
+            && let Some(analysis) = self.sealed(&seal)?
+        {
+            return Ok(analysis);
+        }
+        self.read_log(progress)
+    }
+
+    /// What a seal says of a store, if nothing lies behind its end.
+    fn sealed(&self, seal: &Seal) -> Result<Option<Analysis>> {
+        let (log, end) = (self.log, seal.end);
+        let mut scanner = Scanner::new(log, end, log.end_offset(), true);
+        if end > log.end_offset() || !matches!(scanner.step()?, Err(Stop::End | Stop::Empty)) {
+            return Ok(None);
+        }
+        let tail = Tail::read(log, self.queues, end, seal.newest_timestamp_ms, i64::MAX)?;
+        Ok(tail.data_end.is_none().then(|| Analysis {
+            end,
+            stop: None,
+            newest_timestamp_ms: seal.newest_timestamp_ms,
+            last_record: None,
+            unproven: end,
+            tail,
+            queues: Vec::new(),
+            first_missing: None,
+            keyed: None,
+            unsound_index: None,
+            records: 0,
+            sealed: true,
+        }))
+    }
+
+    /// Reads the log from its first record on, checks every record, and holds the queues and the
+    /// index against it.
+    fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
+        let (log, queues) = (self.log, self.queues);
+        let (from, log_end) = (log.min_offset(), log.end_offset());
+        // Closed in good order means all of it was flushed; else what the checkpoint says was.
+        // Messages of its last millisecond may have come after that flush.
+        let flushed_before =
+            if self.is_clean { i64::MAX } else { self.checkpoint.physic_msg_timestamp_ms };
+        let verify_crc = self.config.check_crc_on_recover && !planted::is(Bug::ChecksumNotChecked);
+        let mut index = match self.index {
+            Some(index) => Some(IndexAudit::new(index, self.index_known_ms())?),
+            None => None,
+        };
+        let mut audit = Audit::new(queues);
+        let mut newest = 0;
+        let (mut last_record, mut keyed, mut records) = (None, None, 0);
+        let (mut unproven, mut lacking) = (None, None);
+        let mut told = from;
+        let walked = scanner::each_ahead(log, from, log_end, verify_crc, |view| {
+            let request = DispatchRequest::of(view);
+            let at = u64::try_from(request.physical_offset).unwrap_or(0);
+            if request.store_timestamp_ms >= flushed_before {
+                unproven = unproven.or(Some(at));
+                if peek::lacks_bytes(view) {
+                    lacking = Some(at);
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            if at - told >= STEP {
+                told = at;
+                if progress(at - from, log_end - from).is_break() {
+                    let root = self.paths.root();
+                    return Err(Error::io("recover", root)(ErrorKind::Interrupted.into()));
+                }
+            }
+            audit.see(&request)?;
+            if let Some(index) = &mut index {
+                index.see(&request.keys())?;
+            }
+            newest = newest.max(request.store_timestamp_ms);
+            last_record = Some(at);
+            records += 1;
+            let properties = &request.properties;
+            let has_key = properties.unique_key.is_some() || properties.keys.is_some();
+            if has_key && request.transaction != Transaction::Rollback {
+                keyed = Some((keyed.map_or(at, |(first, _)| first), at));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let (end, stop) = match (lacking, walked) {
+            (Some(at), _) => (at, Some(torn(log, at))),
+            (None, Walked { end, stop: Some(Stop::Damage(corruption)) }) => (end, Some(corruption)),
+            (None, Walked { end, .. }) => (end, None),
+        };
+        let tail = Tail::read(log, queues, end, newest, flushed_before)?;
+        // A time that no message reaches proves nothing.
+        let unproven = if self.is_clean { end } else { unproven.unwrap_or(from) };
+        let findings = audit.findings(from)?;
+        Ok(Analysis {
+            end,
+            stop,
+            newest_timestamp_ms: newest,
+            last_record,
+            unproven,
+            tail,
+            queues: findings,
+            first_missing: audit.first_missing,
+            keyed,
+            unsound_index: index.and_then(|index| index.unsound_from()),
+            records,
+            sealed: false,
+        })
+    }
+}
+
+/// What is wrong with a record of which not all came to the disk.
+fn torn(log: &CommitLog, at: u64) -> Corruption {
+    let file = log.run().find(at);
+    Corruption {
+        offset: at.saturating_sub(file.as_ref().map_or(0, |file| file.base_offset)),
+        path: file.map(|file| file.path.clone()),
+        kind: CorruptionKind::Truncated,
+        expected: "a whole message".to_owned(),
+        found: "zeros in its topic or properties".to_owned(),
+    }
+}
+
+impl Analysis {
+    /// Refuses to go on where mending would hide the loss of messages that were safe once.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], naming the byte and how many whole messages lie behind it.
+    pub fn refuse_damage(&self, log: &CommitLog, queues: &QueueTable) -> Result<()> {
+        if log.run().files().is_empty() {
+            let queued = queues.all().iter().map(|queue| queue.max_physical_offset()).max();
+            if let Some(reach) = queued.filter(|&reach| reach > 0) {
+                let dir = log.run().dirs().first().cloned().unwrap_or_default();
+                return Err(Error::corrupt(
+                    &dir,
+                    0,
+                    CorruptionKind::Gap,
+                    format!("the commit log that the queues lead to, up to {reach}"),
+                    "no file; `mqstore recover --apply` empties the queues",
+                ));
+            }
+        }
+        if self.tail.flushed == 0 {
+            return Ok(());
+        }
+        let (path, offset, kind, expected, found) = match &self.stop {
+            Some(stop) => (
+                stop.path.clone(),
+                stop.offset,
+                stop.kind,
+                stop.expected.clone(),
+                stop.found.clone(),
+            ),
+            None => {
+                let file = log.run().find(self.end);
+                let base = file.as_ref().map_or(0, |file| file.base_offset);
+                (
+                    file.map(|file| file.path.clone()),
+                    self.end.saturating_sub(base),
+                    CorruptionKind::Magic,
+                    "a record".to_owned(),
+                    "zeros".to_owned(),
+                )
+            }
+        };
+        Err(Error::Corrupt(Box::new(Corruption {
+            path,
+            offset,
+            kind,
+            expected,
+            found: format!(
+                "{found} at physical offset {}; {} whole messages lie beyond, so nothing was \
+                 changed: `mqstore recover --apply` cuts there and keeps them aside, \
+                 `mqstore salvage` copies them out",
+                self.end, self.tail.count
+            ),
+        })))
+    }
+}
