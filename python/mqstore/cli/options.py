@@ -11,7 +11,7 @@ from mqstore.cli.output import Format, Output
 from mqstore.cli.units import TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
     "begin_end_options",
@@ -19,8 +19,10 @@ __all__ = [
     "limit_option",
     "open_store",
     "output_options",
+    "print_report",
     "queue_option",
     "store_argument",
+    "threads_option",
     "topic_option",
 ]
 
@@ -37,6 +39,14 @@ config_option = click.option(
     help="The broker.conf that the store was written with.",
 )
 """``--config broker.conf``."""
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    metavar="COUNT",
+    help="How many threads; one for each processor if left out.",
+)
+"""``--threads COUNT``."""
 
 
 def topic_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -107,6 +117,26 @@ def output_options(
         with_output
     )
     return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(with_options)
+
+
+def print_report(
+    output: Output,
+    document: Mapping[str, object],
+    rows: str,
+    lines: Callable[[], Iterator[str]],
+) -> None:
+    """Prints what a command reports.
+
+    Args:
+        output: In which form.
+        document: All of it, as ``--json`` has it.
+        rows: The entry of it that is a list of rows; ``--jsonl`` has these alone.
+        lines: The same for people.
+    """
+    if output.form == "jsonl":
+        output.rows(iter(document[rows]))  # type: ignore[call-overload]
+    else:
+        output.document(document, lines)
 
 
 def open_store(path: str, config: str | None) -> mqstore.Store:

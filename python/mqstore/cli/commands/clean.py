@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_option, output_options, print_report, store_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.units import TIME, count_text, size_text
 
@@ -45,21 +45,18 @@ def clean_command(
     nothing any more. The settings come from --config; without, they are RocketMQ's defaults.
     """
     report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=config)
-    if output.form == "jsonl":
-        output.rows(_row(file) for file in report.files)
-    else:
-        document = {
-            "path": report.path,
-            "applied": report.applied,
-            "log_start": report.log_start,
-            "new_log_start": report.new_log_start,
-            "freed_bytes": report.freed_bytes,
-            "log_disk_percent": report.log_disk_percent,
-            "queue_disk_percent": report.queue_disk_percent,
-            "disk_full": report.disk_full,
-            "files": [_row(file) for file in report.files],
-        }
-        output.document(document, lambda: _lines(report))
+    document = {
+        "path": report.path,
+        "applied": report.applied,
+        "log_start": report.log_start,
+        "new_log_start": report.new_log_start,
+        "freed_bytes": report.freed_bytes,
+        "log_disk_percent": report.log_disk_percent,
+        "queue_disk_percent": report.queue_disk_percent,
+        "disk_full": report.disk_full,
+        "files": [_row(file) for file in report.files],
+    }
+    print_report(output, document, "files", lambda: _lines(report))
     if report.disk_full:
         note("mqstore: the disk is so full that a store takes no messages")
 

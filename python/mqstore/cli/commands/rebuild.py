@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import (
+    config_option,
+    output_options,
+    print_report,
+    store_argument,
+    threads_option,
+)
 from mqstore.cli.output import Column, escape, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.units import count_text, duration_text, size_text
@@ -52,12 +58,7 @@ _COLUMNS = (
     help="Make them in this new or empty folder; the store is only read.",
 )
 @click.option("--apply", is_flag=True, help="Replace those of the store, which are kept aside.")
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    metavar="COUNT",
-    help="How many threads; one for each processor if left out.",
-)
+@threads_option
 @config_option
 @output_options
 def rebuild_command(
@@ -90,10 +91,7 @@ def rebuild_command(
             config=config,
         )
     took = time.monotonic() - began
-    if output.form == "jsonl":
-        output.rows(_row(queue) for queue in report.queues)
-    else:
-        output.document(_document(report), lambda: _lines(report))
+    print_report(output, _document(report), "queues", lambda: _lines(report))
     read = report.log_end - report.log_start
     note(f"read {size_text(read)} of log in {duration_text(took)}")
     for line in _notes(report):

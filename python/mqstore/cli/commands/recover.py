@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_option, output_options, print_report, store_argument
 from mqstore.cli.output import escape
+from mqstore.cli.progress import progress
 from mqstore.cli.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def recover_command(
     damage: then the log ends there, and they are kept in the store's folder `quarantine`. Without,
     nothing is changed; exits with 1 where opening would refuse.
     """
-    report = mqstore.recover(store, dry_run=not apply, config=config)
+    with progress("recovering" if apply else "reading") as tell:
+        report = mqstore.recover(store, dry_run=not apply, progress=tell, config=config)
     messages = [
         {
             "physical_offset": message.physical_offset,
@@ -52,25 +54,22 @@ def recover_command(
         }
         for message in report.quarantined_messages
     ]
-    if output.form == "jsonl":
-        output.rows(iter(messages))
-    else:
-        document = {
-            "mode": report.mode,
-            "applied": report.applied,
-            "end_physical_offset": report.end_physical_offset,
-            "cut": report.cut,
-            "cut_reason": report.cut_reason,
-            "quarantine": report.quarantine,
-            "quarantined_count": report.quarantined_count,
-            "quarantined_messages": messages,
-            "rebuilt": list(report.rebuilt),
-            "dispatched": report.dispatched,
-            "damage": report.damage,
-            "messages_beyond": report.messages_beyond,
-            "cure": report.cure,
-        }
-        output.document(document, lambda: _lines(report))
+    document = {
+        "mode": report.mode,
+        "applied": report.applied,
+        "end_physical_offset": report.end_physical_offset,
+        "cut": report.cut,
+        "cut_reason": report.cut_reason,
+        "quarantine": report.quarantine,
+        "quarantined_count": report.quarantined_count,
+        "quarantined_messages": messages,
+        "rebuilt": list(report.rebuilt),
+        "dispatched": report.dispatched,
+        "damage": report.damage,
+        "messages_beyond": report.messages_beyond,
+        "cure": report.cure,
+    }
+    print_report(output, document, "quarantined_messages", lambda: _lines(report))
     return 0 if report.damage is None else 1
 
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import (
+    config_option,
+    output_options,
+    print_report,
+    store_argument,
+    threads_option,
+)
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.units import count_text, duration_text, size_text
@@ -39,12 +45,7 @@ _COLUMNS = (
     show_default=True,
     help="quick: frames, lengths, names and headers only.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    metavar="COUNT",
-    help="How many threads; one for each processor if left out.",
-)
+@threads_option
 @config_option
 @output_options
 def verify_command(
@@ -62,17 +63,14 @@ def verify_command(
     with progress("verifying") as tell:
         report = mqstore.verify(store, level=level, threads=threads, progress=tell, config=config)
     took = time.monotonic() - began
-    if output.form == "jsonl":
-        output.rows(_row(finding) for finding in report.findings)
-    else:
-        document = {
-            "path": report.path,
-            "level": report.level,
-            "ok": report.ok,
-            "findings": [_row(finding) for finding in report.findings],
-            "counts": report.counts,
-        }
-        output.document(document, lambda: _lines(report))
+    document = {
+        "path": report.path,
+        "level": report.level,
+        "ok": report.ok,
+        "findings": [_row(finding) for finding in report.findings],
+        "counts": report.counts,
+    }
+    print_report(output, document, "findings", lambda: _lines(report))
     log_bytes = report.counts.get("log_bytes", 0)
     note(f"looked at {size_text(log_bytes)} of log in {duration_text(took)}")
     return 0 if report.ok else 1
