@@ -177,6 +177,24 @@ impl MappedFile {
         Ok(())
     }
 
+    /// Writes `N` bytes at `position`, in one look at the bounds.
+    ///
+    /// # Errors
+    /// As [`MappedFile::window`].
+    #[inline]
+    pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
+        let end = position.saturating_add(N);
+        if end > self.reserved {
+            return self.put_at(position, bytes);
+        }
+        // SAFETY: nothing past the region's end is ever reserved.
+        let start = unsafe { self.start().add(position) };
+        // SAFETY: `N` bytes from `start` lie in the region; `&mut self` is the only way to write
+        // there, and a range is reserved only in a writable map, so writing raises no signal.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, N) };
+        Ok(())
+    }
+
     /// Asks the processor to fetch the bytes at `position` soon.
     #[inline]
     pub fn prefetch(&self, position: usize) {

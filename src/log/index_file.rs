@@ -9,6 +9,7 @@
 //! their own, by map or by positional reads, exactly as they read beside a running RocketMQ: an entry
 //! is written before its slot and never changes then, and the slot before the count that covers it.
 
+use std::hint::select_unpredictable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -21,11 +22,16 @@ use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
 
-/// Disk space for entries is taken in steps of so many bytes.
-pub const RESERVE_STEP: usize = 4 << 20;
+/// Disk space for entries is taken in steps of so many bytes, and their pages brought into memory: as
+/// long as the pieces in which the page cache likes to hold a file best.
+pub const RESERVE_STEP: usize = 2 << 20;
 
-/// How many puts of a batch have their slots fetched ahead together.
-const PUT_CHUNK: usize = 32;
+/// How many entries are put before pages are brought in ahead of them: a file of a few keys is not
+/// worth its whole slot table.
+const UNPREPARED_ENTRIES: u32 = 4096;
+
+/// How many puts of a batch have their slots on the way: enough to cover the memory's latency.
+const PUT_AHEAD: usize = 32;
 
 /// The unit in which the slot table is searched for space that was never written.
 const HOLE_BLOCK: usize = 4096;
@@ -84,6 +90,10 @@ pub(super) enum Bytes {
 pub(super) struct Writer {
     pub(super) map: MappedFile,
     header: IndexHeader,
+    /// The entries below this number have disk space, and are fewer than the layout allows.
+    room_end: u32,
+    /// Whether the pages of the slots were brought into memory.
+    is_prepared: bool,
 }
 
 impl IndexFile {
@@ -137,7 +147,8 @@ impl IndexFile {
         if let Some(dir) = path.parent() {
             storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
         }
-        Ok(Self { path: path.to_owned(), layout, bytes: Bytes::Written(Writer { map, header }) })
+        let bytes = Bytes::Written(Writer::new(map, header));
+        Ok(Self { path: path.to_owned(), layout, bytes })
     }
 
     /// Opens a file whose layout is known; it is recorded nowhere in it, see
@@ -169,7 +180,7 @@ impl IndexFile {
                 fill_holes(&*file, path, slots_end)?;
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(position(layout.entry_position(head.count)));
-                Bytes::Written(Writer { map, header: head.header })
+                Bytes::Written(Writer::new(map, head.header))
             }
         };
         Ok(Self { path: path.to_owned(), layout, bytes })
@@ -231,7 +242,7 @@ impl IndexFile {
     #[inline]
     pub(super) fn check_length(&self) -> Result<()> {
         let Bytes::Mapped(map) = &self.bytes else { return Ok(()) };
-        let len = map.file().stat().map_err(Error::io("stat", &self.path))?.len;
+        let len = map.file().length().map_err(Error::io("stat", &self.path))?;
         if len < self.layout.file_len() {
             return Err(wrong_length(&self.path, &self.layout, len));
         }
@@ -304,21 +315,25 @@ impl IndexFile {
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
         let layout = self.layout;
         let writer = self.writer()?;
-        let mut slots = [0; PUT_CHUNK];
-        let mut done = 0;
-        for chunk in puts.chunks(PUT_CHUNK) {
-            for (put, slot) in chunk.iter().zip(&mut slots) {
-                *slot = layout.slot_of(put.key_hash);
-                writer.map.prefetch(position(layout.slot_position(*slot)));
+        let mut slots = [0; PUT_AHEAD];
+        let mut fetch = |writer: &Writer, number: usize| {
+            let place = slots.get_mut(number % PUT_AHEAD)?;
+            let slot = puts.get(number).map(|put| layout.slot_of(put.key_hash));
+            if let Some(slot) = slot {
+                writer.map.prefetch(position(layout.slot_position(slot)));
             }
-            for (put, slot) in chunk.iter().zip(&slots) {
-                if !writer.put(&layout, put, *slot)? {
-                    return Ok(done);
-                }
-                done += 1;
+            Some(std::mem::replace(place, slot.unwrap_or(0)))
+        };
+        for number in 0..PUT_AHEAD {
+            fetch(writer, number);
+        }
+        for (number, put) in puts.iter().enumerate() {
+            let Some(slot) = fetch(writer, number + PUT_AHEAD) else { break };
+            if !writer.put(&layout, put, slot)? {
+                return Ok(number);
             }
         }
-        Ok(done)
+        Ok(puts.len())
     }
 
     /// Asks the processor to fetch a slot that will be wanted soon.
@@ -340,8 +355,8 @@ impl IndexFile {
     pub(super) fn reserve(&mut self, count: u32) -> Result<()> {
         let layout = self.layout;
         let writer = self.writer()?;
-        let end = writer.count().saturating_add(count).min(layout.entries());
-        writer.map.reserve(position(layout.entry_position(end)))
+        let end = writer.count().saturating_add(count).min(layout.max_entry_count());
+        if end > writer.room_end { writer.make_room(&layout, end) } else { Ok(()) }
     }
 
     /// Makes everything put so far durable. A file open for reading has nothing to flush.
@@ -388,6 +403,10 @@ impl IndexFile {
 }
 
 impl Writer {
+    fn new(map: MappedFile, header: IndexHeader) -> Self {
+        Self { map, header, room_end: 0, is_prepared: false }
+    }
+
     #[inline]
     fn count(&self) -> u32 {
         // At least 1: checked when opened, and never lowered below.
@@ -399,7 +418,7 @@ impl Writer {
     }
 
     fn write_header(&mut self) -> Result<()> {
-        self.map.put_at(0, &self.header.encode())
+        self.map.put_array(0, &self.header.encode())
     }
 
     #[inline]
@@ -428,37 +447,65 @@ impl Writer {
     #[inline]
     fn put(&mut self, layout: &IndexLayout, put: &IndexPut, slot: u32) -> Result<bool> {
         let count = self.header.index_count;
-        if self.count() >= layout.max_entry_count() {
-            return Ok(false);
+        if self.count() >= self.room_end {
+            if self.count() >= layout.max_entry_count() {
+                return Ok(false);
+            }
+            self.make_room(layout, self.count() + 1)?;
         }
         let slot_position = position(layout.slot_position(slot));
         let newest = self.slot(slot_position)?;
-        // A slot that names an entry which is not there yet was left behind by a crash.
-        let prev_entry = if newest <= 0 || newest >= count { 0 } else { newest };
+        // A slot that names an entry which is not there yet was left behind by a crash. No branch:
+        // it would be guessed before the slot is there, and guessed wrong too often.
+        let is_linked =
+            newest.wrapping_sub(1).cast_unsigned() < count.wrapping_sub(1).cast_unsigned();
+        let prev_entry = select_unpredictable(is_linked, newest, 0);
         let entry = IndexEntry {
             key_hash: put.key_hash,
             physical_offset: put.physical_offset,
             seconds: seconds_since(self.header.begin_timestamp_ms, put.store_timestamp_ms),
             prev_entry,
         };
-        self.map.put_at(position(layout.entry_position(self.count())), &entry.encode())?;
+        self.map.put_array(position(layout.entry_position(self.count())), &entry.encode())?;
         // Who finds the entry through its slot must find it whole.
         fence(Ordering::Release);
-        self.map.put_at(slot_position, &count.to_be_bytes())?;
+        self.map.put_array(slot_position, &count.to_be_bytes())?;
         let header = &mut self.header;
         if count <= 1 {
             header.begin_physical_offset = put.physical_offset;
             header.begin_timestamp_ms = put.store_timestamp_ms;
         }
-        if prev_entry == 0 {
-            header.hash_slot_count = header.hash_slot_count.saturating_add(1);
-        }
+        header.hash_slot_count = header.hash_slot_count.saturating_add(i32::from(prev_entry == 0));
         header.index_count = count + 1; // below the layout's number of entries
         header.end_physical_offset = put.physical_offset;
         header.end_timestamp_ms = put.store_timestamp_ms;
         fence(Ordering::Release);
         self.write_header()?;
         Ok(true)
+    }
+
+    /// Takes disk space for the entries below number `end`, and for some behind them. Once a file
+    /// takes more than a few keys it takes many, and then a page that is met for the first time costs
+    /// more than all the puts to it: so the pages of the slots, and of each step of entries, are
+    /// brought in together.
+    #[cold]
+    fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
+        self.map.reserve(position(layout.entry_position(end)))?;
+        let begin = layout.entry_position(0);
+        let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;
+        let reserved = u32::try_from(entries).unwrap_or(u32::MAX).min(layout.max_entry_count());
+        if self.room_end == 0 {
+            self.room_end = end.saturating_add(UNPREPARED_ENTRIES).min(reserved);
+            return Ok(());
+        }
+        if !self.is_prepared {
+            self.is_prepared = true;
+            self.map.ahead().prepare_range(0, position(begin));
+        }
+        let entries = position(layout.entry_position(self.room_end));
+        self.map.ahead().prepare_range(entries, self.map.reserved());
+        self.room_end = reserved;
+        Ok(())
     }
 
     /// Undoes the last put, the header's end excepted.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::index_check::header_fault;
 use super::index_file::IndexFile;
 use super::index_run::{IndexRun, IndexRunFile};
+use super::index_select::Wanted;
 use super::index_walk::{Head, Walk};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::index::{IndexEntry, IndexHeader};
@@ -40,37 +41,56 @@ impl IndexRun {
         end_ms: i64,
         max: usize,
     ) -> Result<IndexAnswer> {
-        let key_hash = key_hash(topic, key);
+        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
         let mut answer = IndexAnswer::default();
-        for (age, file) in self.files().iter().rev().enumerate() {
-            let Some((file, header)) = self.open_sound(file, &mut answer.findings)? else {
-                continue;
-            };
-            if age == 0 {
-                answer.last_update_timestamp_ms = header.end_timestamp_ms;
-                answer.last_update_physical_offset = header.end_physical_offset;
-            }
-            let fault = header_fault(&header, true);
-            if fault.is_some() || is_time_matched(&header, begin_ms, end_ms) {
-                let IndexAnswer { offsets, findings, .. } = &mut answer;
-                collect(file.select(key_hash, begin_ms, end_ms, max, offsets, findings), findings)?;
-            }
-            if answer.offsets.len() >= max {
+        for (age, file) in self.listing().files.iter().rev().enumerate() {
+            let looked_up = self.look_up(file, &wanted, age == 0, &mut answer);
+            let more = collect(looked_up, &mut answer.findings)?.unwrap_or(true);
+            if answer.offsets.len() >= max || !more {
                 break;
-            }
-            match fault {
-                Some((offset, expected, found)) => answer.findings.push(Corruption {
-                    path: Some(file.path().to_owned()),
-                    offset,
-                    kind: CorruptionKind::IndexHeader,
-                    expected: expected.to_owned(),
-                    found,
-                }),
-                None if header.begin_timestamp_ms < begin_ms => break,
-                None => {}
             }
         }
         Ok(answer)
+    }
+
+    /// Adds what one file holds; whether an older one may hold more. The file is asked for its length
+    /// once.
+    fn look_up(
+        &self,
+        file: &IndexRunFile,
+        wanted: &Wanted,
+        is_newest: bool,
+        answer: &mut IndexAnswer,
+    ) -> Result<bool> {
+        let Some(file) = self.open_if_there(file)? else { return Ok(true) };
+        // The slot comes in from memory meanwhile.
+        file.prefetch_slot(file.layout().slot_of(wanted.key_hash));
+        let batch = file.batch()?;
+        let head = batch.head()?;
+        let header = &head.header;
+        if is_newest {
+            answer.last_update_timestamp_ms = header.end_timestamp_ms;
+            answer.last_update_physical_offset = header.end_physical_offset;
+        }
+        let fault = header_fault(header, true);
+        if fault.is_some() || is_time_matched(header, wanted.begin_ms, wanted.end_ms) {
+            let IndexAnswer { offsets, findings, .. } = answer;
+            let selected = batch.select_under(head, wanted, offsets, findings);
+            collect(selected, findings)?;
+        }
+        let Some((offset, expected, found)) = fault else {
+            return Ok(header.begin_timestamp_ms >= wanted.begin_ms);
+        };
+        if answer.offsets.len() < wanted.max {
+            answer.findings.push(Corruption {
+                path: Some(file.path().to_owned()),
+                offset,
+                kind: CorruptionKind::IndexHeader,
+                expected: expected.to_owned(),
+                found,
+            });
+        }
+        Ok(true)
     }
 
     /// Everything under a key that may be between two store times, newest first, for a caller who
@@ -92,19 +112,6 @@ impl IndexRun {
             end_ms,
             current: None,
         }
-    }
-
-    /// A file and its header; `None` when it is gone, or damaged, which is added to the findings.
-    fn open_sound(
-        &self,
-        file: &IndexRunFile,
-        findings: &mut Vec<Corruption>,
-    ) -> Result<Option<(Arc<IndexFile>, IndexHeader)>> {
-        let opened = self.open_if_there(file).and_then(|open| match open {
-            Some(open) => open.header().map(|header| Some((open, header))),
-            None => Ok(None),
-        });
-        Ok(collect(opened, findings)?.flatten())
     }
 }
 

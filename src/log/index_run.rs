@@ -44,8 +44,8 @@ pub struct IndexRun {
 
 /// What a folder holds.
 #[derive(Clone, Debug, Default)]
-struct Listing {
-    files: Vec<Arc<IndexRunFile>>,
+pub(super) struct Listing {
+    pub(super) files: Vec<Arc<IndexRunFile>>,
     /// Files with the right name that cannot be used.
     unusable: Vec<Arc<IndexRunFile>>,
 }
@@ -124,7 +124,7 @@ impl IndexRun {
         Arc::new(IndexRunFile { name, path, id })
     }
 
-    fn listing(&self) -> Arc<Listing> {
+    pub(super) fn listing(&self) -> Arc<Listing> {
         Arc::clone(&self.listed.read().unwrap_or_else(PoisonError::into_inner))
     }
 

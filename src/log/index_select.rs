@@ -162,26 +162,43 @@ impl IndexBatch<'_> {
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
-        let wanted = Wanted { key_hash, begin_ms, end_ms, max };
+        let head = self.head()?;
+        self.select_under(head, &Wanted { key_hash, begin_ms, end_ms, max }, out, findings)
+    }
+
+    /// The header as it is now.
+    #[inline]
+    pub(super) fn head(&self) -> Result<Head> {
+        with_bytes!(self.file, |bytes, _live| Head::read(bytes, self.file.layout()))
+    }
+
+    /// A look-up under a header that was read before.
+    #[inline]
+    pub(super) fn select_under(
+        &self,
+        head: Head,
+        wanted: &Wanted,
+        out: &mut Vec<i64>,
+        findings: &mut Vec<Corruption>,
+    ) -> Result<()> {
         with_bytes!(self.file, |bytes, live| {
             let layout = self.file.layout();
-            let head = Head::read(bytes, layout)?;
-            select(Search { bytes, layout, head, live, findings }, &wanted, out)
+            select(Search { bytes, layout, head, live, findings }, wanted, out)
         })
     }
 }
 
 /// What a look-up takes from a chain.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+pub(super) struct Wanted {
     /// Of topic and key, never negative.
-    key_hash: i32,
+    pub(super) key_hash: i32,
     /// First store time that counts.
-    begin_ms: i64,
+    pub(super) begin_ms: i64,
     /// Last store time that counts.
-    end_ms: i64,
+    pub(super) end_ms: i64,
     /// How many offsets may be found in all.
-    max: usize,
+    pub(super) max: usize,
 }
 
 impl Wanted {
