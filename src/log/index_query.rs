@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::index_check::header_fault;
 use super::index_file::IndexFile;
-use super::index_run::{IndexRun, IndexRunFile};
-use super::index_select::Wanted;
+use super::index_run::{IndexRun, IndexRunFile, Listing};
+use super::index_select::{IndexBatch, Wanted};
 use super::index_walk::{Head, Walk};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::index::{IndexEntry, IndexHeader};
@@ -26,6 +26,15 @@ pub struct IndexAnswer {
     pub findings: Vec<Corruption>,
 }
 
+impl IndexAnswer {
+    fn clear(&mut self) {
+        self.offsets.clear();
+        self.last_update_timestamp_ms = 0;
+        self.last_update_physical_offset = 0;
+        self.findings.clear();
+    }
+}
+
 impl IndexRun {
     /// The newest `max` physical offsets for a key between two store times, as RocketMQ finds them:
     /// times in whole seconds, a walk ends at the first entry before `begin_ms`, and the search at the
@@ -41,34 +50,82 @@ impl IndexRun {
         end_ms: i64,
         max: usize,
     ) -> Result<IndexAnswer> {
-        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
         let mut answer = IndexAnswer::default();
-        for (age, file) in self.listing().files.iter().rev().enumerate() {
-            let looked_up = self.look_up(file, &wanted, age == 0, &mut answer);
+        self.query_batch().query_offsets(topic, key, begin_ms, end_ms, max, &mut answer)?;
+        Ok(answer)
+    }
+
+    /// Queries that share one look at the files: the list of them, and for each that is read whether
+    /// it still has its length. For short tight loops, as [`IndexFile::batch`].
+    #[must_use]
+    pub fn query_batch(&self) -> QueryBatch<'_> {
+        QueryBatch { run: self, listing: self.listing(), open: Vec::new() }
+    }
+
+    /// Everything under a key that may be between two store times, newest first, for a caller who
+    /// looks at the messages: nothing is missing, whatever the index has rounded. Found as it is asked
+    /// for.
+    #[must_use]
+    pub fn candidates(
+        self: &Arc<Self>,
+        topic: &[u8],
+        key: &[u8],
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> Candidates {
+        Candidates {
+            run: Arc::clone(self),
+            older_files: self.files(),
+            key_hash: key_hash(topic, key),
+            begin_ms,
+            end_ms,
+            current: None,
+        }
+    }
+}
+
+/// See [`IndexRun::query_batch`].
+#[derive(Debug)]
+pub struct QueryBatch<'a> {
+    run: &'a IndexRun,
+    listing: Arc<Listing>,
+    /// Those of the files that were read, the newest first.
+    open: Vec<Option<Arc<IndexFile>>>,
+}
+
+impl QueryBatch<'_> {
+    /// As [`IndexRun::query_offsets`]; the answer before, whose memory is used again, is forgotten.
+    ///
+    /// # Errors
+    /// As [`IndexRun::query_offsets`].
+    pub fn query_offsets(
+        &mut self,
+        topic: &[u8],
+        key: &[u8],
+        begin_ms: i64,
+        end_ms: i64,
+        max: usize,
+        answer: &mut IndexAnswer,
+    ) -> Result<()> {
+        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
+        answer.clear();
+        for age in 0..self.listing.files.len() {
+            let looked_up = self.look_up(age, &wanted, answer);
             let more = collect(looked_up, &mut answer.findings)?.unwrap_or(true);
             if answer.offsets.len() >= max || !more {
                 break;
             }
         }
-        Ok(answer)
+        Ok(())
     }
 
-    /// Adds what one file holds; whether an older one may hold more. The file is asked for its length
-    /// once.
-    fn look_up(
-        &self,
-        file: &IndexRunFile,
-        wanted: &Wanted,
-        is_newest: bool,
-        answer: &mut IndexAnswer,
-    ) -> Result<bool> {
-        let Some(file) = self.open_if_there(file)? else { return Ok(true) };
-        // The slot comes in from memory meanwhile.
-        file.prefetch_slot(file.layout().slot_of(wanted.key_hash));
-        let batch = file.batch()?;
+    /// Adds what one file holds; whether an older one may hold more.
+    fn look_up(&mut self, age: usize, wanted: &Wanted, answer: &mut IndexAnswer) -> Result<bool> {
+        let Some(file) = self.file(age, wanted.key_hash)? else { return Ok(true) };
+        let batch = IndexBatch::new(file);
         let head = batch.head()?;
         let header = &head.header;
-        if is_newest {
+        if age == 0 {
             answer.last_update_timestamp_ms = header.end_timestamp_ms;
             answer.last_update_physical_offset = header.end_physical_offset;
         }
@@ -93,25 +150,22 @@ impl IndexRun {
         Ok(true)
     }
 
-    /// Everything under a key that may be between two store times, newest first, for a caller who
-    /// looks at the messages: nothing is missing, whatever the index has rounded. Found as it is asked
-    /// for.
-    #[must_use]
-    pub fn candidates(
-        self: &Arc<Self>,
-        topic: &[u8],
-        key: &[u8],
-        begin_ms: i64,
-        end_ms: i64,
-    ) -> Candidates {
-        Candidates {
-            run: Arc::clone(self),
-            older_files: self.files(),
-            key_hash: key_hash(topic, key),
-            begin_ms,
-            end_ms,
-            current: None,
+    /// A file of its length; `None` for one that is gone.
+    #[inline]
+    fn file(&mut self, age: usize, key_hash: i32) -> Result<Option<&IndexFile>> {
+        if self.open.len() <= age {
+            self.open.resize(age + 1, None);
         }
+        let Some(open) = self.open.get_mut(age) else { return Ok(None) };
+        if open.is_none() {
+            let Some(listed) = self.listing.files.iter().nth_back(age) else { return Ok(None) };
+            let Some(file) = self.run.open_if_there(listed)? else { return Ok(None) };
+            // The slot comes in from memory while the system is asked for the file's length.
+            file.prefetch_slot(file.layout().slot_of(key_hash));
+            file.check_length()?;
+            *open = Some(file);
+        }
+        Ok(open.as_deref())
     }
 }
 

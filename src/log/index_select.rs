@@ -88,7 +88,7 @@ impl IndexFile {
     #[inline]
     pub fn batch(&self) -> Result<IndexBatch<'_>> {
         self.check_length()?;
-        Ok(IndexBatch { file: self })
+        Ok(IndexBatch::new(self))
     }
 
     /// The entries of a hash's slot with their numbers, newest first, at most `max`; other hashes
@@ -147,7 +147,13 @@ pub struct IndexBatch<'a> {
     file: &'a IndexFile,
 }
 
-impl IndexBatch<'_> {
+impl<'a> IndexBatch<'a> {
+    /// Of a file that was asked for its length.
+    #[inline]
+    pub(super) fn new(file: &'a IndexFile) -> Self {
+        Self { file }
+    }
+
     /// As [`IndexFile::select`].
     ///
     /// # Errors
@@ -262,6 +268,16 @@ impl OffsetLists {
         Self::default()
     }
 
+    /// No answers yet, and memory for so many look-ups of one offset each.
+    #[must_use]
+    pub fn with_capacity(look_ups: usize) -> Self {
+        Self {
+            offsets: Vec::with_capacity(look_ups),
+            ends: Vec::with_capacity(look_ups),
+            scratch: Scratch::default(),
+        }
+    }
+
     /// How many look-ups were answered.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -300,6 +316,12 @@ impl OffsetLists {
     #[must_use]
     pub fn ends(&self) -> &[usize] {
         &self.ends
+    }
+
+    /// All offsets, answer after answer, and where each answer ends among them.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<i64>, Vec<usize>) {
+        (self.offsets, self.ends)
     }
 
     /// Forgets all answers and keeps the memory.

@@ -237,7 +237,7 @@ impl Walk {
     }
 
     /// The next entry with its number, `None` at the chain's end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn step<B: IndexBytes>(
         &mut self,
         bytes: &mut B,

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyo3_arrow::PyRecordBatchReader;
@@ -15,7 +15,7 @@ use crate::error::{self, Error};
 use crate::format::host::Host;
 use crate::store::MessageStore;
 
-use super::errors::raise;
+use super::errors::{invalid, raise};
 use super::store::Store;
 use super::values::{AppendResult, AppendSummary};
 
@@ -128,7 +128,7 @@ fn refusal(error: &RowsError) -> PyErr {
     let text = error.to_string();
     match error {
         RowsError::Type { .. } => PyTypeError::new_err(text),
-        RowsError::Range { .. } => PyOverflowError::new_err(text),
+        RowsError::Range { name, reason } => invalid(name, reason.as_str()),
         _ => PyValueError::new_err(text),
     }
 }

@@ -1,22 +1,33 @@
-//! Texts and numbers as they are given: sequences, or Arrow arrays, of which no value becomes a Python
-//! object.
+//! Texts and numbers as they are given: sequences, buffers, or Arrow arrays, of which no value becomes
+//! a Python object, and which are read where they lie.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, Int64Array};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType;
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyList, PyString};
 use pyo3_arrow::error::PyArrowError;
 use pyo3_arrow::input::AnyArray;
 
+use crate::error::Result;
 use crate::format::java::key_hash_of;
+
+use super::errors::invalid;
+use super::fields::{number, text_bytes, too_wide};
+
+/// How many keys are hashed at a time: their hashes stay in the processor's cache until they are used.
+pub(super) const HASH_CHUNK: usize = 1024;
 
 /// The chunks of an object that gives Arrow arrays; `None` for any other.
 fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ArrayRef>>> {
-    if !given.hasattr("__arrow_c_array__")? && !given.hasattr("__arrow_c_stream__")? {
+    // The commonest of all, and it is asked for attributes the slowest.
+    if given.is_exact_instance_of::<PyList>()
+        || !given.hasattr("__arrow_c_array__")? && !given.hasattr("__arrow_c_stream__")?
+    {
         return Ok(None);
     }
     let chunks = given
@@ -30,55 +41,141 @@ fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ar
     Ok(Some(chunks))
 }
 
-/// The hashes of keys that are given as `topic#key`.
-pub(super) fn key_hashes(argument: &str, keys: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
-    if let Some(chunks) = chunks_of(argument, keys)? {
-        return keys.py().detach(|| {
-            let mut hashes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.len()).sum());
-            for chunk in &chunks {
-                hash_chunk(argument, chunk, &mut hashes)?;
-            }
-            Ok(hashes)
-        });
-    }
-    if keys.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err(format!("{argument} are several texts, not one")));
-    }
-    let mut hashes = Vec::with_capacity(keys.len().unwrap_or(0));
-    for key in keys.try_iter()? {
-        hashes.push(key_hash_of(key?.cast::<PyString>()?.to_str()?.as_bytes()));
-    }
-    Ok(hashes)
+/// Keys, each `topic#key`: their hashes, or the texts.
+pub(super) enum Keys {
+    Hashes(Vec<i32>),
+    Texts(Vec<ArrayRef>),
 }
 
-fn hash_chunk(argument: &str, chunk: &ArrayRef, hashes: &mut Vec<i32>) -> PyResult<()> {
-    let hash = |key: Option<&str>| key_hash_of(key.unwrap_or_default().as_bytes());
-    match chunk.data_type() {
-        DataType::Utf8 => hashes.extend(chunk.as_string::<i32>().iter().map(hash)),
-        DataType::LargeUtf8 => hashes.extend(chunk.as_string::<i64>().iter().map(hash)),
-        DataType::Utf8View => hashes.extend(chunk.as_string_view().iter().map(hash)),
-        other => {
-            return Err(PyTypeError::new_err(format!("{argument} are texts, not {other}")));
+impl Keys {
+    /// Keys that are given as `topic#key`.
+    pub(super) fn of(argument: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Some(chunks) = chunks_of(argument, keys)? {
+            for chunk in &chunks {
+                let texts = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
+                if !texts.contains(chunk.data_type()) {
+                    let found = chunk.data_type();
+                    return Err(PyTypeError::new_err(format!("{argument} are texts, not {found}")));
+                }
+            }
+            return Ok(Self::Texts(chunks));
+        }
+        if keys.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err(format!("{argument} are several texts, not one")));
+        }
+        let mut hashes = Vec::with_capacity(keys.len().unwrap_or(0));
+        let mut take = |key: Bound<'_, PyAny>| {
+            hashes.push(key_hash_of(text_bytes(argument, key.cast::<PyString>()?)?));
+            PyResult::Ok(())
+        };
+        match keys.cast_exact::<PyList>() {
+            Ok(list) => list.iter().try_for_each(take)?,
+            Err(_) => {
+                for key in keys.try_iter()? {
+                    take(key?)?;
+                }
+            }
+        }
+        Ok(Self::Hashes(hashes))
+    }
+
+    /// How many they are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Hashes(hashes) => hashes.len(),
+            Self::Texts(chunks) => chunks.iter().map(|chunk| chunk.len()).sum(),
         }
     }
-    Ok(())
+
+    /// Gives `take` the hashes in order, some at a time, until it says `false`.
+    pub(super) fn hashes(&self, mut take: impl FnMut(&[i32]) -> Result<bool>) -> Result<()> {
+        match self {
+            Self::Hashes(hashes) => {
+                for chunk in hashes.chunks(HASH_CHUNK) {
+                    if !take(chunk)? {
+                        break;
+                    }
+                }
+            }
+            Self::Texts(chunks) => {
+                let mut hashes = Vec::with_capacity(HASH_CHUNK);
+                for chunk in chunks {
+                    for begin in (0..chunk.len()).step_by(HASH_CHUNK) {
+                        hashes.clear();
+                        let len = HASH_CHUNK.min(chunk.len() - begin);
+                        hash_texts(&chunk.slice(begin, len), &mut hashes);
+                        if !take(&hashes)? {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hash_texts(texts: &ArrayRef, hashes: &mut Vec<i32>) {
+    let hash = |key: Option<&str>| key_hash_of(key.unwrap_or_default().as_bytes());
+    match texts.data_type() {
+        DataType::LargeUtf8 => hashes.extend(texts.as_string::<i64>().iter().map(hash)),
+        DataType::Utf8View => hashes.extend(texts.as_string_view().iter().map(hash)),
+        _ => hashes.extend(texts.as_string::<i32>().iter().map(hash)),
+    }
 }
 
 /// Numbers of 64 bits.
-pub(super) fn numbers(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
-    let Some(chunks) = chunks_of(argument, given)? else {
-        return given.extract();
-    };
-    let mut numbers = Vec::with_capacity(chunks.iter().map(|chunk| chunk.len()).sum());
-    for chunk in &chunks {
-        if !chunk.data_type().is_integer() {
-            let found = chunk.data_type();
-            return Err(PyTypeError::new_err(format!("{argument} are int64, not {found}")));
+pub(super) enum Numbers {
+    Copied(Vec<i64>),
+    Arrays(Vec<Int64Array>),
+}
+
+impl Numbers {
+    /// Numbers as they are given; one that is too wide is refused under the argument's name.
+    pub(super) fn of(argument: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Some(chunks) = chunks_of(argument, given)? {
+            let arrays = chunks.iter().map(|chunk| int64(argument, chunk)).collect::<PyResult<_>>();
+            return arrays.map(Self::Arrays);
         }
-        let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let chunk = cast_with_options(chunk, &DataType::Int64, &strict)
-            .map_err(|error| PyOverflowError::new_err(format!("{argument}: {error}")))?;
-        numbers.extend_from_slice(chunk.as_primitive::<Int64Type>().values());
+        if let Ok(list) = given.cast_exact::<PyList>() {
+            let mut numbers = Vec::with_capacity(list.len());
+            for item in list {
+                numbers.push(number(argument, &item)?);
+            }
+            return Ok(Self::Copied(numbers));
+        }
+        if let Ok(buffer) = PyBuffer::<i64>::get(given) {
+            return buffer.to_vec(given.py()).map(Self::Copied);
+        }
+        let numbers = given.extract().map_err(|error| too_wide(argument, given, 64, error));
+        numbers.map(Self::Copied)
     }
-    Ok(numbers)
+
+    /// How many they are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Copied(numbers) => numbers.len(),
+            Self::Arrays(chunks) => chunks.iter().map(Array::len).sum(),
+        }
+    }
+
+    /// The numbers in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = i64> {
+        let (copied, arrays) = match self {
+            Self::Copied(numbers) => (numbers.as_slice(), [].as_slice()),
+            Self::Arrays(chunks) => ([].as_slice(), chunks.as_slice()),
+        };
+        copied.iter().chain(arrays.iter().flat_map(|chunk| chunk.values())).copied()
+    }
+}
+
+fn int64(argument: &'static str, chunk: &ArrayRef) -> PyResult<Int64Array> {
+    if !chunk.data_type().is_integer() {
+        let found = chunk.data_type();
+        return Err(PyTypeError::new_err(format!("{argument} are int64, not {found}")));
+    }
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let numbers = cast_with_options(chunk, &DataType::Int64, &strict);
+    let numbers = numbers.map_err(|error| invalid(argument, error.to_string()))?;
+    Ok(numbers.as_primitive::<Int64Type>().clone())
 }

@@ -25,17 +25,36 @@ pub(super) fn bytes_of<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
 }
 
 /// A number of a message: one that its field cannot hold is no message's.
-fn number<'py, T>(field: &'static str, value: &Bound<'py, PyAny>) -> PyResult<T>
+#[inline]
+pub(super) fn number<'py, T>(field: &'static str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
-    value.extract().map_err(|error: PyErr| {
-        if !error.is_instance_of::<PyOverflowError>(value.py()) {
-            return error;
-        }
-        let shown: String = value.to_string().chars().take(64).collect();
-        invalid(field, format!("{shown} does not fit {} bits", 8 * size_of::<T>()))
-    })
+    value.extract().map_err(|error: PyErr| too_wide(field, value, 8 * size_of::<T>(), error))
+}
+
+/// The error for a number that does not fit; any other stays as it is.
+#[cold]
+pub(super) fn too_wide(
+    field: &'static str,
+    value: &Bound<'_, PyAny>,
+    bits: usize,
+    error: PyErr,
+) -> PyErr {
+    if !error.is_instance_of::<PyOverflowError>(value.py()) {
+        return error;
+    }
+    let shown: String = value.to_string().chars().take(64).collect();
+    invalid(field, format!("{shown} does not fit {bits} bits"))
+}
+
+/// The bytes of text, where it lies.
+#[inline]
+pub(super) fn text_bytes<'a>(
+    field: &'static str,
+    text: &'a Bound<'_, PyString>,
+) -> PyResult<&'a [u8]> {
+    text.to_str().map(str::as_bytes).map_err(|error| not_utf8(text.py(), field, error))
 }
 
 /// Text of a message: a lone surrogate has no bytes in UTF-8.
@@ -63,6 +82,8 @@ macro_rules! arguments {
 arguments! {
     topic = utf8("topic") -> PyBackedStr;
     key = utf8("key") -> PyBackedStr;
+    physical_offset = number("physical_offset") -> i64;
+    index_timestamp_ms = number("store_timestamp_ms") -> i64;
     queue_id = number("queue_id") -> i32;
     flag = number("flag") -> i32;
     sys_flag = number("sys_flag") -> i32;

@@ -8,6 +8,7 @@ use std::sync::{PoisonError, RwLock};
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 
 use crate::error::{Error, Result};
 use crate::files::{Os, StorageFile};
@@ -17,15 +18,13 @@ use crate::log::index_check::{Detection, detect_layout};
 use crate::log::index_file::{IndexOpen, IndexPut};
 use crate::log::{self, index_file};
 
-use super::arrays::{key_hashes, numbers};
+use super::arrays::{HASH_CHUNK, Keys, Numbers};
 use super::errors::{StoreClosedError, not_one_of};
+use super::fields;
 use super::fork;
 use super::index_arrow::{Entries, OffsetLists, read_entries};
 use super::scan::ArrowScan;
 use super::values::value_methods;
-
-/// How many keys are put with one look at the file.
-const PUT_CHUNK: usize = 1024;
 
 /// The first 40 bytes of an index file.
 #[pyclass(module = "mqstore", frozen, get_all)]
@@ -220,8 +219,8 @@ impl IndexFile {
         py: Python<'_>,
         path: PathBuf,
         mode: &str,
-        slots: i64,
-        entries: i64,
+        #[pyo3(from_py_with = fields::saturated)] slots: i64,
+        #[pyo3(from_py_with = fields::saturated)] entries: i64,
     ) -> PyResult<Self> {
         let mode = match mode {
             "r" => "r",
@@ -280,9 +279,9 @@ impl IndexFile {
     fn put(
         &self,
         py: Python<'_>,
-        key: &str,
-        physical_offset: i64,
-        store_timestamp_ms: i64,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::physical_offset)] physical_offset: i64,
+        #[pyo3(from_py_with = fields::index_timestamp_ms)] store_timestamp_ms: i64,
     ) -> PyResult<bool> {
         let key_hash = key_hash_of(key.as_bytes());
         self.write(py, |file| file.put_key(key_hash, physical_offset, store_timestamp_ms))
@@ -295,28 +294,28 @@ impl IndexFile {
         physical_offsets: &Bound<'_, PyAny>,
         store_timestamps_ms: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let hashes = key_hashes("keys", keys)?;
-        let offsets = numbers("physical_offsets", physical_offsets)?;
-        let times = numbers("store_timestamps_ms", store_timestamps_ms)?;
-        if offsets.len() != hashes.len() || times.len() != hashes.len() {
+        let keys = Keys::of("keys", keys)?;
+        let offsets = Numbers::of("physical_offsets", physical_offsets)?;
+        let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
+        if offsets.len() != keys.len() || times.len() != keys.len() {
             return Err(PyValueError::new_err(format!(
                 "{} keys, {} physical offsets and {} store times: they go together one by one",
-                hashes.len(),
+                keys.len(),
                 offsets.len(),
                 times.len()
             )));
         }
-        self.write(py, |file| put_all(file, &hashes, &offsets, &times))
+        self.write(py, |file| put_all(file, &keys, &offsets, &times))
     }
 
     #[pyo3(signature = (key, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
     fn select(
         &self,
         py: Python<'_>,
-        key: &str,
-        begin_ms: i64,
-        end_ms: i64,
-        max_entries: i64,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::saturated)] begin_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<Vec<i64>> {
         let key_hash = key_hash_of(key.as_bytes());
         let max = usize::try_from(max_entries).unwrap_or(0);
@@ -333,20 +332,25 @@ impl IndexFile {
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        begin_ms: i64,
-        end_ms: i64,
-        max_entries: i64,
+        #[pyo3(from_py_with = fields::saturated)] begin_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
-        let hashes = key_hashes("keys", keys)?;
+        let keys = Keys::of("keys", keys)?;
         let max = usize::try_from(max_entries).unwrap_or(0);
         let lists = self.read(py, |file| {
-            let (mut lists, mut findings) = (log::OffsetLists::new(), Vec::new());
-            file.select_many(&hashes, begin_ms, end_ms, max, &mut lists, &mut findings)?;
+            // What one answer holds at least, so that it seldom moves.
+            let mut lists = log::OffsetLists::with_capacity(keys.len());
+            let mut findings = Vec::new();
+            keys.hashes(|hashes| {
+                file.select_many(hashes, begin_ms, end_ms, max, &mut lists, &mut findings)?;
+                Ok(true)
+            })?;
             Ok(lists)
         })?;
-        py.detach(|| OffsetLists::new(&lists)).ok_or_else(|| {
-            PyOverflowError::new_err(format!("{} offsets in one answer", lists.offsets().len()))
-        })
+        let count = lists.offsets().len();
+        py.detach(|| OffsetLists::new(lists))
+            .ok_or_else(|| PyOverflowError::new_err(format!("{count} offsets in one answer")))
     }
 
     fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
@@ -355,7 +359,11 @@ impl IndexFile {
     }
 
     #[pyo3(signature = (number, /))]
-    fn entry(&self, py: Python<'_>, number: i64) -> PyResult<IndexEntry> {
+    fn entry(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::saturated)] number: i64,
+    ) -> PyResult<IndexEntry> {
         let found = self.read(py, |file| {
             let count = file.header()?.index_count;
             match u32::try_from(number) {
@@ -373,7 +381,11 @@ impl IndexFile {
         }
     }
 
-    fn chain(&self, py: Python<'_>, key: &str) -> PyResult<Vec<IndexEntry>> {
+    fn chain(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+    ) -> PyResult<Vec<IndexEntry>> {
         let key_hash = key_hash_of(key.as_bytes());
         let chain = self.read(py, |file| file.chain(key_hash, usize::MAX, &mut Vec::new()))?;
         Ok(chain.into_iter().map(IndexEntry::from).collect())
@@ -435,17 +447,17 @@ impl IndexFile {
 /// Puts keys in order; how many fitted.
 fn put_all(
     file: &mut index_file::IndexFile,
-    hashes: &[i32],
-    offsets: &[i64],
-    times: &[i64],
+    keys: &Keys,
+    offsets: &Numbers,
+    times: &Numbers,
 ) -> Result<usize> {
-    let mut puts = Vec::with_capacity(PUT_CHUNK.min(hashes.len()));
+    let mut puts = Vec::with_capacity(HASH_CHUNK);
     let mut done = 0;
-    let chunks = hashes.chunks(PUT_CHUNK).zip(offsets.chunks(PUT_CHUNK));
-    for ((hashes, offsets), times) in chunks.zip(times.chunks(PUT_CHUNK)) {
+    let (mut offsets, mut times) = (offsets.iter(), times.iter());
+    keys.hashes(|hashes| {
         puts.clear();
-        puts.extend(hashes.iter().zip(offsets).zip(times).map(
-            |((&key_hash, &physical_offset), &store_timestamp_ms)| IndexPut {
+        puts.extend(hashes.iter().zip(offsets.by_ref().zip(times.by_ref())).map(
+            |(&key_hash, (physical_offset, store_timestamp_ms))| IndexPut {
                 key_hash,
                 physical_offset,
                 store_timestamp_ms,
@@ -453,9 +465,7 @@ fn put_all(
         ));
         let fitted = file.put_many(&puts)?;
         done += fitted;
-        if fitted < puts.len() {
-            break;
-        }
-    }
+        Ok(fitted == puts.len())
+    })?;
     Ok(done)
 }

@@ -115,13 +115,14 @@ pub(crate) struct OffsetLists {
 
 impl OffsetLists {
     /// `None` where there are more offsets than places of a list can count.
-    pub(super) fn new(lists: &log::OffsetLists) -> Option<Self> {
-        let mut ends = Vec::with_capacity(lists.len() + 1);
+    pub(super) fn new(lists: log::OffsetLists) -> Option<Self> {
+        let (offsets, list_ends) = lists.into_parts();
+        // The last is the largest.
+        i32::try_from(offsets.len()).ok()?;
+        let mut ends = Vec::with_capacity(list_ends.len() + 1);
         ends.push(0);
-        for end in lists.ends() {
-            ends.push(i32::try_from(*end).ok()?);
-        }
-        let offsets = PrimitiveArray::<Int64Type>::from(lists.offsets().to_vec());
+        ends.extend(list_ends.iter().map(|&end| i32::try_from(end).unwrap_or(i32::MAX)));
+        let offsets = PrimitiveArray::<Int64Type>::from(offsets);
         let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
         Some(Self { lists: ListArray::new(item(), ends, Arc::new(offsets), None) })
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -110,6 +111,41 @@ def test_max_messages_is_a_count(store: mqstore.Store) -> None:
     ):
         with pytest.raises(ValueError, match="max_messages is 0 or more, not -1"):
             refuse()
+
+
+def test_what_no_index_entry_can_hold_names_its_argument(tmp_path: Path) -> None:
+    with mqstore.IndexFile(tmp_path / "one", "a", slots=7, entries=9) as index:
+        for field, call in (
+            ("physical_offset", lambda: index.put("T#k", HUGE, 1)),
+            ("store_timestamp_ms", lambda: index.put("T#k", 1, -HUGE)),
+            ("key", lambda: index.put(SURROGATE, 1, 1)),
+            ("key", lambda: index.select(SURROGATE)),
+            ("key", lambda: index.chain(SURROGATE)),
+            ("keys", lambda: index.put_many([SURROGATE], [1], [1])),
+            ("keys", lambda: index.select_many(["k", SURROGATE])),
+            ("physical_offsets", lambda: index.put_many(["T#k"], [HUGE], [1])),
+            ("physical_offsets", lambda: index.put_many(["T#k"], (HUGE,), [1])),
+            ("store_timestamps_ms", lambda: index.put_many(["T#k"], [1], [2**63])),
+        ):
+            with pytest.raises(mqstore.InvalidMessageError) as caught:
+                call()
+            assert caught.value.field == field
+        assert len(index) == 0
+        assert index.put("T#k", 1, 5_000)
+        assert index.select("T#k", begin_ms=-HUGE, end_ms=HUGE, max_entries=HUGE) == [1]
+        assert index.select_many(["T#k"], begin_ms=HUGE).to_pylist() == [[]]
+        with pytest.raises(IndexError):
+            index.entry(HUGE)
+    for sizes in ({"slots": HUGE}, {"entries": -HUGE}):
+        with pytest.raises(mqstore.ConfigError):
+            mqstore.IndexFile(tmp_path / "one", **sizes)
+
+
+def test_numbers_come_as_buffers_too(tmp_path: Path) -> None:
+    keys, numbers = [f"T#{n}" for n in range(5)], array("q", [10, 20, 30, 40, 50])
+    with mqstore.IndexFile(tmp_path / "one", "a", slots=7, entries=9) as index:
+        assert index.put_many(keys, numbers, memoryview(numbers)) == 5
+        assert index.select_many(keys).to_pylist() == [[n] for n in numbers]
 
 
 def test_a_type_that_is_wrong_stays_a_type_error(store: mqstore.Store) -> None:
