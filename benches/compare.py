@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import shutil
 import statistics
 import subprocess
@@ -32,6 +33,9 @@ from java import QUICK, RocketMQ  # noqa: E402 - it lies beside the tests that u
 
 TOPIC = "BenchTopic"
 MAPPED = 512 << 20
+# So many puts before the clock starts: the first files are there, and some of their pages. The same
+# in race.rs and Race.java.
+BEFORE = 5000
 # The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms.
 EXPORTS = "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED"
 JAVA = ("-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC", EXPORTS)
@@ -167,16 +171,27 @@ def flushes(race: Race) -> None:
 
 def index(race: Race) -> None:
     """Keys into one index file of the default size."""
+    import pyarrow as pa
+
     count = race.count(1_000_000)
     store = race.fresh()
     race.note("index put", "RocketMQ", count, race.in_java("index-put", store, count))
-    race.note("index put", "Rust", count, race.in_rust("index-put", store, count))
-    keys = [f"{TOPIC}#order-{n * 2654435761 % 2**32}" for n in range(count)]
-    offsets, times = [n * 1024 for n in range(count)], [1_700_000_000_000 + n for n in range(count)]
-    with mqstore.IndexFile(store / "20231001000000001", "a") as file:
-        begin = time.perf_counter()
-        assert file.put_many(keys, offsets, times) == count
-        race.note("index put", "Python put_many", count, time.perf_counter() - begin)
+    race.note("index put", "Rust one by one", count, race.in_rust("index-put", store, count))
+    race.note("index put", "Rust put_many", count, race.in_rust("index-put-many", store, count))
+    dice = random.Random(7)
+    keys = [f"{TOPIC}#order-{dice.randrange(-(2**31), 2**31)}" for _ in range(BEFORE + count)]
+    offsets = [n * 1024 for n in range(len(keys))]
+    times = [1_700_000_000_000 + n for n in range(len(keys))]
+    arrow = pa.array(keys), pa.array(offsets), pa.array(times)
+    for name, columns in (("list[str]", (keys, offsets, times)), ("Arrow", arrow)):
+        path = store / "20231001000000001"
+        with mqstore.IndexFile(path, "a") as file:
+            file.put_many(*(column[:BEFORE] for column in columns))
+            rest = [column[BEFORE:] for column in columns]
+            begin = time.perf_counter()
+            assert file.put_many(*rest) == count
+            race.note("index put", f"Python put_many, {name}", count, time.perf_counter() - begin)
+        path.unlink()
     shutil.rmtree(store)
 
 
@@ -185,7 +200,12 @@ def reads(race: Race, store: Path, count: int) -> None:
     queries = min(count, race.count(200_000))
     seconds = race.in_java("key-query", store, queries, of=count)
     race.note("key query", "RocketMQ", queries, seconds)
-    race.note("key query", "Rust", queries, race.in_rust("key-query", store, queries))
+    for name, work in (
+        ("Rust query_offsets", "key-query-alone"),
+        ("Rust query_batch", "key-query"),
+    ):
+        race.note("key query", name, queries, race.in_rust(work, store, queries))
+    race.note("key query", "Python select_many, Arrow", queries, select_many(store, queries, count))
     race.note("scan with CRC", "RocketMQ", count, race.in_java("scan", store, count))
     race.note("scan with CRC", "Rust", count, race.in_rust("scan", store, count))
     race.note("decode", "RocketMQ, objects", count, race.in_java("decode", store, count))
@@ -206,6 +226,21 @@ def reads(race: Race, store: Path, count: int) -> None:
     race.note("recover", "RocketMQ", count, race.in_java("recover", store, count))
     crashed(store)
     race.note("recover", "Rust", count, race.in_rust("recover", store, count))
+
+
+def select_many(store: Path, queries: int, count: int) -> float:
+    """Arrow strings in, Arrow lists out: the index of a store in one file."""
+    import pyarrow as pa
+
+    dice = random.Random(7)
+    keys = pa.array([f"{TOPIC}#order-{dice.randrange(count)}" for _ in range(queries)])
+    (path,) = (store / "index").iterdir()
+    with mqstore.IndexFile(path) as file:
+        begin = time.perf_counter()
+        offsets = pa.array(file.select_many(keys))
+        seconds = time.perf_counter() - begin
+        assert len(offsets.flatten()) >= queries
+        return seconds
 
 
 def batches(scan: mqstore.ArrowScan):

@@ -13,6 +13,7 @@ use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
 use mqstore::log::index_file::{IndexFile, IndexOpen, IndexPut};
+use mqstore::log::index_query::IndexAnswer;
 use mqstore::log::index_run::IndexRun;
 use mqstore::log::scanner::Scanned;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
@@ -29,7 +30,7 @@ fn main() {
     // `cargo test --benches` runs it without arguments: once, small.
     if arguments.is_empty() {
         let folder = tempfile::tempdir().unwrap();
-        for work in ["append", "index-put", "key-query", "scan", "recover"] {
+        for work in ["append", "index-put", "index-put-many", "key-query", "scan", "recover"] {
             black_box(run(work, &folder.path().join("store"), 1000, 1024, 1));
         }
         return;
@@ -46,8 +47,10 @@ fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usiz
     match work {
         "append" => append(folder, count, body_bytes, threads, FlushDiskType::Async),
         "append-sync" => append(folder, count, body_bytes, threads, FlushDiskType::Sync),
-        "index-put" => index_put(folder, count),
-        "key-query" => key_query(folder, count),
+        "index-put" => index_put(folder, count, 1),
+        "index-put-many" => index_put(folder, count, 1024),
+        "key-query" => key_query(folder, count, 64),
+        "key-query-alone" => key_query(folder, count, 1),
         "scan" => scan(folder, count),
         "recover" => recover(folder, count),
         other => panic!("no work {other}"),
@@ -117,39 +120,64 @@ fn append(
     seconds
 }
 
-fn index_put(folder: &Path, count: usize) -> f64 {
+/// Keys into a file that has some already, one by one or in batches of 1,024.
+fn index_put(folder: &Path, count: usize, batch: usize) -> f64 {
     let mut next = random();
-    let keys: Vec<String> = (0..count).map(|_| format!("order-{}", next() as i32)).collect();
+    let keys: Vec<String> =
+        (0..BEFORE + count).map(|_| format!("order-{}", next() as i32)).collect();
     std::fs::create_dir_all(folder).unwrap();
     let path = folder.join("20231001000000000");
     let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
     let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+    let put = |number: usize| {
+        let number_of = i64::try_from(number).unwrap();
+        IndexPut {
+            key_hash: key_hash(TOPIC, keys[number].as_bytes()),
+            physical_offset: number_of * 1024,
+            store_timestamp_ms: 1_700_000_000_000 + number_of,
+        }
+    };
+    let mut puts = Vec::with_capacity(batch);
+    let mut all = |from: usize, to: usize| {
+        if batch == 1 {
+            for number in from..to {
+                let put = put(number);
+                let (offset, time_ms) = (put.physical_offset, put.store_timestamp_ms);
+                assert!(file.put_key(put.key_hash, offset, time_ms).unwrap());
+            }
+        } else {
+            for begin in (from..to).step_by(batch) {
+                puts.clear();
+                puts.extend((begin..to.min(begin + batch)).map(put));
+                assert_eq!(file.put_many(&puts).unwrap(), puts.len());
+            }
+        }
+    };
+    all(0, BEFORE);
     let begin = Instant::now();
-    for (number, key) in (0_i64..).zip(&keys) {
-        let put = IndexPut {
-            key_hash: key_hash(TOPIC, key.as_bytes()),
-            physical_offset: number * 1024,
-            store_timestamp_ms: 1_700_000_000_000 + number,
-        };
-        assert!(file.put_key(put.key_hash, put.physical_offset, put.store_timestamp_ms).unwrap());
-    }
+    all(BEFORE, BEFORE + count);
     let seconds = begin.elapsed().as_secs_f64();
     std::fs::remove_file(&path).unwrap();
     seconds
 }
 
-/// The offsets of each key, as `IndexService#queryOffset` gives them.
-fn key_query(folder: &Path, count: usize) -> f64 {
+/// The offsets of each key, as `IndexService#queryOffset` gives them, one key after the other. So many
+/// queries share one look at the files' lengths, which RocketMQ never looks at.
+fn key_query(folder: &Path, count: usize, batch: usize) -> f64 {
     let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
     let (run, _) =
         IndexRun::load(Arc::new(Os), &folder.join("index"), layout, IndexOpen::ReadMapped).unwrap();
     let mut next = random();
     let keys: Vec<String> =
         (0..count).map(|_| format!("order-{}", next() % count as u64)).collect();
+    let mut answer = IndexAnswer::default();
     let begin = Instant::now();
-    for key in &keys {
-        let answer = run.query_offsets(TOPIC, key.as_bytes(), 0, i64::MAX, 32).unwrap();
-        assert!(!answer.offsets.is_empty());
+    for keys in keys.chunks(batch) {
+        let mut queries = run.query_batch();
+        for key in keys {
+            queries.query_offsets(TOPIC, key.as_bytes(), 0, i64::MAX, 32, &mut answer).unwrap();
+            assert!(!answer.offsets.is_empty());
+        }
     }
     begin.elapsed().as_secs_f64()
 }

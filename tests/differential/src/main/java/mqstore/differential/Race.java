@@ -120,22 +120,27 @@ final class Race {
     }
 
     private static double indexPut(String root, int count) throws Exception {
-        String[] keys = new String[count];
+        String[] keys = new String[BEFORE + count];
         Random random = new Random(SEED);
-        for (int number = 0; number < count; number++) {
+        for (int number = 0; number < keys.length; number++) {
             keys[number] = TOPIC + "#" + key(random.nextInt());
         }
         new File(root).mkdirs();
         IndexFile file = new IndexFile(root + File.separator + "20231001000000000", 5_000_000, 20_000_000, 0, 0);
+        put(file, keys, 0, BEFORE);
         long begin = System.nanoTime();
-        for (int number = 0; number < count; number++) {
+        put(file, keys, BEFORE, keys.length);
+        double seconds = (System.nanoTime() - begin) / 1e9;
+        file.destroy(0);
+        return seconds;
+    }
+
+    private static void put(IndexFile file, String[] keys, int from, int to) {
+        for (int number = from; number < to; number++) {
             if (!file.putKey(keys[number], number * 1024L, 1_700_000_000_000L + number)) {
                 throw new IllegalStateException("full at " + number);
             }
         }
-        double seconds = (System.nanoTime() - begin) / 1e9;
-        file.destroy(0);
-        return seconds;
     }
 
     /** Asks the index for {@code count} keys of a store of {@code of} messages. */
