@@ -1,7 +1,8 @@
 //! Puts to and look-ups in an index file of the default size: 5,000,000 slots, 20,000,000 entries,
 //! four to a slot when it is full. Every key is looked up among the keys that are there.
 //!
-//! Ids are `operation/how/entries`. Set `MQSTORE_BENCH_ENTRIES` for a file that is not full. All memory is
+//! Ids are `operation/how/entries`. `MQSTORE_BENCH_ENTRIES=10000,1000000` looks up in files that are not
+//! full, one after the other: what a look-up costs as a file fills. All memory is
 //! touched before it is measured, but for the pages of files that are written.
 #![expect(clippy::expect_used, reason = "a benchmark may stop at the first surprise")]
 
@@ -163,10 +164,16 @@ fn write_digits(out: &mut [u8], mut number: u64) {
 }
 
 fn selects(c: &mut Criterion) {
+    let wanted = std::env::var("MQSTORE_BENCH_ENTRIES");
+    let full = (ENTRIES - 1).to_string();
+    for entries in wanted.unwrap_or(full).split(',') {
+        selects_among(c, entries.parse().expect("numbers"));
+    }
+}
+
+fn selects_among(c: &mut Criterion, entries: u64) {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("20261121073513325");
-    let entries = std::env::var("MQSTORE_BENCH_ENTRIES")
-        .map_or(u64::from(ENTRIES) - 1, |text| text.parse().expect("a number"));
     let mut written = create(&path);
     for start in (0..entries).step_by(BATCH) {
         let puts: Vec<_> = (start..(start + BATCH as u64).min(entries)).map(put).collect();

@@ -1211,6 +1211,7 @@ class IndexFile:
 
         Raises:
             StoreReadOnlyError: The file was opened with mode ``"r"``.
+            InvalidMessageError: A number does not fit 64 bits, or the key is no text in UTF-8.
         """
     def put_many(
         self,
@@ -1222,14 +1223,16 @@ class IndexFile:
 
         Args:
             keys: ``"topic#key"`` each: strings, or an Arrow array of a string type.
-            physical_offsets: As many integers, or an Arrow array of ``int64``.
-            store_timestamps_ms: As many integers, or an Arrow array of ``int64``.
+            physical_offsets: As many integers, or an Arrow array or a buffer of ``int64``.
+            store_timestamps_ms: As many integers, or an Arrow array or a buffer of ``int64``.
 
         Returns:
             How many of them fitted.
 
         Raises:
             ValueError: The three differ in length, or an Arrow array has a null.
+            InvalidMessageError: A number does not fit 64 bits, or a key is no text in UTF-8.
+                Nothing was put then.
         """
     def select(
         self,

@@ -195,7 +195,7 @@ def test_a_full_file_says_how_many_fitted(tmp_path: Path) -> None:
         (([b"a"], [1], [1]), TypeError, "bytes"),
         ((["a"], ["1"], [1]), TypeError, "str"),
         ((7, [1], [1]), TypeError, "int"),
-        ((["\ud800"], [1], [1]), ValueError, "keys is no text in UTF-8"),
+        ((["\ud800"], [1], [1]), ValueError, "keys: is no text in UTF-8"),
     ],
 )
 def test_what_cannot_be_put_changes_nothing(
