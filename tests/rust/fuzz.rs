@@ -1,5 +1,5 @@
-//! The fuzz targets, fed with real bytes that were damaged: twenty thousand inputs each on every run,
-//! `MQSTORE_FUZZ` says how many. `make fuzz` lets a coverage-guided fuzzer go on from there.
+//! The fuzz targets, fed with real bytes that were damaged: some ten seconds each on every run,
+//! `MQSTORE_FUZZ` says how many inputs the slower ones get, 20,000 where it is not given. `make fuzz` lets a coverage-guided fuzzer go on from there.
 
 #[path = "../../fuzz/targets.rs"]
 mod targets;
@@ -51,15 +51,25 @@ fn damaged(bytes: &[u8], random: &mut TestRng) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn no_bytes_stop_a_target() {
+/// How many inputs a target gets: each about as long as the others, a whole store being the slowest.
+fn inputs(name: &str) -> u64 {
+    let base = std::env::var("MQSTORE_FUZZ").map_or(20_000, |text| text.parse::<u64>().unwrap());
+    match name {
+        "directory" => base.div_ceil(12),
+        "index" => base,
+        "properties" => 4 * base,
+        "configuration" => 10 * base,
+        _ => 30 * base,
+    }
+}
+
+fn run(name: &str) {
     let seed: u64 = std::env::var("MQSTORE_SEED").map_or(20_261_121, |text| text.parse().unwrap());
-    let inputs: u64 = std::env::var("MQSTORE_FUZZ").map_or(20_000, |text| text.parse().unwrap());
+    let (_, target) = TARGETS.into_iter().find(|(known, _)| *known == name).unwrap();
     let corpus = corpus();
-    for (name, target) in TARGETS {
-        // A whole store takes a thousand times as long as a record.
-        let count = if name == "directory" { inputs.div_ceil(20) } else { inputs };
-        for number in 0..count {
+    let at = std::sync::atomic::AtomicU64::new(0);
+    let all = || {
+        for number in 0..inputs(name) {
             let mut bytes = [0; 32];
             bytes[..8].copy_from_slice(&(seed ^ number).to_be_bytes());
             bytes[8..8 + name.len()].copy_from_slice(name.as_bytes());
@@ -73,8 +83,37 @@ fn no_bytes_stop_a_target() {
                 }
                 _ => damaged(start, &mut random),
             };
-            println!("MQSTORE_SEED={seed}, target {name}, input {number}");
+            at.store(number, std::sync::atomic::Ordering::Relaxed);
             target(&input);
         }
-    }
+    };
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all));
+    let number = at.into_inner();
+    assert!(outcome.is_ok(), "MQSTORE_SEED={seed}, target {name}, input {number}");
+    println!("{name}: {} inputs from MQSTORE_SEED={seed}", number + 1);
+}
+
+macro_rules! targets {
+    ($($test:ident: $name:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            run($name);
+        })*
+
+        #[test]
+        fn every_target_is_run() {
+            assert_eq!(TARGETS.map(|(name, _)| name), [$($name),*]);
+        }
+    };
+}
+
+targets! {
+    no_bytes_stop_a_record: "record";
+    no_bytes_stop_properties: "properties";
+    no_bytes_stop_a_queue: "queue";
+    no_bytes_stop_an_index_file: "index";
+    no_bytes_stop_a_checkpoint: "checkpoint";
+    no_bytes_stop_a_configuration: "configuration";
+    no_bytes_stop_a_batch: "batch";
+    no_changes_stop_a_whole_store: "directory";
 }

@@ -301,7 +301,7 @@ fn look(
 
 /// How many disks each test looks at.
 fn states() -> u64 {
-    from_environment("MQSTORE_CRASH_STATES", 2000)
+    from_environment("MQSTORE_CRASH_STATES", 25_000)
 }
 
 #[test]
