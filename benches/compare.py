@@ -176,8 +176,12 @@ def index(race: Race) -> None:
     count = race.count(1_000_000)
     store = race.fresh()
     race.note("index put", "RocketMQ", count, race.in_java("index-put", store, count))
-    race.note("index put", "Rust one by one", count, race.in_rust("index-put", store, count))
-    race.note("index put", "Rust put_many", count, race.in_rust("index-put-many", store, count))
+    for name, work in (
+        ("Rust, the store's index", "index-put-lagging"),
+        ("Rust, IndexFile::put_key", "index-put"),
+        ("Rust, IndexFile::put_many", "index-put-many"),
+    ):
+        race.note("index put", name, count, race.in_rust(work, race.fresh(), count))
     dice = random.Random(7)
     keys = [f"{TOPIC}#order-{dice.randrange(-(2**31), 2**31)}" for _ in range(BEFORE + count)]
     offsets = [n * 1024 for n in range(len(keys))]

@@ -12,11 +12,13 @@ use mqstore::config::FlushDiskType;
 use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
+use mqstore::log::IndexService;
 use mqstore::log::index_file::{IndexFile, IndexOpen, IndexPut};
 use mqstore::log::index_query::IndexAnswer;
 use mqstore::log::index_run::IndexRun;
 use mqstore::log::scanner::Scanned;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
+use mqstore::time::SystemClock;
 
 const TOPIC: &[u8] = b"BenchTopic";
 const QUEUES: usize = 8;
@@ -30,7 +32,15 @@ fn main() {
     // `cargo test --benches` runs it without arguments: once, small.
     if arguments.is_empty() {
         let folder = tempfile::tempdir().unwrap();
-        for work in ["append", "index-put", "index-put-many", "key-query", "scan", "recover"] {
+        for work in [
+            "append",
+            "index-put",
+            "index-put-lagging",
+            "index-put-many",
+            "key-query",
+            "scan",
+            "recover",
+        ] {
             black_box(run(work, &folder.path().join("store"), 1000, 1024, 1));
         }
         return;
@@ -48,6 +58,7 @@ fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usiz
         "append" => append(folder, count, body_bytes, threads, FlushDiskType::Async),
         "append-sync" => append(folder, count, body_bytes, threads, FlushDiskType::Sync),
         "index-put" => index_put(folder, count, 1),
+        "index-put-lagging" => index_put_lagging(folder, count),
         "index-put-many" => index_put(folder, count, 1024),
         "key-query" => key_query(folder, count, 64),
         "key-query-alone" => key_query(folder, count, 1),
@@ -158,6 +169,35 @@ fn index_put(folder: &Path, count: usize, batch: usize) -> f64 {
     all(BEFORE, BEFORE + count);
     let seconds = begin.elapsed().as_secs_f64();
     std::fs::remove_file(&path).unwrap();
+    seconds
+}
+
+/// The same one by one through the store's own index, where a put lags a few behind.
+fn index_put_lagging(folder: &Path, count: usize) -> f64 {
+    let mut next = random();
+    let keys: Vec<String> =
+        (0..BEFORE + count).map(|_| format!("order-{}", next() as i32)).collect();
+    let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
+    let clock = Arc::new(SystemClock);
+    let (mut index, _) = IndexService::load(Arc::new(Os), folder, layout, clock).unwrap();
+    let mut all = |from: usize, to: usize| {
+        for (number, key) in keys.iter().enumerate().take(to).skip(from) {
+            let number = i64::try_from(number).unwrap();
+            let put = IndexPut {
+                key_hash: key_hash(TOPIC, key.as_bytes()),
+                physical_offset: number * 1024,
+                store_timestamp_ms: 1_700_000_000_000 + number,
+            };
+            index.put_many(&[put]).unwrap();
+        }
+        index.drain().unwrap();
+    };
+    all(0, BEFORE);
+    let begin = Instant::now();
+    all(BEFORE, BEFORE + count);
+    let seconds = begin.elapsed().as_secs_f64();
+    drop(index);
+    std::fs::remove_dir_all(folder).unwrap();
     seconds
 }
 
