@@ -117,7 +117,11 @@ def appends(race: Race) -> None:
         store = race.fresh()
         race.note(work, "Rust", count, race.in_rust("append", store, count, body))
         shutil.rmtree(store)
-        for name, how in (("Python append", one_by_one), ("Python append_many", many)):
+        for name, how in (
+            ("Python append", one_by_one),
+            ("Python append_many", many),
+            ("Python append_arrow", arrow),
+        ):
             store = race.fresh()
             race.note(work, name, count, how(store, count, body))
             shutil.rmtree(store)
@@ -125,13 +129,19 @@ def appends(race: Race) -> None:
 
 def one_by_one(folder: Path, count: int, body_bytes: int) -> float:
     body = os.urandom(body_bytes)
-    rows = [(n & 7, f"order-{n}", f"7F0000010000{n:020}") for n in range(count)]
+    rows = [(n & 7, f"order-{n}", f"7F0000010000{n:020}") for n in range(BEFORE + count)]
     with mqstore.open(folder, "a", config=OURS) as store:
         append = store.append
+
+        def put(rows: list[tuple[int, str, str]]) -> None:
+            for queue_id, key, unique_key in rows:
+                append(TOPIC, body, queue_id=queue_id, tags="paid", keys=key, unique_key=unique_key)
+            store.wait_dispatched()
+
+        put(rows[:BEFORE])
+        timed = rows[BEFORE:]
         begin = time.perf_counter()
-        for queue_id, key, unique_key in rows:
-            append(TOPIC, body, queue_id=queue_id, tags="paid", keys=key, unique_key=unique_key)
-        store.wait_dispatched()
+        put(timed)
         return time.perf_counter() - begin
 
 
@@ -142,14 +152,65 @@ def many(folder: Path, count: int, body_bytes: int) -> float:
             TOPIC, body, queue_id=n & 7, tags="paid", keys=f"order-{n}",
             unique_key=f"7F0000010000{n:020}",
         )
-        for n in range(count)
+        for n in range(BEFORE + count)
     ]  # fmt: skip
     with mqstore.open(folder, "a", config=OURS) as store:
+
+        def put(messages: list[mqstore.Message]) -> None:
+            for start in range(0, len(messages), 1024):
+                store.append_many(messages[start : start + 1024])
+            store.wait_dispatched()
+
+        put(messages[:BEFORE])
+        timed = messages[BEFORE:]
         begin = time.perf_counter()
-        for start in range(0, count, 1024):
-            store.append_many(messages[start : start + 1024])
+        put(timed)
+        return time.perf_counter() - begin
+
+
+def arrow(folder: Path, count: int, body_bytes: int) -> float:
+    import pyarrow as pa
+
+    body = os.urandom(body_bytes)
+
+    def table(numbers: range) -> pa.Table:
+        columns = {
+            "topic": pa.array([TOPIC] * len(numbers)),
+            "body": pa.array([body] * len(numbers)),
+            "queue_id": pa.array([n & 7 for n in numbers], pa.int32()),
+            "tags": pa.array(["paid"] * len(numbers)),
+            "keys": pa.array([[f"order-{n}"] for n in numbers]),
+            "unique_key": pa.array([f"7F0000010000{n:020}" for n in numbers]),
+        }
+        return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=4096))
+
+    with mqstore.open(folder, "a", config=OURS) as store:
+        store.append_arrow(table(range(BEFORE)))
+        store.wait_dispatched()
+        timed = table(range(BEFORE, BEFORE + count))
+        begin = time.perf_counter()
+        store.append_arrow(timed)
         store.wait_dispatched()
         return time.perf_counter() - begin
+
+
+def sustained(race: Race) -> None:
+    """4 GiB with the default flush settings: eight files, at the speed of the disk in the end."""
+    count = race.count(3_500_000)
+    work = "append 1024 B, 4 GiB"
+    for name, config in (
+        ("RocketMQ", {}),
+        ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
+    ):
+        store = race.fresh()
+        seconds = race.in_java(
+            "append", store, count, bodyBytes=1024, distinct=200_000, config=config
+        )
+        race.note(work, name, count, seconds)
+        shutil.rmtree(store)
+    store = race.fresh()
+    race.note(work, "Rust", count, race.in_rust("append-long", store, count))
+    shutil.rmtree(store)
 
 
 def flushes(race: Race) -> None:
@@ -283,6 +344,15 @@ def limits(race: Race) -> None:
             os.fdatasync(file.fileno())
         race.note("limit: write 1,200 B and fdatasync", "calls", count, time.perf_counter() - begin)
     path.unlink()
+    with path.open("wb") as file:
+        megabytes = race.count(1024)
+        begin = time.perf_counter()
+        for _ in range(megabytes):
+            file.write(source[: 1 << 20])
+        os.fdatasync(file.fileno())
+        seconds = time.perf_counter() - begin
+        race.note("limit: sequential write and fdatasync", "bytes", megabytes << 20, seconds)
+    path.unlink()
 
 
 def table(race: Race, rounds: int) -> str:
@@ -329,6 +399,7 @@ def main() -> None:
                 print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
                 limits(race)
                 appends(race)
+                sustained(race)
                 flushes(race)
                 index(race)
                 store, count = race.fresh(), race.count(200_000)

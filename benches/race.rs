@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +26,8 @@ const QUEUES: usize = 8;
 /// How many messages are put before the clock starts, so that the first files are there; `Race.java`
 /// does the same.
 const BEFORE: usize = 5000;
+/// How many messages there are where more are put than fit into memory; `Race.java` has as many.
+const FEW: usize = 200_000;
 
 fn main() {
     let arguments: Vec<String> =
@@ -34,6 +37,8 @@ fn main() {
         let folder = tempfile::tempdir().unwrap();
         for work in [
             "append",
+            "append-latency",
+            "append-queues",
             "index-put",
             "index-put-lagging",
             "index-put-many",
@@ -54,9 +59,18 @@ fn main() {
 }
 
 fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usize) -> f64 {
+    let burst = || Messages::new(BEFORE + count, body_bytes);
+    let few = || Messages::new(FEW, body_bytes);
     match work {
-        "append" => append(folder, count, body_bytes, threads, FlushDiskType::Async),
-        "append-sync" => append(folder, count, body_bytes, threads, FlushDiskType::Sync),
+        "append" => append(folder, count, &burst(), threads, FlushDiskType::Async),
+        "append-sync" => append(folder, count, &burst(), threads, FlushDiskType::Sync),
+        "append-long" => append(folder, count, &few(), threads, FlushDiskType::Async),
+        "append-latency" => latency(folder, count, &few()),
+        "append-queues" => {
+            let topics = (0..100).map(|number| format!("BenchTopic{number}")).collect();
+            let messages = Messages { topics, queues: 100, ..few() };
+            append(folder, count, &messages, threads, FlushDiskType::Async)
+        }
         "index-put" => index_put(folder, count, 1),
         "index-put-lagging" => index_put_lagging(folder, count),
         "index-put-many" => index_put(folder, count, 1024),
@@ -87,47 +101,103 @@ fn random() -> impl FnMut() -> u64 {
     }
 }
 
+/// Messages that are put one after the other, over and over where more are to be put than there are.
+struct Messages {
+    body: Vec<u8>,
+    properties: Vec<String>,
+    /// The topics they go to in turn, each with so many queues.
+    topics: Vec<String>,
+    queues: usize,
+}
+
+impl Messages {
+    fn new(count: usize, body_bytes: usize) -> Self {
+        let mut next = random();
+        let body = (0..body_bytes).map(|_| (next() >> 56) as u8).collect();
+        let properties = (0..count)
+            .map(|n| {
+                let unique = format!("7F0000010000{n:020}");
+                format!("TAGS\u{1}paid\u{2}KEYS\u{1}order-{n}\u{2}UNIQ_KEY\u{1}{unique}\u{2}")
+            })
+            .collect();
+        Self {
+            body,
+            properties,
+            topics: vec![String::from_utf8_lossy(TOPIC).into_owned()],
+            queues: QUEUES,
+        }
+    }
+
+    fn get(&self, number: usize) -> NewMessage<'_> {
+        let topic = &self.topics[number / self.queues % self.topics.len()];
+        let mut message = NewMessage::new(topic.as_bytes(), &self.body);
+        message.queue_id = i32::try_from(number % self.queues).unwrap();
+        message.properties = self.properties[number % self.properties.len()].as_bytes();
+        message
+    }
+}
+
+fn put(store: &MessageStore, messages: &Messages, numbers: Range<usize>, threads: usize) {
+    if threads == 1 {
+        for number in numbers {
+            black_box(store.append(&messages.get(number)).unwrap());
+        }
+        return;
+    }
+    std::thread::scope(|scope| {
+        for first in numbers.start..numbers.start + threads {
+            scope.spawn(move || {
+                for number in (first..numbers.end).step_by(threads) {
+                    black_box(store.append(&messages.get(number)).unwrap());
+                }
+            });
+        }
+    });
+}
+
 fn append(
     folder: &Path,
     count: usize,
-    body_bytes: usize,
+    messages: &Messages,
     threads: usize,
     flush: FlushDiskType,
 ) -> f64 {
-    let mut next = random();
-    let body: Vec<u8> = (0..body_bytes).map(|_| (next() >> 56) as u8).collect();
-    let properties: Vec<String> = (0..BEFORE + count)
-        .map(|n| {
-            let unique = format!("7F0000010000{n:020}");
-            format!("TAGS\u{1}paid\u{2}KEYS\u{1}order-{n}\u{2}UNIQ_KEY\u{1}{unique}\u{2}")
-        })
-        .collect();
     let store = MessageStore::open(folder, OpenMode::Create, config(flush)).unwrap();
-    let put = |from: usize, to: usize, step: usize| {
-        let mut message = NewMessage::new(TOPIC, &body);
-        for number in (from..to).step_by(step) {
-            message.queue_id = i32::try_from(number % QUEUES).unwrap();
-            message.properties = properties[number].as_bytes();
-            black_box(store.append(&message).unwrap());
-        }
-    };
-    let in_threads = |from: usize, to: usize| {
-        if threads == 1 {
-            return put(from, to, 1);
-        }
-        std::thread::scope(|scope| {
-            for first in from..from + threads {
-                scope.spawn(move || put(first, to, threads));
-            }
-        });
-    };
-    in_threads(0, BEFORE);
+    put(&store, messages, 0..BEFORE, threads);
     store.wait_dispatched().unwrap();
     let begin = Instant::now();
-    in_threads(BEFORE, BEFORE + count);
+    put(&store, messages, BEFORE..BEFORE + count, threads);
     store.wait_dispatched().unwrap();
     let seconds = begin.elapsed().as_secs_f64();
     store.close().unwrap();
+    seconds
+}
+
+/// How long single appends take while files roll: tells percentiles, gives the time of all.
+fn latency(folder: &Path, count: usize, messages: &Messages) -> f64 {
+    let store = MessageStore::open(folder, OpenMode::Create, config(FlushDiskType::Async)).unwrap();
+    put(&store, messages, 0..BEFORE, 1);
+    let mut took: Vec<u64> = Vec::with_capacity(count);
+    let begin = Instant::now();
+    let mut last = begin;
+    for number in BEFORE..BEFORE + count {
+        black_box(store.append(&messages.get(number)).unwrap());
+        let now = Instant::now();
+        took.push(u64::try_from((now - last).as_nanos()).unwrap());
+        last = now;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    store.close().unwrap();
+    took.sort_unstable();
+    let at = |share: f64| took[((count - 1) as f64 * share) as usize];
+    eprintln!(
+        "median {} ns, p99 {} ns, p99.9 {} ns, p99.99 {} ns, longest {} ns",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(0.9999),
+        at(1.0)
+    );
     seconds
 }
 

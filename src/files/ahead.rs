@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use super::storage::{Region, StorageFile};
 
-/// The least that is ready ahead of a writer who writes at all.
-const LEAST_WINDOW: usize = 8 << 20;
+/// A window below this is not worth the work.
+const LEAST_WINDOW: usize = 1 << 20;
 /// The most: pages that are ready and not yet written go to the disk twice.
 const MOST_WINDOW: usize = 128 << 20;
-/// How much is made ready at a time, before the writer's place is looked at again.
-const PIECE: usize = 8 << 20;
+/// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
+/// writer's place is looked at again afterwards.
+const PIECE: usize = 2 << 20;
 const PAGE: usize = 4096;
 
 /// What the writer of a map and the thread that prepares it share.
@@ -33,15 +34,15 @@ pub struct Ahead {
 struct Progress {
     /// Pages before this place are in memory, ready to be written.
     prepared: usize,
-    /// Where the writer stood at the last look.
-    seen: usize,
+    /// Where the writer stood at the last look, if there was one.
+    seen: Option<usize>,
     /// How far ahead of the writer pages are to be ready.
     window: usize,
 }
 
 impl Ahead {
     pub(super) fn new(path: &Path, file: Arc<dyn StorageFile>, region: Arc<dyn Region>) -> Self {
-        let progress = Mutex::new(Progress { prepared: 0, seen: 0, window: LEAST_WINDOW });
+        let progress = Mutex::new(Progress { prepared: 0, seen: None, window: 0 });
         Self { path: path.to_owned(), file, region, reserved: AtomicUsize::new(0), progress }
     }
 
@@ -84,41 +85,61 @@ impl Ahead {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Looks where the writer is: the window is what it used since the last look, eight times.
+    ///
+    /// A writer who rests or is slow gets none. Its page faults cost nothing that anyone notices,
+    /// while pages made ready would go to the disk at every flush.
+    pub fn look(&self, position: usize) {
+        let mut progress = self.progress();
+        let used = position.saturating_sub(progress.seen.unwrap_or(position));
+        let window = used.saturating_mul(8).min(MOST_WINDOW);
+        progress.seen = Some(position);
+        progress.window = if window < LEAST_WINDOW { 0 } else { window };
+    }
+
+    /// Whether the writer is so fast that pages are made ready for it.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.progress().window > 0
+    }
+
     /// Makes one more piece ready for a writer who stands at `position`; whether there is more to do
-    /// at once. The window grows while the writer comes close to its end, and is the least again
-    /// when the writer rests. Disk space is taken `reserve_step` bytes at a time; the writer meets
-    /// the error where there is none.
+    /// at once. Disk space is taken `reserve_step` bytes at a time; the writer meets the error where
+    /// there is none.
     pub fn prepare(&self, position: usize, reserve_step: usize) -> bool {
-        let (from, to) = {
+        let (from, to, end) = {
             let mut progress = self.progress();
-            let rests = progress.seen == position;
-            let left = progress.prepared.saturating_sub(position);
-            if rests {
-                progress.window = LEAST_WINDOW;
-            } else if left < progress.window / 2 && progress.prepared > 0 {
-                progress.window = (progress.window * 2).min(MOST_WINDOW);
+            if progress.window == 0 {
+                return false;
             }
-            progress.seen = position;
-            let end = position.saturating_add(progress.window).min(self.region.len());
+            // Whole pieces lie where large pages do.
+            let end = position.saturating_add(progress.window).next_multiple_of(PIECE);
+            let end = end.min(self.region.len());
             let from = progress.prepared.max(position / PAGE * PAGE);
-            let to = end.min(from.saturating_add(PIECE));
+            let to = end.min((from / PIECE + 1) * PIECE);
             if to <= from {
                 return false;
             }
             progress.prepared = to;
-            (from, to)
+            (from, to, end)
         };
         if to > self.reserved() && self.reserve(to, reserve_step).is_err() {
             return false;
         }
         self.region.prepare(from, to - from);
-        to - from == PIECE
+        to < end
+    }
+
+    /// The same for a file that `other`'s writer goes on in when the present one is full.
+    pub fn prepare_behind(&self, other: &Self, reserve_step: usize) -> bool {
+        self.progress().window = other.progress().window;
+        self.prepare(0, reserve_step)
     }
 
     /// Makes a range ready that is written here and there, such as a table.
     pub fn prepare_range(&self, from: usize, to: usize) {
-        if from < to && to <= self.reserved() {
-            self.region.prepare(from, to - from);
+        for at in (from..to.min(self.reserved())).step_by(PIECE) {
+            self.region.prepare(at, PIECE.min(to - at));
         }
     }
 
@@ -169,30 +190,45 @@ mod tests {
 
     #[test]
     fn pages_are_ready_one_window_ahead_and_never_past_the_end() {
-        let (_dir, ahead) = ahead(3 * LEAST_WINDOW as u64);
-        ahead.prepare(100, 1);
+        let (_dir, ahead) = ahead(12 * PIECE as u64);
+        ahead.look(0);
+        ahead.look(PIECE / 2 + 100);
+        assert!(ahead.prepare(PIECE / 2 + 100, 1));
         assert_eq!(ahead.progress().prepared, PIECE);
-        while ahead.prepare(100, 1) {}
-        assert_eq!(ahead.progress().prepared, LEAST_WINDOW + 100);
-        assert!(ahead.reserved() >= LEAST_WINDOW + 100);
-        // Half of it is used: the window grows, as far as there is a file.
-        while ahead.prepare(LEAST_WINDOW, 1) {}
-        assert_eq!(ahead.progress().window, 2 * LEAST_WINDOW);
-        assert_eq!(ahead.progress().prepared, 3 * LEAST_WINDOW);
-        assert!(!ahead.prepare(3 * LEAST_WINDOW, 1));
+        while ahead.prepare(PIECE / 2 + 100, 1) {}
+        assert_eq!(ahead.progress().prepared, 5 * PIECE);
+        assert_eq!(ahead.reserved(), 5 * PIECE);
+        ahead.look(10 * PIECE);
+        while ahead.prepare(10 * PIECE, 1) {}
+        assert_eq!(ahead.progress().prepared, 12 * PIECE);
+        assert!(!ahead.prepare(12 * PIECE, 1));
     }
 
     #[test]
-    fn a_writer_who_rests_has_the_least_window_and_a_flush_makes_pages_clean() {
-        let (_dir, ahead) = ahead(8 * LEAST_WINDOW as u64);
-        while ahead.prepare(0, 1) {}
-        while ahead.prepare(LEAST_WINDOW, 1) {}
-        assert!(ahead.progress().window > LEAST_WINDOW);
-        ahead.prepare(LEAST_WINDOW, 1);
-        assert_eq!(ahead.progress().window, LEAST_WINDOW);
+    fn nothing_is_done_for_a_writer_who_is_slow_or_rests() {
+        let (_dir, ahead) = ahead(4 * PIECE as u64);
+        // Where it goes on says nothing.
+        ahead.look(PIECE);
+        assert!(!ahead.is_busy());
+        ahead.look(PIECE + LEAST_WINDOW / 8 - 1);
+        assert!(!ahead.is_busy() && !ahead.prepare(PIECE, 1));
+        ahead.look(2 * PIECE);
+        assert!(ahead.is_busy());
+        ahead.look(2 * PIECE);
+        assert!(!ahead.is_busy() && !ahead.prepare(2 * PIECE, 1));
+        assert_eq!((ahead.progress().prepared, ahead.reserved()), (0, 0));
+    }
+
+    #[test]
+    fn a_flush_makes_pages_clean() {
+        let (_dir, ahead) = ahead(4 * PIECE as u64);
+        ahead.look(0);
+        ahead.look(PIECE);
+        while ahead.prepare(PIECE, 1) {}
+        assert_eq!(ahead.progress().prepared, 4 * PIECE);
         ahead.flushed();
-        ahead.prepare(LEAST_WINDOW, 1);
-        assert_eq!(ahead.progress().prepared, 2 * LEAST_WINDOW);
+        assert!(ahead.prepare(PIECE, 1));
+        assert_eq!(ahead.progress().prepared, 2 * PIECE);
     }
 
     #[test]

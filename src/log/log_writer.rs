@@ -159,9 +159,9 @@ impl LogWriter {
     #[inline]
     pub fn publish(&mut self, len: usize) -> Result<()> {
         if let (Some(staged), Some(active)) = (&self.staged, &self.active) {
-            let file = active.map.file();
-            file.write_at(staged, self.end - active.base_offset)
-                .map_err(Error::io("write", active.map.path()))?;
+            let (file, position) = (active.map.file(), self.end - active.base_offset);
+            file.write_at(staged, position)
+                .map_err(|error| Error::io("write", active.map.path())(error))?;
         }
         self.end += len as u64;
         self.log.publish(self.end);

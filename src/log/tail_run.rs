@@ -7,9 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// How many bytes wait in memory at the most. They are mostly written out before, by the thread that
-/// commits: a new file takes the disk some milliseconds, for which no append is to wait.
-const BUFFER: usize = 1 << 20;
+/// How many bytes wait in memory before they are written out by whoever adds to them.
+const BUFFER: usize = 64 << 10;
+/// How many may wait where that needs a new file, which takes the disk some milliseconds: mostly the
+/// thread that commits makes it before.
+const MOST_BUFFER: usize = 1 << 20;
 /// How many bytes of memory a run keeps that is written to now and then.
 const KEPT_BUFFER: usize = 4 << 10;
 /// How many bytes are read at a time.
@@ -83,7 +85,10 @@ impl TailRun {
     #[inline]
     pub(super) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
         if tail.buffer.len() >= BUFFER {
-            self.write_out(tail)?;
+            let has_file = || self.run.find(tail.end() - 1).is_some();
+            if tail.buffer.len() >= MOST_BUFFER || has_file() {
+                self.write_out(tail)?;
+            }
         }
         tail.buffer.extend_from_slice(bytes);
         Ok(())

@@ -9,13 +9,18 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
+/// How long the flushing thread looks for the next one who waits before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+
 /// Where appending threads and the flushing thread meet.
 #[derive(Debug, Default)]
 pub struct FlushGate {
     turn: Mutex<()>,
     derived_turn: Mutex<()>,
     state: Mutex<State>,
-    /// Up to where the log is durable.
+    /// Up to where somebody waits for the log to be durable.
+    requested: AtomicU64,
+    /// Up to where it is.
     flushed: AtomicU64,
     has_failed: AtomicBool,
     work: Condvar,
@@ -23,7 +28,8 @@ pub struct FlushGate {
 
 #[derive(Debug, Default)]
 struct State {
-    requested: u64,
+    /// Whether the flushing thread sleeps.
+    sleeps: bool,
     /// Who waits, each for how far.
     waiting: Vec<(u64, Thread)>,
     failed: Option<(PathBuf, String)>,
@@ -64,9 +70,8 @@ impl FlushGate {
         if !self.is_flushed(end) {
             let mut state = self.state();
             state.waiting.push((end, thread::current()));
-            // One who asks for less is answered by the flush that was asked for before.
-            if state.requested < end {
-                state.requested = end;
+            self.requested.fetch_max(end, Ordering::AcqRel);
+            if state.sleeps {
                 self.work.notify_one();
             }
         }
@@ -97,16 +102,34 @@ impl FlushGate {
     #[must_use]
     pub fn next_work(&self, interval: Duration) -> Option<()> {
         let deadline = Instant::now().checked_add(interval);
+        self.spin();
         let mut state = self.state();
         loop {
             if state.stopped {
                 return None;
             }
             let left = deadline.map_or(interval, |at| at.saturating_duration_since(Instant::now()));
-            if !self.is_flushed(state.requested) || left.is_zero() {
+            if self.is_asked_for() || left.is_zero() {
                 return Some(());
             }
+            state.sleeps = true;
             state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.sleeps = false;
+        }
+    }
+
+    fn is_asked_for(&self) -> bool {
+        !self.is_flushed(self.requested.load(Ordering::Acquire))
+    }
+
+    /// Who was just answered mostly asks again at once, sooner than a thread falls asleep and wakes.
+    fn spin(&self) {
+        if self.requested.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let begin = Instant::now();
+        while !self.is_asked_for() && begin.elapsed() < SPIN {
+            std::hint::spin_loop();
         }
     }
 
@@ -169,7 +192,7 @@ mod tests {
                 std::thread::spawn(move || gate.wait(end, Duration::from_secs(60)).unwrap())
             })
             .collect();
-        while gate.state().requested < 8 {
+        while gate.requested.load(Ordering::Acquire) < 8 {
             std::thread::yield_now();
         }
         assert!(gate.next_work(Duration::from_secs(60)).is_some());
@@ -198,7 +221,7 @@ mod tests {
             let gate = Arc::clone(&gate);
             std::thread::spawn(move || gate.wait(1, Duration::from_secs(60)).unwrap())
         };
-        while gate.state().requested < 1 {
+        while gate.requested.load(Ordering::Acquire) < 1 {
             std::thread::yield_now();
         }
         gate.flushed(1);

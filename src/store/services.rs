@@ -107,14 +107,16 @@ fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let mut prepared = Prepared::default();
     loop {
         writing.bell.wait(PREPARE_EVERY);
+        let mut waited = true;
         loop {
             if *stopped.0.lock().unwrap_or_else(PoisonError::into_inner) {
                 return;
             }
             // What could not be done is tried again: the append that needs it gets the error.
-            if !core.prepare_step(writing, &mut prepared).unwrap_or(false) {
+            if !core.prepare_step(writing, &mut prepared, waited).unwrap_or(false) {
                 break;
             }
+            waited = false;
         }
     }
 }

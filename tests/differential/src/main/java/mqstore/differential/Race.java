@@ -35,7 +35,7 @@ final class Race {
         int count = command.getIntValue("count");
         double seconds = switch (command.getString("work")) {
             case "append" -> append(root, parameters, count, command.getIntValue("bodyBytes"),
-                command.getIntValue("threads", 1));
+                command.getIntValue("threads", 1), command.getIntValue("distinct", BEFORE + count));
             case "index-put" -> indexPut(root, count);
             case "key-query" -> keyQuery(root, parameters, count, command.getIntValue("of"));
             case "scan" -> scan(root, parameters, count, false);
@@ -67,19 +67,19 @@ final class Race {
         return message;
     }
 
-    private static double append(String root, JSONObject parameters, int count, int bodyBytes, int threads)
-            throws Exception {
+    private static double append(String root, JSONObject parameters, int count, int bodyBytes, int threads,
+            int distinct) throws Exception {
         byte[] body = new byte[bodyBytes];
         new Random(SEED).nextBytes(body);
-        List<MessageExtBrokerInner> messages = new ArrayList<>(BEFORE + count);
-        for (int number = 0; number < BEFORE + count; number++) {
+        List<MessageExtBrokerInner> messages = new ArrayList<>(distinct);
+        for (int number = 0; number < distinct; number++) {
             messages.add(message(number, body));
         }
         try (OpenStore opened = OpenStore.ready(root, parameters)) {
             AtomicInteger refused = new AtomicInteger();
-            put(opened.store, messages.subList(0, BEFORE), threads, refused);
+            put(opened.store, messages, 0, BEFORE, threads, refused);
             long begin = System.nanoTime();
-            put(opened.store, messages.subList(BEFORE, messages.size()), threads, refused);
+            put(opened.store, messages, BEFORE, BEFORE + count, threads, refused);
             double seconds = (System.nanoTime() - begin) / 1e9;
             if (refused.get() > 0) {
                 throw new IllegalStateException(refused + " of " + count + " puts were refused");
@@ -88,17 +88,20 @@ final class Race {
         }
     }
 
-    /** Puts messages from so many threads, and waits until they are in queues and index. */
-    private static void put(DefaultMessageStore store, List<MessageExtBrokerInner> messages, int threads,
-            AtomicInteger refused) throws InterruptedException {
+    /**
+     * Puts messages {@code begin} to {@code end} from so many threads, over and over where there are fewer, and waits
+     * until they are in queues and index.
+     */
+    private static void put(DefaultMessageStore store, List<MessageExtBrokerInner> messages, int begin, int end,
+            int threads, AtomicInteger refused) throws InterruptedException {
         if (threads == 1) {
-            put(store, messages, 0, 1, refused);
+            putEach(store, messages, begin, end, 1, refused);
         } else {
             CountDownLatch ended = new CountDownLatch(threads);
-            for (int first = 0; first < threads; first++) {
+            for (int first = begin; first < begin + threads; first++) {
                 int from = first;
                 new Thread(() -> {
-                    put(store, messages, from, threads, refused);
+                    putEach(store, messages, from, end, threads, refused);
                     ended.countDown();
                 }).start();
             }
@@ -109,10 +112,10 @@ final class Race {
         }
     }
 
-    private static void put(DefaultMessageStore store, List<MessageExtBrokerInner> messages, int from, int step,
-            AtomicInteger refused) {
-        for (int number = from; number < messages.size(); number += step) {
-            PutMessageResult result = store.putMessage(messages.get(number));
+    private static void putEach(DefaultMessageStore store, List<MessageExtBrokerInner> messages, int from, int end,
+            int step, AtomicInteger refused) {
+        for (int number = from; number < end; number += step) {
+            PutMessageResult result = store.putMessage(messages.get(number % messages.size()));
             if (!result.isOk()) {
                 refused.incrementAndGet();
             }
