@@ -62,7 +62,8 @@ pub(super) struct Writing {
     pub(super) gate: FlushGate,
     /// Rings while appending goes on, for the thread that works ahead of it.
     pub(super) bell: Arc<Bell>,
-    /// Whether a flush made pages clean that were ready.
+    /// Whether a flush makes pages clean that were ready, and whether one did.
+    pub(super) log_flushing: AtomicBool,
     pub(super) log_flushed: AtomicBool,
     pub(super) checkpoint: Mutex<StoreCheckpoint>,
     pub(super) topics: Mutex<TopicTable>,
@@ -246,6 +247,7 @@ impl Core {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
         let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+        writing.log_flushing.store(true, Ordering::Release);
         let mut outcome = self.log.flush();
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
             outcome = self.log.flush();
@@ -253,6 +255,8 @@ impl Core {
         if let Some(lock) = &*guard(&writing.lock) {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
+        writing.log_flushing.store(false, Ordering::Release);
+        writing.log_flushed.store(true, Ordering::Release);
         match outcome {
             Ok(end) => {
                 let mut checkpoint = guard(&writing.checkpoint);
@@ -261,7 +265,6 @@ impl Core {
                 *known = (*known).max(newest_ms + ahead_ms);
                 drop(checkpoint);
                 writing.gate.flushed(end);
-                writing.log_flushed.store(true, Ordering::Release);
                 Ok(())
             }
             Err(error) => {

@@ -216,6 +216,7 @@ fn open_to_write(
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),
         bell,
+        log_flushing: AtomicBool::new(false),
         log_flushed: AtomicBool::new(false),
         checkpoint: Mutex::new(checkpoint),
         topics: Mutex::default(),

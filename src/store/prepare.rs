@@ -33,7 +33,9 @@ impl Core {
         let place = guard(&writing.appender).writer.place();
         // The appender goes on while this takes the file out of memory.
         drop(place.full);
-        let flushed = writing.log_flushed.swap(false, Ordering::AcqRel);
+        // A long flush makes pages clean all the while.
+        let flushed = writing.log_flushed.swap(false, Ordering::AcqRel)
+            || (waited && writing.log_flushing.load(Ordering::Acquire));
         let mut more = false;
         if let Some((active, position)) = &place.active {
             if waited {
