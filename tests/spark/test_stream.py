@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 from stores import TINY, crashed_copy, message
 
 import mqstore
+import mqstore.spark
 from mqstore.spark import stream
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
@@ -201,6 +202,9 @@ def test_limits_need_a_spark_that_has_them(tmp_path: Path, monkeypatch: pytest.M
     for name in ("maxBytesPerTrigger", "maxRowsPerTrigger"):
         with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
             stream.make_stream_reader(progress(root, **{name: "1"}).options, COLUMNS)
+        config = {"source": {"paths": [str(root)], name: "1"}, "sink": {"path": "x"}}
+        with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
+            mqstore.spark.pipeline(cast("Any", None), config)
     reader: Any = stream.make_stream_reader(progress(root).options, COLUMNS)
     assert reader.latestOffset() == progress(root).last()
 

@@ -24,6 +24,7 @@ from mqstore.spark.options import ReadOptions, as_texts, unknown_name
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
 from mqstore.spark.source import MqStoreDataSource
+from mqstore.spark.stream import check_limits
 
 if TYPE_CHECKING:
     import os
@@ -169,6 +170,7 @@ def pipeline(
     Raises:
         ConfigError: A name or value in `config` that cannot be.
         NotAStoreError: A path that is no store, or a glob that no store matches.
+        UnsupportedError: A limit of a batch's size where Spark is older than 4.2.
 
     Examples:
         >>> query = pipeline(spark, "ingest.toml")  # doctest: +SKIP
@@ -176,7 +178,10 @@ def pipeline(
     """
     settings = PipelineConfig.load(config)
     texts = settings.options()
-    source = Progress(ReadOptions.parse(texts, streaming=True))
+    options = ReadOptions.parse(texts, streaming=True)
+    # In the user's own call, and not where the query has begun.
+    check_limits(options)
+    source = Progress(options)
     source.reaches()
     spark.dataSource.register(MqStoreDataSource)
     sinks = Sinks(settings, source, progress or (lambda _: None))

@@ -43,17 +43,25 @@ def make_stream_reader(options: ReadOptions, columns: Sequence[str]) -> DataSour
         UnsupportedError: A limit of a batch's size where Spark is older than 4.2, or an option that
             a stream does not have.
     """
-    if HAS_LIMITS:
-        return LimitedStreamReader(options, tuple(columns))
+    check_limits(options)
+    reader = LimitedStreamReader if HAS_LIMITS else StreamReader
+    return reader(options, tuple(columns))
+
+
+def check_limits(options: ReadOptions) -> None:
+    """Whether this Spark can bound the batches of a stream, where that is asked for.
+
+    Raises:
+        UnsupportedError: It is older than 4.2.
+    """
     for name, given in (
         ("maxBytesPerTrigger", options.max_bytes_per_trigger),
         ("maxRowsPerTrigger", options.max_rows_per_trigger),
     ):
-        if given is not None:
+        if given is not None and not HAS_LIMITS:
             raise UnsupportedError(
                 f"option {name} needs Spark 4.2 or newer", name, options.paths[0]
             )
-    return StreamReader(options, tuple(columns))
 
 
 class _Reader(DataSourceStreamReader):
