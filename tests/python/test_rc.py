@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -224,4 +225,20 @@ def test_rc06_the_log_deleted(tmp_path: Path, crash: bool) -> None:
         assert list(store.scan()) == []
         assert [queue for queue in store.queues() if queue.max_offset > queue.min_offset] == []
         assert store.append("T", b"first").physical_offset == 0
+    assert mqstore.verify(tmp_path, config=TINY).ok
+
+
+@pytest.mark.parametrize("left", [0, 30, 60, 199])
+def test_rc05_the_only_queue_file_was_cut_short(tmp_path: Path, left: int) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        store.append_many([message(keys=f"k{number}") for number in range(7)])
+    (path,) = queue_folder(tmp_path).iterdir()
+    whole = path.read_bytes()
+    os.truncate(path, left)
+    with mqstore.open(tmp_path, config=TINY) as store:
+        assert len(store.read("T", 0, 0).messages) == 7
+    assert path.stat().st_size == left
+    with mqstore.open(tmp_path, "r+", config=TINY) as store:
+        assert len(store.read("T", 0, 0).messages) == 7
+    assert path.read_bytes() == whole
     assert mqstore.verify(tmp_path, config=TINY).ok

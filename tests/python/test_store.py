@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from stores import TIME, TINY, message
 
@@ -328,3 +333,40 @@ def test_bare_keys_become_strict_json(tmp_path: Path) -> None:
     with pytest.raises(mqstore.StoreIOError) as missing:
         mqstore.read_config_json(tmp_path / "none")
     assert missing.value.errno == 2
+
+
+def held(folder: Path) -> list[str]:
+    """What this process has open, or, where the system tells, mapped below a folder."""
+    paths = []
+    for open_file in list(Path("/dev/fd").iterdir()):
+        with contextlib.suppress(OSError):  # The one of the list itself is gone.
+            if sys.platform == "linux":
+                paths.append(str(open_file.readlink()))
+            else:
+                name = fcntl.fcntl(int(open_file.name), fcntl.F_GETPATH, bytes(1024))
+                paths.append(os.fsdecode(name.rstrip(b"\0")))
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        paths += [line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()]
+    return [path for path in paths if path.startswith(str(folder.resolve()))]
+
+
+@pytest.mark.parametrize("mode", ["r+", "r"])
+def test_closing_lets_go_of_files_and_maps(tmp_path: Path, mode: mqstore.Mode) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as writer:
+        writer.append_many([message(keys=f"k{number}") for number in range(40)])
+    assert held(tmp_path) == []
+    store = mqstore.open(tmp_path, mode, config=TINY)
+    if mode == "r+":
+        store.append("T", b"one more", keys="k1")
+    kept = store.read("T", 0, 0).messages[0]
+    assert len(store.query("T", "k1")) == (2 if mode == "r+" else 1)
+    batch = next(pa.RecordBatchReader.from_stream(store.scan_arrow()))
+    assert held(tmp_path)
+    store.close()
+    assert held(tmp_path) == []
+    assert kept.body == message().body
+    assert batch.num_rows > 0
+    with pytest.raises(mqstore.StoreClosedError):
+        store.read("T", 0, 0)
+    assert held(tmp_path) == []
