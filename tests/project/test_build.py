@@ -98,7 +98,7 @@ def test_ci_runs_every_linter() -> None:
     targets = re.search(r"^lint: (.*?) *##", read("Makefile"), flags=re.MULTILINE)
     assert targets is not None
     run = re.findall(r"^step .* make (?:-k )?(\S+)$", read(".ci/run"), flags=re.MULTILINE)
-    assert {*targets[1].split(), "test", "demo"} == set(run)
+    assert {*targets[1].split(), "test", "demo", "bench-smoke"} == set(run)
 
 
 @pytest.fixture
