@@ -90,7 +90,7 @@ enum Keys {
     /// may hold.
     Bulk {
         service: IndexService,
-        builder: IndexBuilder,
+        builder: Box<IndexBuilder>,
         reach: Option<(i64, usize)>,
         hashes: Vec<i32>,
     },
@@ -111,7 +111,7 @@ impl Keys {
             Some(reach) => Some((reach, service.keys_put(reach)?)),
             None => None,
         };
-        Ok(Self::Bulk { service, builder, reach, hashes: Vec::new() })
+        Ok(Self::Bulk { service, builder: Box::new(builder), reach, hashes: Vec::new() })
     }
 
     #[inline]

@@ -55,7 +55,8 @@ fn what_is_lost_is_made_again_byte_for_byte() {
     let home = long();
     let (queues, index) = (queue_bytes(&home), index_bytes(&home));
     assert!(index.len() > 10);
-    let lose: [(&str, fn(&Home)); 5] = [
+    type Lose = fn(&Home);
+    let lose: [(&str, Lose); 5] = [
         ("all", |home| {
             fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
             fs::remove_dir_all(home.path().join("index")).unwrap();
@@ -168,7 +169,7 @@ fn writing_again_leaves_holes() {
         FileRun::load(Arc::new(Os), Arc::default(), vec![dir.clone()], size, Access::ReadWrite)
             .unwrap();
     CommitLog::new(run, size).write_again(1000).unwrap();
-    assert_eq!(names_in(&dir), [path.clone()]);
+    assert_eq!(names_in(&dir), std::slice::from_ref(&path));
     let bytes = fs::read(&path).unwrap();
     assert!(bytes[..data].iter().all(|&byte| byte == 7) && bytes[data..].iter().all(|&b| b == 0));
     let on_disk = fs::metadata(&path).unwrap().blocks() * 512;
