@@ -15,9 +15,6 @@ CASES = {
 }  # fmt: skip
 
 
-# Whose test is not here yet.
-WITHOUT = {"hc15"}
-
 NAME = r"^\s*(?:pub\(crate\) )?(?:fn|def) (\w+)"
 
 
@@ -35,4 +32,4 @@ def named() -> set[str]:
 
 def test_every_case_has_a_test_of_its_name() -> None:
     wanted = {f"{kind}{n:02}" for kind, count in CASES.items() for n in range(1, count + 1)}
-    assert sorted(wanted - named() - WITHOUT) == []
+    assert sorted(wanted - named()) == []
