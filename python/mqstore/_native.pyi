@@ -867,14 +867,18 @@ class Store:
         begin_ms: int | None = None,
         end_ms: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
+        verify_crc: bool = True,
     ) -> ArrowScan:
         """The same messages as Arrow record batches.
+
+        A requested schema may ask for view types: bodies then stay where they were read, and are
+        copied only where a batch would hold many times their size.
 
         Args:
             columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
                 ``raw_body`` and ``error``.
             batch_rows: At most this many rows in a batch.
-            batch_bytes: A batch ends with the row that brings its bodies to this many bytes.
+            batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more.
             start_physical_offset: As in ``scan``, and so are the rest.
             stop_physical_offset: As in ``scan``.
             topics: As in ``scan``.
@@ -882,6 +886,8 @@ class Store:
             begin_ms: As in ``scan``.
             end_ms: As in ``scan``.
             on_error: As in ``scan``.
+            verify_crc: Whether each body is held against its checksum, also where no column shows
+                it. Places and lengths are checked in any case.
 
         Raises:
             ValueError: No such column.
@@ -1616,7 +1622,7 @@ def scan_log(
         columns: Names of columns, in order; beside those of a message ``record`` (the bytes as they
             are stored) and ``tags_code``.
         batch_rows: Most rows of a batch.
-        batch_bytes: A batch ends with the row that brings its bodies to so many bytes.
+        batch_bytes: Most bytes of bodies in a batch, unless one alone has more.
         broker: What the column ``broker`` says.
         topics: Only these topics.
         topic_test: Called once for each topic; those that it answers with ``False`` are left out.

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::error::{Error, Result};
 use crate::format::message::MessageView;
+use crate::log::scanner::Taken;
 use crate::store::MessageStore;
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
 
@@ -36,10 +37,10 @@ pub(super) fn each_message(
     let mut scan = Scan::new(begin, end, end, ScanFilter::ALL, on_damage);
     loop {
         let mut read = 0_u64;
-        let more = scan.run(store.log(), |view| {
+        let more = scan.run(store.log(), |view, _| {
             take(view);
             read = read.saturating_add(u64::from(view.store_size()));
-            Ok(if read < STEP { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            Ok(if read < STEP { Taken::More } else { Taken::Last })
         })?;
         let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
         if progress(done, total).is_break() {

@@ -1,27 +1,37 @@
-//! Record batches out of records: one builder for each column that was asked for, filled row by row
-//! from a [`MessageView`].
+//! Record batches out of records: one builder for each column that was asked for.
+//!
+//! Rows wait until there are some of one block, and are then filled in column by column: a loop over
+//! one column's values is several times as fast as a walk over all columns for each row.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch, RecordBatchOptions, new_null_array,
 };
-use arrow_buffer::ScalarBuffer;
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
-use super::derived::{Hosts, Keys, MessageIds, Properties, Times};
+use super::bodies::{Bodies, Pinned, Pins};
+use super::derived::{Hosts, Keys, MessageIds, Pairs, Properties, Times};
+use super::pool::Gathered;
 use super::schema::Column;
 use super::variable::VariableColumn;
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
 use crate::format::consume_queue::{self, DelayLevels};
 use crate::format::host::Host;
-use crate::format::message::MessageView;
+use crate::format::message::{self, Frame, MessageView};
 use crate::format::properties::{self, names};
+use crate::log::Block;
+use crate::log::scanner::Taken;
 
+/// How many rows wait at the most.
+const WAITING: usize = 64;
+/// So many columns are filled at once for each row.
+const FEW_COLUMNS: usize = 6;
+/// Larger decompressed bodies do not wait.
+const SMALL_BODY: usize = 64 << 10;
 /// Most bytes that a body may come to when it is decompressed.
 const MOST_BODY: usize = 64 << 20;
 /// A batch ends once its columns hold so many bytes, whatever was asked for: places in a column are
@@ -37,7 +47,7 @@ const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
 pub struct BatchLimits {
     /// Rows of a batch, at least 1.
     pub rows: usize,
-    /// A batch ends with the row that brings its bodies to so many bytes.
+    /// Bytes of the bodies in a batch, unless one body alone has more.
     pub body_bytes: usize,
 }
 
@@ -57,31 +67,71 @@ pub struct BatchBuilder {
     /// Bytes of bodies in the batch, and of everything else whose length is its own.
     body_bytes: usize,
     other_bytes: usize,
-    /// Whether a column shows a property of its own, the body as it was sent, any body.
-    reads_properties: bool,
+    needs: Needs,
     undoes_body: bool,
-    reads_bodies: bool,
+    /// Rows that are not in the columns yet, and the block they lie in.
+    waiting: Vec<Waiting>,
+    block: Option<Arc<Block>>,
+    pins: Pins,
+    /// A fault of a column while rows were filled in.
+    fault: Option<ArrowError>,
 }
+
+/// What the columns want of each message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// A property of its own.
+    named: bool,
+    /// All properties.
+    map: bool,
+    /// How many columns show the body, as it was sent and as it is stored, and the whole record.
+    bodies: usize,
+    raw_bodies: usize,
+    records: usize,
+    /// Whether bodies can stay in their block.
+    shares: bool,
+    /// Whether rows wait for others: where columns are few, and none takes a text apart, it costs more
+    /// than it gives.
+    waits: bool,
+}
+
+/// A row that waits.
+#[derive(Debug)]
+struct Waiting {
+    /// Where its record lies in the block.
+    place: usize,
+    size: usize,
+    /// The body, where it had to be decompressed.
+    body: Option<Vec<u8>>,
+}
+
+/// A message with what was found out about it.
+struct Row<'a> {
+    view: MessageView<'a>,
+    body: &'a [u8],
+}
+
+/// Takes one number of each row.
+type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
 
 /// What fills one column.
 #[derive(Debug)]
 enum Builder {
-    Int(fn(&MessageView<'_>) -> i32, Vec<i32>),
-    Long(fn(&MessageView<'_>) -> i64, Vec<i64>),
+    Int(Fill<i32>, Gathered<i32>),
+    Long(Fill<i64>, Gathered<i64>),
     Time(fn(&MessageView<'_>) -> i64, Times),
     Topic(VariableColumn),
     Tags(VariableColumn),
     UniqueKey(VariableColumn),
     Keys(Keys),
     Properties(Properties),
-    Body(VariableColumn),
-    RawBody(VariableColumn),
+    Body(Bodies),
+    RawBody(Bodies),
     Host(fn(&MessageView<'_>) -> Host, Hosts),
     MessageId(MessageIds),
-    Record(VariableColumn),
-    TagsCode(Vec<i64>),
+    Record(Bodies),
     Same(Same),
-    Nothing(DataType),
+    Nothing(ArrayRef),
 }
 
 /// One text in every row.
@@ -129,14 +179,27 @@ impl BatchBuilder {
             .zip(schema.fields())
             .map(|(column, field)| Builder::new(*column, field.data_type()))
             .collect::<Result<Vec<_>, _>>()?;
-        let reads_properties = columns.iter().any(|column| {
-            matches!(column, Builder::Tags(_) | Builder::UniqueKey(_) | Builder::Keys(_))
-        });
-        let undoes_body = columns.iter().any(|column| matches!(column, Builder::Body(_)));
-        let reads_bodies = undoes_body
-            || columns
-                .iter()
-                .any(|column| matches!(column, Builder::RawBody(_) | Builder::Record(_)));
+        let mut needs = Needs::default();
+        for column in &columns {
+            match column {
+                Builder::Tags(_) | Builder::UniqueKey(_) | Builder::Keys(_) => needs.named = true,
+                Builder::Properties(_) => needs.map = true,
+                Builder::Body(bodies) => {
+                    needs.bodies += 1;
+                    needs.shares |= bodies.shares();
+                }
+                Builder::RawBody(bodies) => {
+                    needs.raw_bodies += 1;
+                    needs.shares |= bodies.shares();
+                }
+                Builder::Record(records) => {
+                    needs.records += 1;
+                    needs.shares |= records.shares();
+                }
+                _ => {}
+            }
+        }
+        needs.waits = needs.shares || needs.named || needs.map || columns.len() > FEW_COLUMNS;
         Ok(Self {
             schema,
             columns,
@@ -144,9 +207,12 @@ impl BatchBuilder {
             rows: 0,
             body_bytes: 0,
             other_bytes: 0,
-            reads_properties,
-            undoes_body,
-            reads_bodies,
+            needs,
+            undoes_body: needs.bodies > 0,
+            waiting: Vec::new(),
+            block: None,
+            pins: Pins::new(limits.body_bytes),
+            fault: None,
         })
     }
 
@@ -184,54 +250,85 @@ impl BatchBuilder {
         self.rows == 0
     }
 
-    /// Adds the row of a message; breaks when the batch is full.
+    /// Adds the row of a message; `block` is the one that it lies in, where others may hold that.
+    /// Only a message that comes [`Taken::Later`] is not in the batch.
     ///
     /// # Errors
     /// When the body is wanted and cannot be decompressed or is too large for a column; the row is
     /// not added then.
     #[inline]
-    pub fn push(&mut self, view: &MessageView<'_>) -> Result<ControlFlow<()>, FormatError> {
-        if self.reads_bodies && view.body().len() > LARGEST_BODY {
+    pub fn push(
+        &mut self,
+        view: &MessageView<'_>,
+        block: Option<&Arc<Block>>,
+    ) -> Result<Taken, FormatError> {
+        let Needs { bodies, raw_bodies, records, .. } = self.needs;
+        if bodies + raw_bodies + records > 0 && view.body().len() > LARGEST_BODY {
             return Err(at_body(view, BodyError::TooLarge { limit: LARGEST_BODY }));
         }
         let body = if self.undoes_body { readable_body(view)? } else { Cow::Borrowed(view.body()) };
-        let named = if self.reads_properties { named(view) } else { Named::default() };
-        let mut bodies = 0;
-        for column in &mut self.columns {
-            match column {
-                Builder::Int(get, values) => values.push(get(view)),
-                Builder::Long(get, values) => values.push(get(view)),
-                Builder::Time(get, times) => times.push(get(view)),
-                Builder::Topic(column) => column.push(view.topic()),
-                Builder::Tags(column) => column.push_option(named.tags),
-                Builder::UniqueKey(column) => column.push_option(named.unique_key),
-                Builder::Keys(column) => column.push(named.keys.unwrap_or_default()),
-                Builder::Properties(column) => column.push(view.raw_properties()),
-                Builder::Body(column) => {
-                    bodies += body.len();
-                    column.push(&body);
-                }
-                Builder::RawBody(column) => {
-                    bodies += view.body().len();
-                    column.push(view.body());
-                }
-                Builder::Host(get, column) => column.push(get(view)),
-                Builder::MessageId(column) => column.push(view),
-                Builder::Record(column) => {
-                    bodies += view.as_bytes().len();
-                    column.push(view.as_bytes());
-                }
-                Builder::TagsCode(codes) => codes.push(tags_code(view)),
-                Builder::Same(_) | Builder::Nothing(_) => {}
-            }
+        let added =
+            bodies * body.len() + raw_bodies * view.body().len() + records * view.as_bytes().len();
+        let body_bytes = self.body_bytes.saturating_add(added);
+        if body_bytes > self.limits.body_bytes && self.rows > 0 {
+            return Ok(Taken::Later);
         }
         self.rows += 1;
-        self.body_bytes += bodies;
+        self.body_bytes = body_bytes;
         self.other_bytes += view.topic().len() + view.raw_properties().len() + SHORT_TEXT;
+        self.wait(view, body, block);
         let full = self.rows >= self.limits.rows
             || self.body_bytes >= self.limits.body_bytes
             || self.body_bytes.saturating_add(self.other_bytes) >= MOST_BYTES;
-        Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if full { Taken::Last } else { Taken::More })
+    }
+
+    /// Has a row wait for others of its block, or fills it in alone.
+    #[inline]
+    fn wait(&mut self, view: &MessageView<'_>, body: Cow<'_, [u8]>, block: Option<&Arc<Block>>) {
+        let block = block.filter(|_| self.needs.waits);
+        let same = match (&self.block, block) {
+            (Some(known), Some(block)) => Arc::ptr_eq(known, block),
+            _ => false,
+        };
+        if !same || self.waiting.len() >= WAITING {
+            self.fill_in();
+            self.block = block.cloned();
+        }
+        match block.and_then(|block| block.place_of(view.as_bytes())) {
+            Some(place) => {
+                let body = match body {
+                    Cow::Owned(body) => Some(body),
+                    Cow::Borrowed(_) => None,
+                };
+                let large = body.as_ref().is_some_and(|body| body.len() > SMALL_BODY);
+                self.waiting.push(Waiting { place, size: view.as_bytes().len(), body });
+                if large {
+                    self.fill_in();
+                }
+            }
+            None => {
+                self.fill_in();
+                fill(&mut self.columns, self.needs, &[Row { view: *view, body: &body }], None)
+                    .unwrap_or_else(|fault| self.fault = Some(fault));
+            }
+        }
+    }
+
+    /// Fills in the rows that wait.
+    fn fill_in(&mut self) {
+        let Some(block) = self.block.as_ref().filter(|_| !self.waiting.is_empty()) else { return };
+        let mut rows = Vec::with_capacity(self.waiting.len());
+        rows.extend(self.waiting.iter().filter_map(|row| {
+            let record = block.as_bytes().get(row.place..row.place + row.size);
+            // It was a record when it was given.
+            let Ok(Frame::Message(view)) = message::read_frame(record?) else { return None };
+            Some(Row { view, body: row.body.as_deref().unwrap_or(view.body()) })
+        }));
+        let pinned = if self.needs.shares { self.pins.pin(block) } else { None };
+        fill(&mut self.columns, self.needs, &rows, pinned)
+            .unwrap_or_else(|fault| self.fault = Some(fault));
+        self.waiting.clear();
     }
 
     /// The rows as a batch; the builder is empty then.
@@ -239,6 +336,9 @@ impl BatchBuilder {
     /// # Errors
     /// None but for a fault in here.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        self.fill_in();
+        self.block = None;
+        self.pins.clear();
         let rows = std::mem::take(&mut self.rows);
         (self.body_bytes, self.other_bytes) = (0, 0);
         let columns = self
@@ -246,6 +346,9 @@ impl BatchBuilder {
             .iter_mut()
             .map(|column| column.finish(rows))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
     }
@@ -276,9 +379,9 @@ fn tags_code(view: &MessageView<'_>) -> i64 {
 
 /// One pass over the properties for the columns that show single ones; later duplicates win.
 #[inline]
-fn named<'a>(view: &MessageView<'a>) -> Named<'a> {
+fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
     let mut named = Named::default();
-    for (name, value) in properties::iter(view.raw_properties()) {
+    for (name, value) in pairs {
         let field = match name {
             names::TAGS => &mut named.tags,
             names::KEYS => &mut named.keys,
@@ -290,17 +393,82 @@ fn named<'a>(view: &MessageView<'a>) -> Named<'a> {
     named
 }
 
+/// Adds rows to all columns, one column after the other.
+fn fill<'a>(
+    columns: &mut [Builder],
+    needs: Needs,
+    rows: &[Row<'a>],
+    pinned: Option<&Pinned>,
+) -> Result<(), ArrowError> {
+    let mut pairs = Pairs::default();
+    if needs.map {
+        pairs.reserve(rows.len());
+        rows.iter().for_each(|row| pairs.push(row.view.raw_properties()));
+    }
+    let named_alone = |row: &Row<'a>| named(properties::iter(row.view.raw_properties()));
+    let all: Vec<Named<'a>> = match needs {
+        Needs { named: false, .. } => Vec::new(),
+        Needs { map: false, .. } => rows.iter().map(named_alone).collect(),
+        _ => rows
+            .iter()
+            .zip(pairs.of_each())
+            .map(|(row, pairs)| match pairs {
+                Some(pairs) => named(pairs.iter().copied()),
+                None => named_alone(row),
+            })
+            .collect(),
+    };
+    for column in columns {
+        match column {
+            Builder::Int(fill, values) => fill(rows, values),
+            Builder::Long(fill, values) => fill(rows, values),
+            Builder::Time(get, times) => rows.iter().for_each(|row| times.push(get(&row.view))),
+            Builder::Topic(column) => column.extend(rows.iter().map(|row| row.view.topic())),
+            Builder::Tags(column) => all.iter().for_each(|named| column.push_option(named.tags)),
+            Builder::UniqueKey(column) => {
+                all.iter().for_each(|named| column.push_option(named.unique_key));
+            }
+            Builder::Keys(column) => {
+                all.iter().for_each(|named| column.push(named.keys.unwrap_or_default()));
+            }
+            Builder::Properties(column) => column.extend(&pairs),
+            Builder::Body(column) => column.extend(rows.iter().map(|row| row.body), pinned)?,
+            Builder::RawBody(column) => {
+                column.extend(rows.iter().map(|row| row.view.body()), pinned)?;
+            }
+            Builder::Host(get, column) => rows.iter().for_each(|row| column.push(get(&row.view))),
+            Builder::MessageId(column) => rows.iter().for_each(|row| column.push(&row.view)),
+            Builder::Record(column) => {
+                column.extend(rows.iter().map(|row| row.view.as_bytes()), pinned)?;
+            }
+            Builder::Same(_) | Builder::Nothing(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A loop over the rows that takes one field.
+macro_rules! each {
+    ($field:ident) => {
+        |rows, values| values.extend(rows.iter().map(|row| row.view.$field()))
+    };
+}
+
 impl Builder {
     fn new(column: Column, data_type: &DataType) -> Result<Self, ArrowError> {
         let text = || VariableColumn::new(data_type);
+        let int = |fill: Fill<i32>| Self::Int(fill, Gathered::new());
+        let long = |fill: Fill<i64>| Self::Long(fill, Gathered::new());
         Ok(match column {
-            Column::Broker | Column::Error => Self::Nothing(data_type.clone()),
+            Column::Broker | Column::Error => Self::Nothing(new_null_array(data_type, 0)),
             Column::Topic => Self::Topic(text()?),
-            Column::QueueId => Self::Int(|view| view.queue_id(), Vec::new()),
-            Column::QueueOffset => Self::Long(|view| view.queue_offset(), Vec::new()),
-            Column::PhysicalOffset => Self::Long(|view| view.physical_offset(), Vec::new()),
+            Column::QueueId => int(each!(queue_id)),
+            Column::QueueOffset => long(each!(queue_offset)),
+            Column::PhysicalOffset => long(each!(physical_offset)),
             // A record's size is a signed 32-bit number on disk.
-            Column::StoreSize => Self::Int(|view| view.store_size().cast_signed(), Vec::new()),
+            Column::StoreSize => int(|rows, values| {
+                values.extend(rows.iter().map(|row| row.view.store_size().cast_signed()));
+            }),
             Column::StoreTimestamp => {
                 Self::Time(|view| view.store_timestamp_ms(), Times::new(data_type))
             }
@@ -312,46 +480,45 @@ impl Builder {
             Column::UniqueKey => Self::UniqueKey(text()?),
             Column::MessageId => Self::MessageId(MessageIds::new(text()?)),
             Column::Properties => Self::Properties(Properties::new(data_type)?),
-            Column::Body => Self::Body(text()?),
-            Column::RawBody => Self::RawBody(text()?),
-            Column::BodyCrc => Self::Int(|view| view.body_crc(), Vec::new()),
-            Column::SysFlag => Self::Int(|view| view.sys_flag(), Vec::new()),
-            Column::Flag => Self::Int(|view| view.flag(), Vec::new()),
+            Column::Body => Self::Body(Bodies::new(data_type)?),
+            Column::RawBody => Self::RawBody(Bodies::new(data_type)?),
+            Column::BodyCrc => int(each!(body_crc)),
+            Column::SysFlag => int(each!(sys_flag)),
+            Column::Flag => int(each!(flag)),
             Column::BornHost => Self::Host(|view| view.born_host(), Hosts::new(text()?)),
             Column::StoreHost => Self::Host(|view| view.store_host(), Hosts::new(text()?)),
-            Column::ReconsumeTimes => Self::Int(|view| view.reconsume_times(), Vec::new()),
-            Column::PreparedTransactionOffset => {
-                Self::Long(|view| view.prepared_transaction_offset(), Vec::new())
+            Column::ReconsumeTimes => int(each!(reconsume_times)),
+            Column::PreparedTransactionOffset => long(each!(prepared_transaction_offset)),
+            Column::Record => Self::Record(Bodies::new(data_type)?),
+            Column::TagsCode => {
+                long(|rows, values| values.extend(rows.iter().map(|row| tags_code(&row.view))))
             }
-            Column::Record => Self::Record(text()?),
-            Column::TagsCode => Self::TagsCode(Vec::new()),
         })
     }
 
     fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Int(_, values) => Ok(numbers::<Int32Type>(values)),
-            Self::Long(_, values) | Self::TagsCode(values) => Ok(numbers::<Int64Type>(values)),
+            Self::Long(_, values) => Ok(numbers::<Int64Type>(values)),
             Self::Time(_, times) => times.finish(),
-            Self::Topic(column)
-            | Self::Tags(column)
-            | Self::UniqueKey(column)
-            | Self::Body(column)
-            | Self::RawBody(column)
-            | Self::Record(column) => column.finish(),
+            Self::Topic(column) | Self::Tags(column) | Self::UniqueKey(column) => column.finish(),
+            Self::Body(column) | Self::RawBody(column) | Self::Record(column) => column.finish(),
             Self::Same(same) => same.finish(rows),
             Self::Host(_, hosts) => hosts.finish(),
             Self::MessageId(ids) => ids.finish(),
             Self::Keys(keys) => keys.finish(),
             Self::Properties(properties) => properties.finish(),
-            Self::Nothing(data_type) => Ok(new_null_array(data_type, rows)),
+            Self::Nothing(nulls) => {
+                if nulls.len() < rows {
+                    *nulls = new_null_array(nulls.data_type(), rows);
+                }
+                Ok(nulls.slice(0, rows))
+            }
         }
     }
 }
 
-/// Numbers without nulls; the memory for the next batch is taken at once.
-fn numbers<T: ArrowPrimitiveType>(values: &mut Vec<T::Native>) -> ArrayRef {
-    let next = Vec::with_capacity(values.len());
-    let values = ScalarBuffer::from(std::mem::replace(values, next));
-    Arc::new(PrimitiveArray::<T>::new(values, None))
+/// Numbers without nulls.
+fn numbers<T: ArrowPrimitiveType>(values: &mut Gathered<T::Native>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(values.finish_numbers(), None))
 }

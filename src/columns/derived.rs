@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, ListArray, MapArray, PrimitiveArray, StructArray};
-use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
 use hashbrown::HashMap;
 
+use super::pool::Gathered;
 use super::variable::VariableColumn;
 use crate::format::host::{Host, message_id};
 use crate::format::message::MessageView;
@@ -16,6 +17,8 @@ use crate::format::properties::{self, split_keys};
 
 /// How many properties of one message are read.
 const MOST_PROPERTIES: usize = 1024;
+/// Most messages have no more.
+const USUAL_PROPERTIES: usize = 6;
 /// Among so many, names given twice are looked for without a table.
 const FEW_PROPERTIES: usize = 24;
 /// The years 1 to 9999, Unix milliseconds.
@@ -24,7 +27,7 @@ const CALENDAR_MS: std::ops::Range<i64> = -62_135_596_800_000..253_402_300_800_0
 /// Times in microseconds; null outside of the calendar.
 #[derive(Debug)]
 pub(super) struct Times {
-    values: Vec<i64>,
+    values: Gathered<i64>,
     nulls: NullBufferBuilder,
     data_type: DataType,
 }
@@ -32,7 +35,7 @@ pub(super) struct Times {
 impl Times {
     pub(super) fn new(data_type: &DataType) -> Self {
         let nulls = NullBufferBuilder::new(0);
-        Self { values: Vec::new(), nulls, data_type: data_type.clone() }
+        Self { values: Gathered::new(), nulls, data_type: data_type.clone() }
     }
 
     #[inline]
@@ -43,10 +46,8 @@ impl Times {
     }
 
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let next = Vec::with_capacity(self.values.len());
-        let values = ScalarBuffer::from(std::mem::replace(&mut self.values, next));
-        let times =
-            PrimitiveArray::<TimestampMicrosecondType>::try_new(values, self.nulls.finish())?;
+        let (values, nulls) = (self.values.finish_numbers(), self.nulls.finish());
+        let times = PrimitiveArray::<TimestampMicrosecondType>::try_new(values, nulls)?;
         Ok(Arc::new(times.with_data_type(self.data_type.clone())))
     }
 }
@@ -71,11 +72,14 @@ impl Hosts {
             self.text.clear();
             // A string takes whatever is written.
             let _ = write!(self.text, "{host}");
+            self.texts.push(self.text.as_bytes());
+        } else {
+            self.texts.repeat(self.text.as_bytes());
         }
-        self.texts.push(self.text.as_bytes());
     }
 
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.known = None;
         self.texts.finish()
     }
 }
@@ -98,19 +102,13 @@ impl MessageIds {
 
     #[inline]
     pub(super) fn push(&mut self, view: &MessageView<'_>) {
-        const HEX: &[u8; 16] = b"0123456789ABCDEF";
         let host = view.store_host();
         if self.known != Some(host) {
             self.known = Some(host);
             self.id = message_id(&host, 0).into_bytes();
         }
         if let Some(digits) = self.id.last_chunk_mut::<OFFSET_DIGITS>() {
-            let mut left = view.physical_offset().cast_unsigned();
-            for digit in digits.iter_mut().rev() {
-                // Four bits are an index into sixteen digits.
-                *digit = HEX[(left & 15) as usize];
-                left >>= 4;
-            }
+            *digits = hex(view.physical_offset().cast_unsigned());
         }
         self.texts.push(&self.id);
     }
@@ -120,13 +118,30 @@ impl MessageIds {
     }
 }
 
+/// A number's sixteen hexadecimal digits, eight of them made together.
+#[inline]
+fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
+    let eight = |number: u64| {
+        // Four bits to a byte.
+        let bits = (number | number << 16) & 0x0000_FFFF_0000_FFFF;
+        let bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
+        let bits = (bits | bits << 4) & 0x0F0F_0F0F_0F0F_0F0F;
+        // From ten on they are letters, which begin seven places behind the digits.
+        let letters = (bits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+        u128::from(bits + 0x3030_3030_3030_3030 + letters * 7)
+    };
+    (eight(number >> 32) << 64 | eight(number & 0xFFFF_FFFF)).to_be_bytes()
+}
+
 /// Where the rows of a list end among its values.
 #[derive(Debug)]
-struct Ends(Vec<i32>);
+struct Ends(Gathered<i32>);
 
 impl Ends {
     fn new() -> Self {
-        Self(vec![0])
+        let mut ends = Gathered::new();
+        ends.push(0);
+        Self(ends)
     }
 
     #[inline]
@@ -135,9 +150,9 @@ impl Ends {
     }
 
     fn finish(&mut self) -> OffsetBuffer<i32> {
-        let mut next = Vec::with_capacity(self.0.len());
-        next.push(0);
-        OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(&mut self.0, next)))
+        let ends = OffsetBuffer::new(self.0.finish_numbers());
+        self.0.push(0);
+        ends
     }
 }
 
@@ -168,8 +183,65 @@ impl Keys {
     }
 }
 
-/// The properties of each message, in the order stored; of a name given twice the later value at
-/// the place of the first.
+/// Properties of messages, in the order stored; of a name given twice the later value at the place of
+/// the first.
+#[derive(Debug, Default)]
+pub(super) struct Pairs<'a> {
+    all: Vec<(&'a [u8], &'a [u8])>,
+    /// Where those of each message end.
+    ends: Vec<usize>,
+}
+
+impl<'a> Pairs<'a> {
+    /// Makes room for the usual properties of so many messages.
+    pub(super) fn reserve(&mut self, messages: usize) {
+        self.all.reserve(messages * USUAL_PROPERTIES);
+        self.ends.reserve(messages);
+    }
+
+    /// Adds the properties of one message.
+    #[inline]
+    pub(super) fn push(&mut self, raw: &'a [u8]) {
+        let start = self.all.len();
+        for pair in properties::iter(raw) {
+            let known = self.all.get_mut(start..).unwrap_or_default();
+            let count = known.len();
+            if let Some(same) = known.iter_mut().find(|known| known.0 == pair.0) {
+                same.1 = pair.1;
+            } else if count < FEW_PROPERTIES {
+                self.all.push(pair);
+            } else {
+                self.all.truncate(start);
+                self.push_many(raw);
+                break;
+            }
+        }
+        self.ends.push(self.all.len());
+    }
+
+    /// Those of each message; `None` of one that has so many that some may be missing.
+    pub(super) fn of_each(&self) -> impl Iterator<Item = Option<&[(&'a [u8], &'a [u8])]>> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| {
+            self.all.get(begin..*end).filter(|pairs| pairs.len() <= FEW_PROPERTIES)
+        })
+    }
+
+    #[cold]
+    fn push_many(&mut self, raw: &'a [u8]) {
+        let mut places = HashMap::new();
+        let start = self.all.len();
+        for pair in properties::iter(raw).take(MOST_PROPERTIES) {
+            let place = *places.entry(pair.0).or_insert(self.all.len() - start);
+            match self.all.get_mut(start + place) {
+                Some(same) => same.1 = pair.1,
+                None => self.all.push(pair),
+            }
+        }
+    }
+}
+
+/// The properties of each message as a map.
 #[derive(Debug)]
 pub(super) struct Properties {
     names: VariableColumn,
@@ -196,44 +268,20 @@ impl Properties {
         Err(not_of_type(data_type, "map"))
     }
 
-    #[inline]
+    /// Adds the properties of one message.
     pub(super) fn push(&mut self, raw: &[u8]) {
-        let mut few: [(&[u8], &[u8]); FEW_PROPERTIES] = [(&[], &[]); FEW_PROPERTIES];
-        let mut count = 0;
-        for pair in properties::iter(raw) {
-            let (known, free) = few.split_at_mut(count);
-            if let Some(same) = known.iter_mut().find(|known| known.0 == pair.0) {
-                same.1 = pair.1;
-            } else if let Some(place) = free.first_mut() {
-                *place = pair;
-                count += 1;
-            } else {
-                return self.push_many(raw);
-            }
-        }
-        for (name, value) in &few[..count] {
-            self.names.push(name);
-            self.values.push(value);
-        }
-        self.ends.push(self.names.len());
+        let mut pairs = Pairs::default();
+        pairs.push(raw);
+        self.extend(&pairs);
     }
 
-    #[cold]
-    fn push_many(&mut self, raw: &[u8]) {
-        let mut places = HashMap::new();
-        let mut map: Vec<(&[u8], &[u8])> = Vec::new();
-        for pair in properties::iter(raw).take(MOST_PROPERTIES) {
-            let place = *places.entry(pair.0).or_insert(map.len());
-            match map.get_mut(place) {
-                Some(same) => same.1 = pair.1,
-                None => map.push(pair),
-            }
-        }
-        for (name, value) in map {
-            self.names.push(name);
-            self.values.push(value);
-        }
-        self.ends.push(self.names.len());
+    /// Adds those of several.
+    #[inline]
+    pub(super) fn extend(&mut self, pairs: &Pairs<'_>) {
+        let before = self.names.len();
+        self.names.extend(pairs.all.iter().map(|pair| pair.0));
+        self.values.extend(pairs.all.iter().map(|pair| pair.1));
+        pairs.ends.iter().for_each(|end| self.ends.push(before + end));
     }
 
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
@@ -254,4 +302,18 @@ impl Properties {
 
 fn not_of_type(data_type: &DataType, wanted: &str) -> ArrowError {
     ArrowError::SchemaError(format!("{data_type} is no {wanted} of texts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_those_that_the_language_writes() {
+        for shift in 0..64 {
+            for number in [u64::MAX >> shift, 0x0123_4567_89AB_CDEF_u64.rotate_left(shift), 9, 10] {
+                assert_eq!(hex(number), format!("{number:016X}").as_bytes());
+            }
+        }
+    }
 }

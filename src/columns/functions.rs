@@ -31,6 +31,7 @@ use crate::format::java;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::properties::names;
 use crate::format::sys_flag::{self, Compression, Transaction};
+use crate::log::scanner::Taken;
 use crate::store::append;
 
 /// Most bytes that one body may come to when it is decompressed.
@@ -363,10 +364,10 @@ fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
     let mut places = Vec::with_capacity(raw.len());
     for bytes in raw {
         // A body that cannot be decompressed adds no row.
-        let pushed = bytes.and_then(record).and_then(|view| builder.push(&view).ok());
+        let pushed = bytes.and_then(record).and_then(|view| builder.push(&view, None).ok());
         places.push(pushed.map(|_| rows));
         if let Some(full) = pushed {
-            if full.is_break() {
+            if full != Taken::More {
                 return Err(FunctionError::TooLarge { name: Function::Decode.name() });
             }
             rows += 1;

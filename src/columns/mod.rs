@@ -1,9 +1,11 @@
 //! Messages as Arrow arrays.
 
+mod bodies;
 mod builder;
 mod derived;
 mod functions;
 mod given;
+mod pool;
 mod queue_entries;
 mod rows;
 mod scan;

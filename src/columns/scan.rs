@@ -56,7 +56,7 @@ impl MessageBatches {
             return Ok(None);
         }
         let builder = &mut self.builder;
-        match self.scan.run(log, |view| builder.push(view)) {
+        match self.scan.run(log, |view, block| builder.push(view, Some(block))) {
             Ok(more) => self.ended = !more,
             Err(error) => {
                 self.ended = true;

@@ -1,6 +1,5 @@
 //! A slice of a log as record batches; damage as rows of its own where that is asked for.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_array::{
@@ -14,7 +13,8 @@ use super::scan::BatchError;
 use super::schema::Column;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
-use crate::log::CommitLog;
+use crate::log::scanner::Taken;
+use crate::log::{Block, CommitLog};
 use crate::store::slice::{Damage, Sink, Slice};
 
 /// How much damage is kept before it is given.
@@ -40,17 +40,17 @@ struct Rows {
 
 impl Sink for Rows {
     #[inline]
-    fn message(&mut self, view: &MessageView<'_>) -> Result<ControlFlow<()>, FormatError> {
-        self.builder.push(view)
+    fn message(
+        &mut self,
+        view: &MessageView<'_>,
+        block: Option<&Arc<Block>>,
+    ) -> Result<Taken, FormatError> {
+        self.builder.push(view, block)
     }
 
-    fn damage(&mut self, damage: Damage) -> ControlFlow<()> {
+    fn damage(&mut self, damage: Damage) -> Taken {
         self.damage.push(damage);
-        if self.damage.len() < MOST_DAMAGE {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+        if self.damage.len() < MOST_DAMAGE { Taken::More } else { Taken::Last }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Batches against the records that they are made of.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -18,6 +17,7 @@ use crate::format::host::Host;
 use crate::format::message::{Frame, MessageView, Record, Version, read_frame};
 use crate::format::properties;
 use crate::format::sys_flag::Compression;
+use crate::log::scanner::Taken;
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
@@ -71,7 +71,7 @@ fn batch_like(
     let limits = BatchLimits { rows: records.len() + 1, body_bytes: usize::MAX };
     let mut builder = BatchBuilder::new(columns, schema, limits).unwrap();
     for record in records {
-        assert!(builder.push(&view(record)).unwrap().is_continue());
+        assert_eq!(builder.push(&view(record), None).unwrap(), Taken::More);
     }
     let batch = builder.finish().unwrap();
     assert!(builder.is_empty());
@@ -332,11 +332,11 @@ fn a_body_that_cannot_be_undone_adds_no_row() {
     let bad = encoded(&Record { sys_flag: Compression::Zlib.bits(), body: b"no zlib", ..record() });
     let mut builder =
         BatchBuilder::new(&columns, schema_of(&columns), BatchLimits::default()).unwrap();
-    assert!(builder.push(&view(&good)).is_ok());
-    let error = builder.push(&view(&bad)).unwrap_err();
+    assert!(builder.push(&view(&good), None).is_ok());
+    let error = builder.push(&view(&bad), None).unwrap_err();
     assert_eq!(error.kind, CorruptionKind::Body);
     assert_eq!(&bad[error.position..error.position + 7], b"no zlib");
-    assert!(builder.push(&view(&good)).is_ok());
+    assert!(builder.push(&view(&good), None).is_ok());
     assert_eq!(builder.finish().unwrap().num_rows(), 2);
     // Nobody asked for the body.
     let topics = [Column::Topic];
@@ -349,14 +349,17 @@ fn batches_end_by_rows_and_by_bytes_of_bodies() {
     let row = encoded(&Record { body: &[7; 100], ..record() });
     let ends = |limits, columns: &[Column]| {
         let mut builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
-        let count = (1..50).find(|_| builder.push(&view(&row)).unwrap() == ControlFlow::Break(()));
-        (count, builder.finish().unwrap().num_rows())
+        let ends = |_: &_| builder.push(&view(&row), None).unwrap() != Taken::More;
+        let pushed = (1..50).find(ends);
+        (pushed, builder.finish().unwrap().num_rows())
     };
     assert_eq!(ends(BatchLimits { rows: 1, body_bytes: 1 << 20 }, &columns), (Some(1), 1));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1 << 20 }, &columns), (Some(20), 20));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1000 }, &columns), (Some(10), 10));
-    assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1001 }, &columns), (Some(11), 11));
+    assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1001 }, &columns), (Some(11), 10));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 0 }, &columns), (Some(1), 1));
+    // A body that is larger than a batch may be has one of its own.
+    assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 99 }, &columns), (Some(1), 1));
     // Bodies that nobody asked for do not count.
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 10 }, &[Column::Flag]), (Some(20), 20));
 }

@@ -3,7 +3,7 @@
 //! Values are gathered as bytes; that texts are UTF-8 is checked for the whole column at its end,
 //! where one pass over all of them is far cheaper than one check for each.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use arrow_array::builder::make_view;
 use arrow_array::types::{
@@ -12,21 +12,16 @@ use arrow_array::types::{
 use arrow_array::{ArrayRef, GenericByteArray, GenericByteViewArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType};
-use bytes::Bytes;
 
-/// Larger buffers than this are not kept for another batch.
-const MOST_KEPT: usize = 64 << 20;
-/// How many buffers of a column wait to be used again at the most.
-const SPARE: usize = 4;
+use super::pool::Gathered;
 
 /// Values of a column with lengths of their own.
 #[derive(Debug)]
 pub(super) struct VariableColumn {
     kind: Kind,
-    values: Vec<u8>,
+    values: Gathered<u8>,
     layout: Layout,
     nulls: NullBufferBuilder,
-    pool: Arc<Pool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +34,9 @@ enum Kind {
 #[derive(Debug)]
 enum Layout {
     /// Where each value ends, the first entry being 0.
-    Offsets(Vec<i32>),
+    Offsets(Gathered<i32>),
     /// Length and place of each value, or the value itself where it is short.
-    Views(Vec<u128>),
+    Views(Gathered<u128>),
 }
 
 impl VariableColumn {
@@ -59,9 +54,14 @@ impl VariableColumn {
                 return Err(ArrowError::SchemaError(format!("{other} is neither text nor bytes")));
             }
         };
-        let layout = if views { Layout::Views(Vec::new()) } else { Layout::Offsets(vec![0]) };
-        let nulls = NullBufferBuilder::new(0);
-        Ok(Self { kind, values: Vec::new(), layout, nulls, pool: Arc::default() })
+        let layout = if views {
+            Layout::Views(Gathered::new())
+        } else {
+            let mut ends = Gathered::new();
+            ends.push(0);
+            Layout::Offsets(ends)
+        };
+        Ok(Self { kind, values: Gathered::new(), layout, nulls: NullBufferBuilder::new(0) })
     }
 
     /// How many values it has.
@@ -86,6 +86,47 @@ impl VariableColumn {
             }
         }
         self.nulls.append_non_null();
+    }
+
+    /// Adds several.
+    #[inline]
+    pub(super) fn extend<'a>(&mut self, values: impl Iterator<Item = &'a [u8]>) {
+        let before = self.nulls.len();
+        let count = match &mut self.layout {
+            Layout::Offsets(ends) => {
+                let (all, ends): (&mut Vec<u8>, &mut Vec<i32>) = (&mut self.values, ends);
+                for value in values {
+                    all.extend_from_slice(value);
+                    ends.push(i32::try_from(all.len()).unwrap_or(i32::MAX));
+                }
+                ends.len() - 1 - before
+            }
+            Layout::Views(views) => {
+                let (all, views): (&mut Vec<u8>, &mut Vec<u128>) = (&mut self.values, views);
+                for value in values {
+                    let place = u32::try_from(all.len()).unwrap_or(u32::MAX);
+                    views.push(make_view(value, 0, place));
+                    if value.len() > INLINE {
+                        all.extend_from_slice(value);
+                    }
+                }
+                views.len() - before
+            }
+        };
+        self.nulls.append_n_non_nulls(count);
+    }
+
+    /// Adds the last value again.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: &[u8]) {
+        match &mut self.layout {
+            Layout::Views(views) if !views.is_empty() => {
+                let last = views.last().copied().unwrap_or_default();
+                views.push(last);
+                self.nulls.append_non_null();
+            }
+            _ => self.push(value),
+        }
     }
 
     /// Adds a null.
@@ -115,21 +156,19 @@ impl VariableColumn {
     /// None but for a fault in here.
     pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = self.nulls.finish();
-        let values = std::mem::replace(&mut self.values, self.pool.take());
-        let values = self.pool.lend(values);
+        let values = self.values.finish();
         match &mut self.layout {
             Layout::Offsets(ends) => {
-                let mut next = Vec::with_capacity(ends.len());
-                next.push(0);
-                let ends = OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(ends, next)));
+                let finished = OffsetBuffer::new(ends.finish_numbers());
+                ends.push(0);
+                let ends = finished;
                 match self.kind {
                     Kind::Text => text(ends, values, nulls),
                     Kind::Binary => array::<BinaryType>(ends, values, nulls),
                 }
             }
             Layout::Views(views) => {
-                let next = Vec::with_capacity(views.len());
-                let views = ScalarBuffer::from(std::mem::replace(views, next));
+                let views = views.finish_numbers();
                 match self.kind {
                     Kind::Text => text_views(views, values, nulls),
                     Kind::Binary => view_array::<BinaryViewType>(views, values, nulls),
@@ -185,52 +224,6 @@ fn text_views(
     let readable: GenericByteViewArray<StringViewType> =
         raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
     Ok(Arc::new(readable))
-}
-
-/// Memory of finished batches, to be filled again: pages that were touched once are several times as
-/// fast as new ones.
-#[derive(Debug, Default)]
-struct Pool {
-    spare: Mutex<Vec<Vec<u8>>>,
-}
-
-impl Pool {
-    fn take(&self) -> Vec<u8> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    fn give(&self, mut bytes: Vec<u8>) {
-        bytes.clear();
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes.capacity() <= MOST_KEPT && spare.len() < SPARE {
-            spare.push(bytes);
-        }
-    }
-
-    /// `bytes` as a buffer whose memory comes back here.
-    fn lend(self: &Arc<Self>, bytes: Vec<u8>) -> Buffer {
-        Buffer::from(Bytes::from_owner(Lent { bytes, pool: Arc::downgrade(self) }))
-    }
-}
-
-/// Memory that is out in an array.
-struct Lent {
-    bytes: Vec<u8>,
-    pool: Weak<Pool>,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.give(std::mem::take(&mut self.bytes));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -320,9 +313,7 @@ mod tests {
         drop((first, second));
         column.push(&[9; 10]);
         drop(column.finish().unwrap());
-        let spare = column.pool.spare.lock().unwrap().len();
-        assert!((1..=SPARE).contains(&spare));
-        assert!(column.pool.spare.lock().unwrap().iter().all(Vec::is_empty));
+        assert!(column.values.spare() >= 1);
     }
 
     #[test]

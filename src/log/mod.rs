@@ -1,6 +1,7 @@
 //! One type for each structure on disk: commit log, consume queue, index file, checkpoint.
 
 pub mod batch_consume_queue;
+pub mod block;
 pub mod commit_log;
 pub mod consume_queue;
 pub mod consume_queue_ext;
@@ -23,6 +24,7 @@ pub mod store_checkpoint;
 mod tail_run;
 
 pub use batch_consume_queue::BatchConsumeQueue;
+pub use block::{Block, BlockPool};
 pub use commit_log::CommitLog;
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_ext::ConsumeQueueExt;

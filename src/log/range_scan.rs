@@ -12,14 +12,15 @@
 //!   the range; at the beginning of a file, and of a gap between files, to whoever begins there.
 
 use std::io::ErrorKind;
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Result};
 use crate::format::message::{self, Frame, MessageView};
 use crate::format::peek;
 
+use super::block::Block;
 use super::commit_log::{CommitLog, Found};
-use super::scanner::{Scanned, Scanner, Stop, zeros};
+use super::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 
 /// Bytes of a log that hold no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +36,8 @@ pub struct DamagedRange {
 /// What a walk over a range meets.
 #[derive(Debug)]
 pub enum Met<'a, 'v> {
-    /// A record.
-    Message(&'a MessageView<'v>),
+    /// A record, and the block that it lies in.
+    Message(&'a MessageView<'v>, &'a Arc<Block>),
     /// Damage.
     Damage(DamagedRange),
 }
@@ -52,6 +53,8 @@ pub struct RangeScan {
     begun: bool,
     /// Whether a record, or a blank, of this range ends at `next`.
     follows: bool,
+    /// What was read and not yet given, while nobody runs the scan.
+    walk: Option<Walk>,
 }
 
 /// What to do where files of the range are gone.
@@ -68,11 +71,12 @@ impl RangeScan {
     #[must_use]
     pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
         let end = end.min(log_end);
-        Self { next: begin, end, log_end, verify_crc, lost, begun: false, follows: false }
+        let (begun, follows, walk) = (false, false, None);
+        Self { next: begin, end, log_end, verify_crc, lost, begun, follows, walk }
     }
 
-    /// Hands what it meets to `take` until that breaks; whether there may be more. Each call reads a
-    /// block of its own, so let one call take many messages.
+    /// Hands what it meets to `take` until that has enough; whether there may be more. Damage is
+    /// never taken later.
     ///
     /// # Errors
     /// What `take` answers; [`Error::OffsetOutOfRange`] when the log no longer holds the range;
@@ -80,13 +84,16 @@ impl RangeScan {
     pub fn run(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(Met<'_, '_>) -> Result<ControlFlow<()>>,
+        mut take: impl FnMut(Met<'_, '_>) -> Result<Taken>,
     ) -> Result<bool> {
         if !self.begun {
             self.begin(log)?;
             self.begun = true;
         }
-        let mut scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
+        let mut scanner = match self.walk.take() {
+            Some(walk) => Scanner::resume(log, walk),
+            None => Scanner::new(log, self.next, self.log_end, self.verify_crc),
+        };
         loop {
             let at = scanner.position();
             self.next = at;
@@ -94,7 +101,7 @@ impl RangeScan {
             if !inside && (!self.follows || at >= self.log_end || begins_part(log, at)) {
                 return Ok(false);
             }
-            let step = match scanner.step() {
+            let step = match scanner.step_in_block() {
                 Err(Error::Io { source, .. })
                     if self.lost == Lost::Accept && source.kind() == ErrorKind::NotFound =>
                 {
@@ -105,16 +112,26 @@ impl RangeScan {
                 step => step?,
             };
             let corruption = match step {
-                Ok(Scanned::Message(_) | Scanned::Blank { .. }) if !inside => return Ok(false),
-                Ok(Scanned::Message(view)) => {
-                    self.follows = true;
-                    if take(Met::Message(&view))?.is_break() {
-                        self.next = scanner.position();
-                        return Ok(true);
+                Ok(_) if !inside => return Ok(false),
+                Ok((Scanned::Message(view), block)) => {
+                    match take(Met::Message(&view, block))? {
+                        Taken::More => self.follows = true,
+                        Taken::Last => {
+                            self.follows = true;
+                            self.next = scanner.position();
+                            self.walk = Some(scanner.pause());
+                            return Ok(true);
+                        }
+                        Taken::Later => {
+                            let mut walk = scanner.pause();
+                            walk.back_to(at);
+                            self.walk = Some(walk);
+                            return Ok(true);
+                        }
                     }
                     continue;
                 }
-                Ok(Scanned::Blank { .. }) => {
+                Ok((Scanned::Blank { .. }, _)) => {
                     self.follows = true;
                     continue;
                 }
@@ -126,7 +143,7 @@ impl RangeScan {
             self.follows = false;
             self.next = scanner.position();
             let damaged = DamagedRange { begin: at, end: self.next, corruption };
-            if take(Met::Damage(damaged))?.is_break() {
+            if take(Met::Damage(damaged))? != Taken::More {
                 return Ok(true);
             }
         }

@@ -10,10 +10,8 @@ use crate::format::message::{self, MessageView};
 use crate::format::peek;
 
 pub use self::ahead::{Walked, each_ahead};
+use super::block::{BLOCK_BYTES, Block, BlockPool};
 use super::commit_log::{CommitLog, Found};
-
-/// What is read at a time; larger records get what they need.
-const BLOCK: usize = 256 << 10;
 
 /// How often the bytes of a walk may be looked at in search of records behind damage.
 const LOOKS: u64 = 4;
@@ -36,6 +34,20 @@ pub enum Scanned<'a> {
     },
 }
 
+/// A step, and the block that the record lies in.
+pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
+
+/// What those answer to a message who take them one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It was taken, and there is room for more.
+    More,
+    /// It was taken, and is the last for now.
+    Last,
+    /// There was no room for it: it comes first the next time.
+    Later,
+}
+
 /// Why a scan cannot go on from where it stands.
 #[derive(Debug)]
 pub enum Stop {
@@ -51,20 +63,64 @@ pub enum Stop {
 #[derive(Debug)]
 pub struct Scanner<'l> {
     log: &'l CommitLog,
+    walk: Walk,
+    /// The file that holds the next place, which stays readable for as long as this is held.
+    open: Option<Arc<dyn StorageFile>>,
+}
+
+/// Where a walk stands: what of a [`Scanner`] can be kept while others use the log. It holds no file
+/// open.
+#[derive(Clone, Debug)]
+pub struct Walk {
     next: u64,
     end: u64,
     verify_crc: bool,
     /// The file that holds `next`, once it was looked for, and its end.
     file: Option<Arc<RunFile>>,
     file_end: u64,
-    /// That file, which stays readable for as long as this is held.
-    open: Option<Arc<dyn StorageFile>>,
     /// Bytes of that file: `filled` of them, from `block_start` on.
-    block: Vec<u8>,
+    block: Option<Arc<Block>>,
     block_start: u64,
     filled: usize,
+    pool: Arc<BlockPool>,
     /// How many bytes may still be read to find out whether they are a record.
     fuel: u64,
+}
+
+impl Walk {
+    /// Whether the next record lies in memory, so that a step reads nothing.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        let bytes = self.rest();
+        self.next < self.end.min(self.file_end)
+            && peek::claimed_size(bytes).is_some_and(|size| size <= bytes.len())
+    }
+
+    /// Stands at `offset`, the beginning of a record that a step has just given.
+    pub fn back_to(&mut self, offset: u64) {
+        self.next = offset;
+    }
+
+    /// What is left of the block from the next place on.
+    #[inline]
+    fn rest(&self) -> &[u8] {
+        match &self.block {
+            Some(block) => rest(block, self.filled, self.block_start, self.next),
+            None => &[],
+        }
+    }
+
+    /// Memory that nobody else holds, for the block from the next place on.
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        self.filled = 0;
+        self.block_start = self.next;
+        let pool = &self.pool;
+        let block = self.block.get_or_insert_with(|| Arc::new(pool.take()));
+        if Arc::get_mut(block).is_none() {
+            *block = Arc::new(pool.take());
+        }
+        Arc::get_mut(block).map(|block| block.room(len)).unwrap_or_default()
+    }
 }
 
 impl<'l> Scanner<'l> {
@@ -73,31 +129,56 @@ impl<'l> Scanner<'l> {
     #[must_use]
     pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
         let next = start.max(log.min_offset());
-        Self {
-            log,
+        let walk = Walk {
             fuel: end.saturating_sub(next).saturating_mul(LOOKS).saturating_add(LEAST_FUEL),
             next,
             end,
             verify_crc,
             file: None,
             file_end: 0,
-            open: None,
-            block: Vec::new(),
+            block: None,
             block_start: 0,
             filled: 0,
+            pool: Arc::default(),
+        };
+        Self::resume(log, walk)
+    }
+
+    /// Goes on where a walk over the same log stands; what was deleted since is left out.
+    #[inline]
+    #[must_use]
+    pub fn resume(log: &'l CommitLog, walk: Walk) -> Self {
+        let mut scanner = Self { log, walk, open: None };
+        if scanner.walk.next < log.min_offset() {
+            scanner.forget();
         }
+        scanner
+    }
+
+    /// The walk, to go on with later.
+    #[must_use]
+    pub fn pause(self) -> Walk {
+        self.walk
     }
 
     /// Where the next record is looked for.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.next
+        self.walk.next
     }
 
     /// Goes on at `offset` instead.
     pub fn seek(&mut self, offset: u64) {
-        self.next = offset;
-        self.file = None;
+        self.walk.next = offset;
+        self.forget();
+    }
+
+    /// Has the next step look for its file, and read it anew.
+    fn forget(&mut self) {
+        self.walk.file = None;
+        self.walk.file_end = 0;
+        self.walk.filled = 0;
+        self.open = None;
     }
 
     /// The next record or blank, or why there is none. After [`Stop::Damage`] the walk stands
@@ -107,65 +188,76 @@ impl<'l> Scanner<'l> {
     /// [`crate::Error::Io`] when the system cannot read.
     #[inline]
     pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
-        if self.next >= self.end {
+        Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
+    }
+
+    /// The same with the block that the record lies in, for those who keep it.
+    ///
+    /// # Errors
+    /// As [`Scanner::step`].
+    #[inline]
+    pub fn step_in_block(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
+        if self.walk.next >= self.walk.end {
             return Ok(Err(Stop::End));
         }
-        if (self.file.is_none() || self.next >= self.file_end)
+        let lacks_file = self.open.is_none() && !self.walk.is_ready();
+        if (lacks_file || self.walk.next >= self.walk.file_end)
             && let Some(stop) = self.find_file()?
         {
             return Ok(Err(stop));
         }
-        let at = self.next;
-        let (Some(file), Some(open)) = (&self.file, &self.open) else {
-            return Ok(Err(Stop::End));
-        };
-        let room = usize::try_from(self.file_end.min(self.end) - at).unwrap_or(usize::MAX);
+        let at = self.walk.next;
+        let room = usize::try_from(self.walk.file_end.min(self.walk.end) - at);
+        let room = room.unwrap_or(usize::MAX);
         // At most twice: the first bytes tell the record's size.
         for _ in 0..2 {
-            let bytes = rest(&self.block, self.filled, self.block_start, at);
+            let bytes = self.walk.rest();
             let needed = peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room);
             if bytes.len() >= needed {
                 break;
             }
-            let len = needed.max(BLOCK).min(room);
-            if self.block.len() < len {
-                self.block.resize(len, 0);
-            }
-            self.filled = 0;
-            self.block_start = at;
-            let block = self.block.get_mut(..len).unwrap_or_default();
-            self.filled = open
-                .read_at(block, at - file.base_offset)
-                .map_err(Error::io("read", &file.path))?;
+            self.read(needed.max(BLOCK_BYTES).min(room))?;
         }
-        let frame = message::read_frame(rest(&self.block, self.filled, self.block_start, at));
-        match CommitLog::judge(frame, at, room) {
+        let (Some(block), Some(file)) = (&self.walk.block, &self.walk.file) else {
+            return Ok(Err(Stop::End));
+        };
+        let bytes = rest(block, self.walk.filled, self.walk.block_start, at);
+        let frame = message::read_frame(bytes);
+        let error = match CommitLog::judge(frame, at, room) {
             Found::Message(view) => {
-                if self.verify_crc
-                    && let Err(error) = view.check_body_crc()
-                {
-                    return Ok(Err(damage(file, at, error)));
+                let checked = if self.walk.verify_crc { view.check_body_crc() } else { Ok(()) };
+                match checked {
+                    Ok(()) => {
+                        self.walk.next = at + u64::from(view.store_size());
+                        return Ok(Ok((Scanned::Message(view), block)));
+                    }
+                    Err(error) => error,
                 }
-                self.next = at + u64::from(view.store_size());
-                Ok(Ok(Scanned::Message(view)))
             }
-            Found::Blank(size) if at.saturating_add(u64::from(size)) == self.file_end => {
-                self.next = self.file_end;
-                Ok(Ok(Scanned::Blank { physical_offset: at, size }))
+            Found::Blank(size) if at.saturating_add(u64::from(size)) == self.walk.file_end => {
+                self.walk.next = self.walk.file_end;
+                return Ok(Ok((Scanned::Blank { physical_offset: at, size }, block)));
             }
-            Found::Blank(size) => {
-                let error = FormatError::new(
-                    CorruptionKind::Blank,
-                    0,
-                    format!("a blank of {} bytes, to the end of the file", self.file_end - at),
-                    format!("{size} bytes"),
-                );
-                Ok(Err(damage(file, at, error)))
-            }
-            Found::Empty => Ok(Err(Stop::Empty)),
-            Found::Bad(error) => Ok(Err(damage(file, at, error))),
-            Found::OutOfRange => Ok(Err(Stop::End)),
-        }
+            Found::Blank(size) => FormatError::new(
+                CorruptionKind::Blank,
+                0,
+                format!("a blank of {} bytes, to the end of the file", self.walk.file_end - at),
+                format!("{size} bytes"),
+            ),
+            Found::Empty => return Ok(Err(Stop::Empty)),
+            Found::Bad(error) => error,
+            Found::OutOfRange => return Ok(Err(Stop::End)),
+        };
+        Ok(Err(damage(file, at, error)))
+    }
+
+    /// Reads `len` bytes from the next place on.
+    fn read(&mut self, len: usize) -> Result<()> {
+        let (Some(open), Some(file)) = (&self.open, self.walk.file.clone()) else { return Ok(()) };
+        let position = self.walk.next - file.base_offset;
+        let read = open.read_at(self.walk.room(len), position);
+        self.walk.filled = read.map_err(Error::io("read", &file.path))?;
+        Ok(())
     }
 
     /// Finds the file that holds the next place; why there is none.
@@ -173,20 +265,19 @@ impl<'l> Scanner<'l> {
     fn find_file(&mut self) -> Result<Option<Stop>> {
         let run = self.log.run();
         loop {
-            self.filled = 0;
-            let Some(file) = run.find(self.next) else {
+            let Some(file) = run.find(self.walk.next) else {
                 let min = self.log.min_offset();
-                if self.next >= min || min >= self.end {
-                    self.file = None;
+                if self.walk.next >= min || min >= self.walk.end {
+                    self.walk.file = None;
                     return Ok(Some(self.no_file()));
                 }
-                self.next = min;
+                self.walk.next = min;
                 continue;
             };
             self.open = run.open_if_there(&file)?;
             if self.open.is_some() {
-                self.file_end = file.base_offset.saturating_add(run.file_size());
-                self.file = Some(file);
+                self.walk.file_end = file.base_offset.saturating_add(run.file_size());
+                self.walk.file = Some(file);
                 return Ok(None);
             }
         }
@@ -195,13 +286,13 @@ impl<'l> Scanner<'l> {
     /// Behind the last file the log ends; between two files there is a gap.
     fn no_file(&self) -> Stop {
         let files = self.log.run().files();
-        let behind = files.partition_point(|file| file.base_offset < self.next);
+        let behind = files.partition_point(|file| file.base_offset < self.walk.next);
         match files.get(behind) {
             Some(later) => Stop::Damage(Corruption {
                 path: Some(later.path.clone()),
                 offset: 0,
                 kind: CorruptionKind::Gap,
-                expected: format!("a file that holds physical offset {}", self.next),
+                expected: format!("a file that holds physical offset {}", self.walk.next),
                 found: format!("the next file, which begins at {}", later.base_offset),
             }),
             None => Stop::End,
@@ -214,9 +305,9 @@ impl<'l> Scanner<'l> {
     /// # Errors
     /// [`crate::Error::Io`] when the system cannot read.
     pub fn resync(&mut self) -> Result<bool> {
-        self.file = None;
-        let mut at = self.next.saturating_add(1);
-        while at < self.end {
+        self.forget();
+        let mut at = self.walk.next.saturating_add(1);
+        while at < self.walk.end {
             let Some(file) = self.log.run().find(at) else {
                 // A gap, or the end of the files.
                 let files = self.log.run().files();
@@ -226,27 +317,27 @@ impl<'l> Scanner<'l> {
                     None => break,
                 }
                 if whole_record_at(self.log, at)? {
-                    self.next = at;
+                    self.walk.next = at;
                     return Ok(true);
                 }
                 at += 1;
                 continue;
             };
             let file_end =
-                file.base_offset.saturating_add(self.log.run().file_size()).min(self.end);
+                file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
             if at == file.base_offset && whole_record_at(self.log, at)? {
-                self.next = at;
+                self.walk.next = at;
                 return Ok(true);
             }
             match self.find_whole(at, file_end)? {
                 Some(found) => {
-                    self.next = found;
+                    self.walk.next = found;
                     return Ok(true);
                 }
                 None => at = file_end,
             }
         }
-        self.next = self.end;
+        self.walk.next = self.walk.end;
         Ok(false)
     }
 
@@ -257,16 +348,19 @@ impl<'l> Scanner<'l> {
     /// # Errors
     /// [`crate::Error::Io`] when the system cannot read.
     pub fn resync_in_file(&mut self) -> Result<()> {
-        self.file = None;
-        let at = self.next;
+        self.forget();
+        let at = self.walk.next;
         let Some(file) = self.log.run().find(at) else {
             let files = self.log.run().files();
             let behind = files.partition_point(|file| file.base_offset <= at);
-            self.next = files.get(behind).map_or(self.end, |later| later.base_offset.min(self.end));
+            self.walk.next = files
+                .get(behind)
+                .map_or(self.walk.end, |later| later.base_offset.min(self.walk.end));
             return Ok(());
         };
-        let file_end = file.base_offset.saturating_add(self.log.run().file_size()).min(self.end);
-        self.next = self.find_whole(at.saturating_add(1), file_end)?.unwrap_or(file_end);
+        let file_end =
+            file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
+        self.walk.next = self.find_whole(at.saturating_add(1), file_end)?.unwrap_or(file_end);
         Ok(())
     }
 
@@ -286,9 +380,9 @@ impl<'l> Scanner<'l> {
         mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let mut candidates = Vec::new();
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK_BYTES];
         while at < file_end {
-            let len = usize::try_from(file_end - at).unwrap_or(usize::MAX).min(BLOCK);
+            let len = usize::try_from(file_end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
             let read = self.log.run().read_at(block.get_mut(..len).unwrap_or_default(), at)?;
             let bytes = block.get(..read).unwrap_or_default();
             if bytes.len() < peek::SIGNATURE {
@@ -305,10 +399,10 @@ impl<'l> Scanner<'l> {
             for &(candidate, claim) in &candidates {
                 // Bytes made to look like records must not cost more than records do.
                 let claim = claim as u64;
-                if claim > self.fuel && claim > SMALL {
+                if claim > self.walk.fuel && claim > SMALL {
                     continue;
                 }
-                self.fuel = self.fuel.saturating_sub(claim);
+                self.walk.fuel = self.walk.fuel.saturating_sub(claim);
                 if let Some(found) = accept(self.log, candidate)? {
                     return Ok(Some(found));
                 }
@@ -342,10 +436,10 @@ pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
 
 /// What is left of a block of `filled` bytes from the place `at` on.
 #[inline]
-fn rest(block: &[u8], filled: usize, start: u64, at: u64) -> &[u8] {
+fn rest(block: &Block, filled: usize, start: u64, at: u64) -> &[u8] {
     at.checked_sub(start)
         .and_then(|skip| usize::try_from(skip).ok())
-        .and_then(|skip| block.get(skip..filled))
+        .and_then(|skip| block.as_bytes().get(skip..filled))
         .unwrap_or_default()
 }
 

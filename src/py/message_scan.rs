@@ -1,13 +1,13 @@
 //! An iterator over messages of a log.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
 use crate::error::Result;
 use crate::log::CommitLog;
+use crate::log::scanner::Taken;
 use crate::store::MessageStore;
 use crate::store::scan::Scan;
 
@@ -28,8 +28,9 @@ impl Source {
     }
 }
 
-/// How much a scan reads ahead: bytes and messages.
-const AHEAD: (usize, usize) = (256 << 10, 256);
+/// How much a scan takes out of what was read at a time, bytes and messages: what stays in the
+/// nearest memory until Python has it.
+const AHEAD: (usize, usize) = (32 << 10, 64);
 
 /// An iterator over messages.
 #[pyclass(module = "mqstore", frozen)]
@@ -78,13 +79,13 @@ impl State {
             let log = source.log()?;
             let Self { scan, ready, .. } = self;
             let mut bytes = 0;
-            let outcome = scan.run(log, |view| {
+            let outcome = scan.run(log, |view, _| {
                 bytes += view.as_bytes().len();
                 // A record names its own place, or it would not be here.
                 let at = u64::try_from(view.physical_offset()).unwrap_or(0);
                 ready.push_back((at + u64::from(view.store_size()), view.as_bytes().into()));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
-                Ok(if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                Ok(if full { Taken::Last } else { Taken::More })
             });
             match outcome {
                 Ok(more) => self.more = more,

@@ -294,7 +294,7 @@ impl Store {
     #[pyo3(signature = (
         *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
         stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,
-        on_error="raise"
+        on_error="raise", verify_crc=true
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn scan_arrow(
@@ -309,6 +309,7 @@ impl Store {
         begin_ms: Option<i64>,
         end_ms: Option<i64>,
         on_error: &str,
+        verify_crc: bool,
     ) -> PyResult<ArrowScan> {
         let columns = columns_of(columns)?;
         let limits = BatchLimits {
@@ -321,7 +322,8 @@ impl Store {
         store.check_open()?;
         let end = store.end_offset();
         let stop = bound(stop_physical_offset, end);
-        let scan = Scan::new(bound(start_physical_offset, 0), stop, end, filter, on_damage);
+        let start = bound(start_physical_offset, 0);
+        let scan = Scan::new(start, stop, end, filter, on_damage).verifying(verify_crc);
         Ok(ArrowScan::new(Messages { store, scan, columns, limits }))
     }
 }

@@ -1,6 +1,6 @@
 //! Every message of a log in order, or those of them that a filter takes.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use hashbrown::HashSet;
 
@@ -8,9 +8,9 @@ use crate::error::{Corruption, Error, FormatError, Result};
 use crate::format::consume_queue::TagFilter;
 use crate::format::message::MessageView;
 use crate::format::properties::names;
-use crate::log::CommitLog;
 use crate::log::commit_log::Found;
-use crate::log::scanner::{Scanned, Scanner, Stop, zeros};
+use crate::log::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
+use crate::log::{Block, CommitLog};
 
 /// Which messages a scan gives.
 #[derive(Clone, Debug)]
@@ -57,12 +57,15 @@ pub enum OnDamage {
 pub struct Scan {
     filter: ScanFilter,
     on_damage: OnDamage,
+    verify_crc: bool,
     next: u64,
     stop: u64,
     end: u64,
     begun: bool,
     skipped_ranges: u64,
     skipped_bytes: u64,
+    /// What was read and not yet given, while nobody runs the scan.
+    walk: Option<Walk>,
 }
 
 impl Scan {
@@ -74,13 +77,22 @@ impl Scan {
         Self {
             filter,
             on_damage,
+            verify_crc: true,
             next: start,
             stop: stop.min(end),
             end,
             begun: false,
             skipped_ranges: 0,
             skipped_bytes: 0,
+            walk: None,
         }
+    }
+
+    /// The same, with bodies held against their checksums or not.
+    #[must_use]
+    pub fn verifying(mut self, verify_crc: bool) -> Self {
+        self.verify_crc = verify_crc;
+        self
     }
 
     /// How far the scan has come: behind what it gave or passed over last.
@@ -107,11 +119,9 @@ impl Scan {
         self.skipped_bytes
     }
 
-    /// Hands messages to `take` until it breaks; whether there may be more. The next call goes on
-    /// behind the last message that was handed out. What `take` refuses counts as damage of that
-    /// message; its positions count from the record's first byte.
-    ///
-    /// Each call reads a block of its own, so let one call take many messages.
+    /// Hands messages to `take`, with the block that each lies in, until it has enough; whether there
+    /// may be more. The next call goes on behind the last message that was taken. What `take` refuses
+    /// counts as damage of that message; its positions count from the record's first byte.
     ///
     /// # Errors
     /// [`Error::Corrupt`] at damage, unless it is to be skipped; a further call meets it again.
@@ -119,34 +129,44 @@ impl Scan {
     pub fn run(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(&MessageView<'_>) -> Result<ControlFlow<()>, FormatError>,
+        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
     ) -> Result<bool> {
         if !self.begun {
             self.find_start(log)?;
             self.begun = true;
         }
-        let mut scanner = Scanner::new(log, self.next, self.end, true);
+        let mut scanner = match self.walk.take() {
+            Some(walk) => Scanner::resume(log, walk),
+            None => Scanner::new(log, self.next, self.end, self.verify_crc),
+        };
         loop {
             let at = scanner.position();
             self.next = at;
             if at >= self.stop {
                 return Ok(false);
             }
-            let damage = match scanner.step()? {
-                Ok(Scanned::Message(view)) => {
+            let damage = match scanner.step_in_block()? {
+                Ok((Scanned::Message(view), block)) => {
                     if !self.filter.takes(&view) {
                         continue;
                     }
-                    match take(&view) {
-                        Ok(ControlFlow::Continue(())) => continue,
-                        Ok(ControlFlow::Break(())) => {
+                    match take(&view, block) {
+                        Ok(Taken::More) => continue,
+                        Ok(Taken::Last) => {
                             self.next = scanner.position();
+                            self.walk = Some(scanner.pause());
+                            return Ok(true);
+                        }
+                        Ok(Taken::Later) => {
+                            let mut walk = scanner.pause();
+                            walk.back_to(at);
+                            self.walk = Some(walk);
                             return Ok(true);
                         }
                         Err(error) => Damage::Content(error),
                     }
                 }
-                Ok(Scanned::Blank { .. }) => continue,
+                Ok((Scanned::Blank { .. }, _)) => continue,
                 // Retention, or the cut of another writer: what was to be read is gone.
                 Err(Stop::End) => {
                     self.next = self.stop;
@@ -255,10 +275,14 @@ mod tests {
         let mut found = Vec::new();
         loop {
             let mut count = 0;
-            let more = scan.run(store.log(), |view| {
+            let more = scan.run(store.log(), |view, _| {
+                if count == 3 {
+                    return Ok(Taken::Later);
+                }
                 found.push(u64::try_from(view.physical_offset()).unwrap());
                 count += 1;
-                Ok(if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                // Either way to end gives the same.
+                Ok(if count == 3 && found.len() % 2 == 0 { Taken::Last } else { Taken::More })
             })?;
             if !more {
                 return Ok(found);
@@ -354,11 +378,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (starts, end) = written(dir.path());
         let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
-        let refuse = |view: &MessageView<'_>| {
+        let refuse = |view: &MessageView<'_>, _: &Arc<Block>| {
             if view.body().len() == 105 {
                 return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(Taken::More)
         };
         let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
         assert!(!lenient.run(store.log(), refuse).unwrap());

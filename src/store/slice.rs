@@ -4,7 +4,6 @@
 //! Opening one lists the log's files and no more: neither queues nor index are looked at, and where the
 //! log ends is said by whoever shared it out.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,8 +18,8 @@ use crate::format::properties;
 use crate::log::commit_log::Found;
 use crate::log::queue_folder::QueueFolder;
 use crate::log::range_scan::{DamagedRange, Lost, Met, RangeScan};
-use crate::log::scanner::zeros;
-use crate::log::{CommitLog, QueueKind};
+use crate::log::scanner::{Taken, zeros};
+use crate::log::{Block, CommitLog, QueueKind};
 
 use super::parts;
 use super::paths::StorePaths;
@@ -155,15 +154,19 @@ impl Damage {
 
 /// Who takes what a slice gives.
 pub trait Sink {
-    /// A message; breaks when there is no room for more. What it refuses counts as damage of that
-    /// message; positions count from the record's first byte.
+    /// A message, and the block that it lies in where others may hold that. What it refuses counts
+    /// as damage of that message; positions count from the record's first byte.
     ///
     /// # Errors
     /// What is wrong with the message.
-    fn message(&mut self, view: &MessageView<'_>) -> Result<ControlFlow<()>, FormatError>;
+    fn message(
+        &mut self,
+        view: &MessageView<'_>,
+        block: Option<&Arc<Block>>,
+    ) -> Result<Taken, FormatError>;
 
-    /// Damage, where it was asked for.
-    fn damage(&mut self, damage: Damage) -> ControlFlow<()>;
+    /// Damage, where it was asked for; it must be taken.
+    fn damage(&mut self, damage: Damage) -> Taken;
 }
 
 /// Where a slice's messages lie.
@@ -199,7 +202,7 @@ impl Slice {
         Self { places, next: 0, filter, at_damage, verify_crc, lost }
     }
 
-    /// Hands messages to `sink` until it breaks; whether there may be more.
+    /// Hands messages to `sink` until it has enough; whether there may be more.
     ///
     /// # Errors
     /// [`Error::Corrupt`] at damage that is to end the slice, [`Error::OffsetOutOfRange`] when the log
@@ -208,25 +211,30 @@ impl Slice {
         let Self { places, next, filter, at_damage, verify_crc, lost } = self;
         match places {
             Places::Range(range) => range.run(log, |met| match met {
-                Met::Message(view) => give(log, view, filter, *at_damage, sink),
+                Met::Message(view, block) => give(log, view, Some(block), filter, *at_damage, sink),
                 Met::Damage(damaged) => meet(log, damaged, *at_damage, sink),
             }),
             Places::Records(records) => {
                 let mut buffer = Vec::new();
                 while let Some(&(at, size)) = records.get(*next) {
                     *next += 1;
-                    let flow = match record(log, at, size, *verify_crc, &mut buffer)? {
-                        Read::Message(view) => give(log, &view, filter, *at_damage, sink)?,
+                    let taken = match record(log, at, size, *verify_crc, &mut buffer)? {
+                        Read::Message(view) => give(log, &view, None, filter, *at_damage, sink)?,
                         Read::Damage(corruption) => {
                             let end = at.saturating_add(u64::from(size));
                             let damaged = DamagedRange { begin: at, end, corruption };
                             meet(log, damaged, *at_damage, sink)?
                         }
                         Read::Gone if *lost == Lost::Refuse => return Err(gone(log, at)),
-                        Read::Gone => ControlFlow::Continue(()),
+                        Read::Gone => Taken::More,
                     };
-                    if flow.is_break() {
-                        return Ok(true);
+                    match taken {
+                        Taken::More => {}
+                        Taken::Last => return Ok(true),
+                        Taken::Later => {
+                            *next -= 1;
+                            return Ok(true);
+                        }
                     }
                 }
                 Ok(false)
@@ -238,15 +246,16 @@ impl Slice {
 fn give(
     log: &CommitLog,
     view: &MessageView<'_>,
+    block: Option<&Arc<Block>>,
     filter: &mut SliceFilter,
     at_damage: AtDamage,
     sink: &mut impl Sink,
-) -> Result<ControlFlow<()>> {
+) -> Result<Taken> {
     if !filter.takes(view) {
-        return Ok(ControlFlow::Continue(()));
+        return Ok(Taken::More);
     }
-    match sink.message(view) {
-        Ok(flow) => Ok(flow),
+    match sink.message(view, block) {
+        Ok(taken) => Ok(taken),
         Err(error) => {
             let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
             let mut corruption = error.into_corruption();
@@ -267,7 +276,7 @@ fn meet(
     damaged: DamagedRange,
     at_damage: AtDamage,
     sink: &mut impl Sink,
-) -> Result<ControlFlow<()>> {
+) -> Result<Taken> {
     let DamagedRange { begin, end, corruption } = damaged;
     let mut buffer = Vec::new();
     // Where only the body is wrong the rest tells which message it was.
@@ -278,10 +287,10 @@ fn meet(
     hand_out(Damage { begin, end, message, corruption }, at_damage, sink)
 }
 
-fn hand_out(damage: Damage, at_damage: AtDamage, sink: &mut impl Sink) -> Result<ControlFlow<()>> {
+fn hand_out(damage: Damage, at_damage: AtDamage, sink: &mut impl Sink) -> Result<Taken> {
     match at_damage {
         AtDamage::Fail => Err(damage.error()),
-        AtDamage::Skip => Ok(ControlFlow::Continue(())),
+        AtDamage::Skip => Ok(Taken::More),
         AtDamage::Give => Ok(sink.damage(damage)),
     }
 }

@@ -145,7 +145,7 @@ SIGNATURES = {
     "Store.scan_arrow": (
         "(self, *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None, "
         "stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None, "
-        "on_error='raise')"
+        "on_error='raise', verify_crc=True)"
     ),
     "IndexFile.put": "(self, key, physical_offset, store_timestamp_ms)",
     "IndexFile.select": ("(self, key, *, begin_ms=0, end_ms=9223372036854775807, max_entries=32)"),

@@ -193,7 +193,8 @@ def test_batches_end_by_rows_and_by_bytes_of_bodies(store: mqstore.Store) -> Non
     assert sizes() == [25]
     assert sizes(batch_rows=10) == [10, 10, 5]
     assert sizes(batch_bytes=1_000) == [10, 10, 5]
-    assert sizes(batch_bytes=1_001) == [11, 11, 3]
+    assert sizes(batch_bytes=1_099) == [10, 10, 5]
+    assert sizes(batch_bytes=1_100) == [11, 11, 3]
     assert sizes(batch_bytes=1) == [1] * 25
     assert sizes(batch_bytes=1, columns=["topic"]) == [25]
     assert sizes(batch_rows=2**40) == [25]

@@ -1,7 +1,6 @@
 //! Ranges of a log that meet give each record once and each damaged range once, wherever they are cut.
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use mqstore::format::host::Host;
 use mqstore::format::message::{Record, Version, write_blank};
 use mqstore::log::CommitLog;
 use mqstore::log::range_scan::{Lost, Met, RangeScan};
-use mqstore::log::scanner::{Scanned, Scanner, Stop};
+use mqstore::log::scanner::{Scanned, Scanner, Stop, Taken};
 use proptest::prelude::*;
 
 const FILE: u64 = 2048;
@@ -108,14 +107,14 @@ fn scan(log: &CommitLog, begin: u64, end: u64, log_end: u64, verify_crc: bool, s
         let more = scan
             .run(log, |met| {
                 match met {
-                    Met::Message(view) => {
+                    Met::Message(view, _) => {
                         seen.records.push(u64::try_from(view.physical_offset()).unwrap());
                     }
                     Met::Damage(damaged) => seen.damage.push((damaged.begin, damaged.end)),
                 }
                 count += 1;
                 // A walk may be left and gone on with anywhere.
-                Ok(if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                Ok(if count == 3 { Taken::Last } else { Taken::More })
             })
             .unwrap();
         if !more {
@@ -307,7 +306,7 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     fs::remove_file(dir.path().join(format!("{:020}", 0))).unwrap();
     let log = open(dir.path(), log_end);
     let mut strict = RangeScan::new(100, log_end, log_end, true, Lost::Refuse);
-    let outcome = strict.run(&log, |_| Ok(ControlFlow::Continue(())));
+    let outcome = strict.run(&log, |_| Ok(Taken::More));
     let Err(Error::OffsetOutOfRange { physical_offset: 100, min: 2048, .. }) = outcome else {
         panic!("{outcome:?}")
     };
@@ -315,9 +314,9 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     let mut lenient = RangeScan::new(100, log_end, log_end, true, Lost::Accept);
     lenient
         .run(&log, |met| {
-            let Met::Message(view) = met else { panic!("{met:?}") };
+            let Met::Message(view, _) = met else { panic!("{met:?}") };
             first.get_or_insert(view.physical_offset());
-            Ok(ControlFlow::Continue(()))
+            Ok(Taken::More)
         })
         .unwrap();
     assert_eq!(first, Some(2048));
@@ -329,12 +328,12 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     let mut lenient = RangeScan::new(FILE, log_end, log_end, true, Lost::Accept);
     lenient
         .run(&log, |met| {
-            let Met::Message(view) = met else { panic!("{met:?}") };
+            let Met::Message(view, _) = met else { panic!("{met:?}") };
             records.push(view.physical_offset());
-            Ok(ControlFlow::Continue(()))
+            Ok(Taken::More)
         })
         .unwrap();
     assert_eq!(records.first(), Some(&4096));
     let mut strict = RangeScan::new(FILE, log_end, log_end, true, Lost::Refuse);
-    assert!(strict.run(&log, |_| Ok(ControlFlow::Continue(()))).is_err());
+    assert!(strict.run(&log, |_| Ok(Taken::More)).is_err());
 }

@@ -1,13 +1,13 @@
 //! Acceptance cases RT: what goes when its time has come, or the disk is full, and who still reads it.
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use mqstore::Error;
 use mqstore::config::StoreConfig;
 use mqstore::format::properties::{self, names};
+use mqstore::log::scanner::Taken;
 use mqstore::store::clean::Cleaned;
 use mqstore::store::pull::{GetStatus, view_of};
 use mqstore::store::retention::{DiskUse, Fate, Occasion};
@@ -186,14 +186,10 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
         let mut held = Vec::new();
         let mut take = |scan: &mut Scan, count: usize| {
             let mut taken = Vec::new();
-            let _ = scan.run(reading.log(), |view| {
+            let _ = scan.run(reading.log(), |view, _| {
                 taken.push(view.physical_offset() / 128);
                 held.push(view.body()[0]);
-                Ok(if taken.len() == count {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                })
+                Ok(if taken.len() == count { Taken::Last } else { Taken::More })
             });
             taken
         };

@@ -27,7 +27,7 @@ __all__ = ["MessageReader", "PushdownReader", "Reader", "batches_of", "make_read
 BATCH_ROWS = 8192
 """Most rows of a record batch."""
 BATCH_BYTES = 8 << 20
-"""A record batch ends with the row that brings its bodies to so many bytes."""
+"""A record batch has at most so many bytes of bodies, unless one alone has more."""
 
 
 def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReader:

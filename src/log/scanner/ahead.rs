@@ -2,13 +2,14 @@
 //! records of the blocks before.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
-use super::{Scanned, Scanner, Stop, rest};
+use super::{Scanned, Scanner, Stop};
 use crate::error::{Error, Result};
 use crate::format::message::{self, Frame, MessageView};
 use crate::format::peek;
-use crate::log::CommitLog;
+use crate::log::{Block, CommitLog};
 
 /// A shorter walk is not worth a thread.
 const LONG: u64 = 8 << 20;
@@ -55,9 +56,10 @@ pub fn each_ahead(
 
 /// Records that lie one behind the other, each of them checked.
 #[derive(Debug, Default)]
-struct Block {
-    bytes: Vec<u8>,
-    /// Where in `bytes` they lie.
+struct Records {
+    /// What holds them; its memory goes back to the reader.
+    block: Option<Arc<Block>>,
+    /// Where in the block they lie.
     begin: usize,
     end: usize,
     /// Where the walk stands behind them, and why it ends there if it does.
@@ -69,27 +71,23 @@ type Take<'t> = dyn FnMut(&MessageView<'_>) -> Result<ControlFlow<()>> + 't;
 
 fn on_two_threads(mut scanner: Scanner<'_>, take: &mut Take<'_>) -> Result<Walked> {
     let (to_taker, blocks) = mpsc::sync_channel(AHEAD);
-    let (to_reader, spares) = mpsc::sync_channel(AHEAD + 2);
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("mqstore-read".to_owned())
-            .spawn_scoped(scope, move || scanner.send_blocks(&to_taker, &spares))
+            .spawn_scoped(scope, move || scanner.send_blocks(&to_taker))
             .map_err(Error::io("start a thread for", "mqstore-read"))?;
-        take_blocks(blocks, &to_reader, take)
+        take_blocks(blocks, take)
     })
 }
 
 /// Lets go of `blocks` at the end, whatever it is: the reader may be waiting for room.
-fn take_blocks(
-    blocks: Receiver<Result<Block>>,
-    to_reader: &SyncSender<Vec<u8>>,
-    take: &mut Take<'_>,
-) -> Result<Walked> {
+fn take_blocks(blocks: Receiver<Result<Records>>, take: &mut Take<'_>) -> Result<Walked> {
     let mut end = 0;
     // The reader ends only behind a stop or an error.
     while let Ok(block) = blocks.recv() {
-        let block = block?;
-        let mut left = block.bytes.get(block.begin..block.end).unwrap_or_default();
+        let records = block?;
+        let bytes = records.block.as_deref().map(Block::as_bytes).unwrap_or_default();
+        let mut left = bytes.get(records.begin..records.end).unwrap_or_default();
         while let Ok(Frame::Message(view)) = message::read_frame(left) {
             let next = left.get(view.store_size() as usize..).unwrap_or_default();
             if take(&view)?.is_break() {
@@ -98,30 +96,28 @@ fn take_blocks(
             }
             left = next;
         }
-        end = block.next;
-        if block.stop.is_some() {
-            return Ok(Walked { end, stop: block.stop });
+        end = records.next;
+        if records.stop.is_some() {
+            return Ok(Walked { end, stop: records.stop });
         }
-        // Where there are enough it is freed.
-        let _ = to_reader.try_send(block.bytes);
     }
     Ok(Walked { end, stop: Some(Stop::End) })
 }
 
 impl Scanner<'_> {
     /// Reads on until the walk ends or nobody takes the blocks.
-    fn send_blocks(&mut self, to_taker: &SyncSender<Result<Block>>, spares: &Receiver<Vec<u8>>) {
+    fn send_blocks(&mut self, to_taker: &SyncSender<Result<Records>>) {
         loop {
-            let block = self.next_block(spares.try_recv().unwrap_or_default());
-            let ends = !matches!(block, Ok(Block { stop: None, .. }));
-            if to_taker.send(block).is_err() || ends {
+            let records = self.next_records();
+            let ends = !matches!(records, Ok(Records { stop: None, .. }));
+            if to_taker.send(records).is_err() || ends {
                 return;
             }
         }
     }
 
-    /// Steps over records as far as one block holds them and hands it out, with `spare` in its place.
-    fn next_block(&mut self, spare: Vec<u8>) -> Result<Block> {
+    /// Steps over records as far as one block holds them and hands it out.
+    fn next_records(&mut self) -> Result<Records> {
         let mut records: Option<(u64, u64)> = None;
         let stop = loop {
             if records.is_some() && !self.has_next() {
@@ -137,18 +133,18 @@ impl Scanner<'_> {
                 Err(stop) => break Some(stop),
             }
         };
-        let in_block = |at: u64| usize::try_from(at.saturating_sub(self.block_start)).unwrap_or(0);
+        let start = self.walk.block_start;
+        let in_block = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(0);
         let (begin, end) = records.map_or((0, 0), |(begin, end)| (in_block(begin), in_block(end)));
-        self.filled = 0;
-        let bytes = std::mem::replace(&mut self.block, spare);
-        Ok(Block { bytes, begin, end, next: self.next, stop })
+        self.walk.filled = 0;
+        Ok(Records { block: self.walk.block.take(), begin, end, next: self.walk.next, stop })
     }
 
     /// Whether the next frame lies in the block as a whole.
     fn has_next(&self) -> bool {
-        let end = self.file_end.min(self.end);
-        let room = usize::try_from(end.saturating_sub(self.next)).unwrap_or(usize::MAX);
-        let bytes = rest(&self.block, self.filled, self.block_start, self.next);
+        let end = self.walk.file_end.min(self.walk.end);
+        let room = usize::try_from(end.saturating_sub(self.walk.next)).unwrap_or(usize::MAX);
+        let bytes = self.walk.rest();
         room > 0 && bytes.len() >= peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room)
     }
 }
