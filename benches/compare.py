@@ -23,6 +23,7 @@ import time
 import zlib
 from pathlib import Path
 
+import pyarrow as pa
 from document import put_section
 
 import mqstore
@@ -273,14 +274,18 @@ def reads(race: Race, store: Path, count: int) -> None:
     race.note("key query", "Python select_many, Arrow", queries, select_many(store, queries, count))
     race.note("scan with CRC", "RocketMQ", count, race.in_java("scan", store, count))
     race.note("scan with CRC", "Rust", count, race.in_rust("scan", store, count))
+    bare = race.in_rust("bare-read", store, count)
+    race.note("scan with CRC", "limit: read and CRC alone", count, bare)
     race.note("decode", "RocketMQ, objects", count, race.in_java("decode", store, count))
     with mqstore.open(store) as opened:
-        for name, columns in (
-            ("scan_arrow, every column", None),
-            ("scan_arrow, three columns", ["topic", "queue_offset", "store_timestamp"]),
+        for name, columns, views in (
+            ("scan_arrow, every column", None, False),
+            ("scan_arrow, every column, views", None, True),
+            ("scan_arrow, three columns", ["topic", "queue_offset", "store_timestamp"], False),
         ):
+            scan = opened.scan_arrow(columns=columns)
             begin = time.perf_counter()
-            rows = sum(batch.num_rows for batch in batches(opened.scan_arrow(columns=columns)))
+            rows = sum(batch.num_rows for batch in batches(scan, views=views))
             race.note("decode", name, count, time.perf_counter() - begin)
             assert rows == count
         begin = time.perf_counter()
@@ -295,8 +300,6 @@ def reads(race: Race, store: Path, count: int) -> None:
 
 def select_many(store: Path, queries: int, count: int) -> float:
     """Arrow strings in, Arrow lists out: the index of a store in one file."""
-    import pyarrow as pa
-
     dice = random.Random(7)
     keys = pa.array([f"{TOPIC}#order-{dice.randrange(count)}" for _ in range(queries)])
     (path,) = (store / "index").iterdir()
@@ -308,10 +311,15 @@ def select_many(store: Path, queries: int, count: int) -> float:
         return seconds
 
 
-def batches(scan: mqstore.ArrowScan):
-    import pyarrow as pa
+def batches(scan: mqstore.ArrowScan, *, views: bool) -> pa.RecordBatchReader:
+    """A scan's rows; with `views` texts and bodies point to where they were read."""
+    return pa.RecordBatchReader.from_stream(scan, schema=view_schema(scan) if views else None)
 
-    return pa.RecordBatchReader.from_stream(scan)
+
+def view_schema(scan: mqstore.ArrowScan) -> pa.Schema:
+    """The scan's columns, those of texts and bytes as views."""
+    views = {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()}
+    return pa.schema([(field.name, views.get(field.type, field.type)) for field in pa.schema(scan)])
 
 
 def crashed(store: Path) -> None:

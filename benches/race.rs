@@ -4,6 +4,7 @@
 
 use std::hint::black_box;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
 use mqstore::files::Os;
+use mqstore::format::crc::crc32;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
 use mqstore::log::IndexService;
@@ -44,6 +46,7 @@ fn main() {
             "index-put-many",
             "key-query",
             "scan",
+            "bare-read",
             "recover",
         ] {
             black_box(run(work, &folder.path().join("store"), 1000, 1024, 1));
@@ -77,6 +80,7 @@ fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usiz
         "key-query" => key_query(folder, count, 64),
         "key-query-alone" => key_query(folder, count, 1),
         "scan" => scan(folder, count),
+        "bare-read" => bare_read(folder),
         "recover" => recover(folder, count),
         other => panic!("no work {other}"),
     }
@@ -304,6 +308,29 @@ fn scan(folder: &Path, count: usize) -> f64 {
         }
     }
     assert_eq!(messages, count);
+    begin.elapsed().as_secs_f64()
+}
+
+/// The least that a scan with positional reads comes to: the same bytes into one block of 256 KiB,
+/// and a checksum over each block.
+fn bare_read(folder: &Path) -> f64 {
+    let store = MessageStore::open(folder, OpenMode::Read, StoreConfig::default()).unwrap();
+    let files: Vec<_> = store.log().run().files().iter().map(|file| file.path.clone()).collect();
+    let (size, end) = (store.log().run().file_size(), store.end_offset());
+    let begin = Instant::now();
+    let mut block = vec![0; 256 << 10];
+    let mut read = store.log().min_offset();
+    for path in files {
+        let file = std::fs::File::open(path).unwrap();
+        let stop = end.min((read / size + 1) * size);
+        while read < stop {
+            let len = usize::try_from(stop - read).unwrap().min(block.len());
+            file.read_exact_at(&mut block[..len], read % size).unwrap();
+            black_box(crc32(&block[..len]));
+            read += len as u64;
+        }
+    }
+    assert_eq!(read, end);
     begin.elapsed().as_secs_f64()
 }
 

@@ -131,6 +131,63 @@ fn read(c: &mut Criterion) {
     }
 }
 
+/// As batches of columns, none kept: all, all with views, and three without bodies.
+#[cfg(feature = "arrow")]
+fn columns(c: &mut Criterion) {
+    use arrow_schema::{DataType, Field, Schema};
+    use mqstore::columns::{
+        BatchBuilder, BatchLimits, Column, MessageBatches, schema_like, schema_of,
+    };
+    use mqstore::store::scan::{OnDamage, Scan, ScanFilter};
+
+    let all: Vec<_> = Column::usual().collect();
+    let three = vec![Column::Topic, Column::QueueOffset, Column::StoreTimestamp];
+    let views: Schema = Schema::new(
+        all.iter()
+            .map(|column| match column.data_type() {
+                DataType::Utf8 => Field::new(column.name(), DataType::Utf8View, true),
+                DataType::Binary => Field::new(column.name(), DataType::BinaryView, true),
+                _ => column.field(),
+            })
+            .collect::<Vec<_>>(),
+    );
+    for body_bytes in BODY_BYTES {
+        let sample = Sample::new(body_bytes, 10_000);
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), FlushDiskType::Async);
+        let count = round(body_bytes);
+        fill(&store, &sample, count);
+
+        let mut group = c.benchmark_group("scan_arrow");
+        group.sample_size(10).measurement_time(Duration::from_secs(2));
+        group.throughput(Throughput::Elements(count as u64));
+        for (name, columns, schema) in [
+            ("all", &all, schema_of(&all)),
+            ("all-views", &all, schema_like(&all, &views)),
+            ("three", &three, schema_of(&three)),
+        ] {
+            group.bench_function(BenchmarkId::new(name, body_bytes), |b| {
+                b.iter(|| {
+                    let end = store.end_offset();
+                    let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Raise);
+                    let limits = BatchLimits::default();
+                    let builder = BatchBuilder::new(columns, schema.clone(), limits).unwrap();
+                    let mut batches = MessageBatches::new(scan, builder);
+                    let mut rows = 0;
+                    while let Some(batch) = batches.next(store.log()).unwrap() {
+                        rows += black_box(batch).num_rows();
+                    }
+                    assert_eq!(rows, count);
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+#[cfg(not(feature = "arrow"))]
+fn columns(_: &mut Criterion) {}
+
 fn recover(c: &mut Criterion) {
     let mut group = c.benchmark_group("recover");
     group.sample_size(10).measurement_time(Duration::from_secs(3));
@@ -160,5 +217,5 @@ fn recover(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, append, read, recover);
+criterion_group!(benches, append, read, columns, recover);
 criterion_main!(benches);

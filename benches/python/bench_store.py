@@ -100,17 +100,26 @@ def bench_scan(benchmark: Benchmark, filled: mqstore.Store, messages: Sample) ->
 
 
 @pytest.mark.parametrize(
-    "columns", [None, ["topic", "queue_offset", "store_timestamp"]], ids=["all", "three"]
+    ("columns", "views"),
+    [(None, False), (None, True), (["topic", "queue_offset", "store_timestamp"], False)],
+    ids=["all", "all-views", "three"],
 )
 def bench_scan_arrow(
-    benchmark: Benchmark, filled: mqstore.Store, messages: Sample, columns: list[str] | None
+    benchmark: Benchmark,
+    filled: mqstore.Store,
+    messages: Sample,
+    columns: list[str] | None,
+    views: bool,
 ) -> None:
-    def work() -> int:
-        return sum(
-            batch.num_rows for batch in filled.scan_arrow(columns=columns).read_all().to_batches()
-        )
+    """Batch after batch, none kept."""
+    pa = pytest.importorskip("pyarrow")
+    scan = filled.scan_arrow(columns=columns)
+    like = {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()} if views else {}
+    schema = pa.schema([(f.name, like.get(f.type, f.type)) for f in pa.schema(scan)])
 
-    pytest.importorskip("pyarrow")
+    def work() -> int:
+        return sum(batch.num_rows for batch in pa.RecordBatchReader.from_stream(scan, schema))
+
     benchmark.extra_info["messages"] = messages.count
     assert benchmark.pedantic(work, rounds=3) == messages.count
 
