@@ -412,7 +412,7 @@ def main() -> None:
                 index(race)
                 store, count = race.fresh(), race.count(200_000)
                 race.in_java("append", store, count, bodyBytes=1024)
-                reads(race, store, count)
+                reads(race, store, BEFORE + count)
                 shutil.rmtree(store)
         finally:
             race.java.close()
