@@ -44,12 +44,11 @@ fn main() {
             "index-put",
             "index-put-lagging",
             "index-put-many",
-            "key-query",
-            "scan",
-            "bare-read",
-            "recover",
         ] {
-            black_box(run(work, &folder.path().join("store"), 1000, 1024, 1));
+            black_box(run(work, &folder.path().join(work), 1000, 1024, 1));
+        }
+        for work in ["key-query", "key-query-alone", "scan", "bare-read", "recover"] {
+            black_box(run(work, &folder.path().join("append"), BEFORE + 1000, 1024, 1));
         }
         return;
     }
