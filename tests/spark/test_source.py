@@ -12,7 +12,7 @@ from arrow_types import to_arrow_schema
 from pyspark.errors import AnalysisException, PythonException
 
 import mqstore
-from mqstore.spark import read
+from mqstore.spark import read, register
 from mqstore.spark.schema import message_schema, usual_columns
 
 if TYPE_CHECKING:
@@ -217,9 +217,12 @@ def test_a_workers_python_without_the_package_is_named_before_any_task(
         f'export PYTHONPATH\nexec {sys.executable} -S "$@"\n'
     )
     python.chmod(0o755)
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
-    with pytest.raises(AnalysisException, match="No module named 'mqstore'"):
-        read(spark, stores / "broker-a" / "store")
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "pythonExec", str(python))
+        with pytest.raises(AnalysisException, match="No module named 'mqstore'"):
+            read(spark, stores / "broker-a" / "store")
+    # Spark keeps the source with the Python it was registered from.
+    register(spark)
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "pyspark"])
