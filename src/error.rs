@@ -143,8 +143,8 @@ fn by_pid(pid: Option<i32>) -> String {
 impl Error {
     /// An [`Error::Io`] for `op` on `path`, for use with `map_err`.
     pub fn io(op: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { op, path, source }
+        // Where nothing fails, no path is copied.
+        move |source| Self::Io { op, path: path.into(), source }
     }
 
     /// Whether there was no room on the disk, which may pass.

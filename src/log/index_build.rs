@@ -5,7 +5,6 @@
 //! kept in memory, 20 MB by default, and written when the file is full. So memory does not grow with
 //! the index, and no page of a file is visited at random.
 
-use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,9 +16,6 @@ use crate::format::index::{
     HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
 use crate::time::Clock;
-
-/// How many slots are read ahead of the puts to them.
-const PUT_CHUNK: usize = 32;
 
 /// How much is written at a time.
 const BLOCK: usize = 256 << 10;
@@ -137,27 +133,6 @@ impl IndexBuilder {
             self.keys += 1;
             if building.block.len() >= BLOCK {
                 building.write_block()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts keys in order, those of many messages: what [`IndexBuilder::put`] does for each, in less
-    /// time. A message without keys has no part in it.
-    ///
-    /// # Errors
-    /// As [`IndexBuilder::put`].
-    pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<()> {
-        let layout = self.run.layout();
-        for chunk in puts.chunks(PUT_CHUNK) {
-            // Nothing waits for these reads, so they go on side by side: the puts find their slots
-            // in the cache.
-            let slots = chunk.iter().map(|put| layout.slot_of(put.key_hash) as usize);
-            black_box(
-                slots.filter_map(|slot| self.slots.get(slot)).fold(0, |sum, slot| sum | slot),
-            );
-            for put in chunk {
-                self.put(put.physical_offset, put.store_timestamp_ms, &[put.key_hash])?;
             }
         }
         Ok(())
@@ -362,25 +337,17 @@ mod tests {
                 continue;
             }
             for batch in [1, 10, 1000] {
-                let again = dir.path().join(format!("{batch}"));
-                let (put, built) = (again.join("put"), again.join("built"));
+                let put = dir.path().join(format!("{batch}"));
                 let (mut service, _) =
                     IndexService::load(Arc::new(Os), &put, layout, Arc::clone(&clock)).unwrap();
-                let mut builder =
-                    IndexBuilder::new(Arc::new(Os), &built, layout, Arc::clone(&clock)).unwrap();
-                // Batches end anywhere, in the middle of a message too.
-                for batch in puts.chunks(batch) {
-                    builder.put_many(batch).unwrap();
-                }
                 let of_message =
                     |one: &IndexPut, next: &IndexPut| one.physical_offset == next.physical_offset;
                 for message in puts.chunk_by(of_message).collect::<Vec<_>>().chunks(batch) {
                     service.put_many(&message.concat()).unwrap();
                 }
                 service.flush().unwrap();
-                builder.finish().unwrap();
                 if messages > 0 {
-                    assert!(contents(&built) == expected && contents(&put) == expected, "{batch}");
+                    assert!(contents(&put) == expected, "{batch}");
                 }
             }
         }

@@ -160,8 +160,7 @@ impl LogWriter {
     pub fn publish(&mut self, len: usize) -> Result<()> {
         if let (Some(staged), Some(active)) = (&self.staged, &self.active) {
             let (file, position) = (active.map.file(), self.end - active.base_offset);
-            file.write_at(staged, position)
-                .map_err(|error| Error::io("write", active.map.path())(error))?;
+            file.write_at(staged, position).map_err(Error::io("write", active.map.path()))?;
         }
         self.end += len as u64;
         self.log.publish(self.end);

@@ -9,14 +9,11 @@ use crate::log::index_service::DispatchKeys;
 use crate::log::scanner::{self, Stop, Walked};
 use crate::log::{IndexBuilder, IndexService};
 
-use super::core::{Core, Writing, guard};
+use super::core::{COMMIT_BYTES, Core, Writing, guard};
 use super::dispatch::DispatchRequest;
 
 /// A shorter part of the log is put into the index key by key.
 const LONG: u64 = 16 << 20;
-
-/// After how much of the log queue entries are written out.
-const COMMIT_EVERY: u64 = 64 << 20;
 
 impl Core {
     /// Dispatches what recovery found undispatched, while another thread does `durable`; how many
@@ -59,7 +56,7 @@ impl Core {
             writing.has_dispatched(&request);
             count += 1;
             // No thread does it yet, and of very many queues each would hold entries in memory.
-            if request.end().saturating_sub(committed) >= COMMIT_EVERY {
+            if request.end().saturating_sub(committed) >= COMMIT_BYTES {
                 self.queues.commit()?;
                 committed = request.end();
             }

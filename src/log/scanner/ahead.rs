@@ -71,11 +71,12 @@ type Take<'t> = dyn FnMut(&MessageView<'_>) -> Result<ControlFlow<()>> + 't;
 
 fn on_two_threads(mut scanner: Scanner<'_>, take: &mut Take<'_>) -> Result<Walked> {
     let (to_taker, blocks) = mpsc::sync_channel(AHEAD);
+    let dir = scanner.log.run().dirs().first().cloned().unwrap_or_default();
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("mqstore-read".to_owned())
             .spawn_scoped(scope, move || scanner.send_blocks(&to_taker))
-            .map_err(Error::io("start a thread for", "mqstore-read"))?;
+            .map_err(Error::io("start a thread that reads", dir))?;
         take_blocks(blocks, take)
     })
 }
