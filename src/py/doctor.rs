@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use crate::care::{self, Diagnosis};
 use crate::error::Error;
@@ -23,9 +22,7 @@ pub(super) fn doctor(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<Row>> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &config, tell))?;
     Ok(found.into_iter().map(row).collect())

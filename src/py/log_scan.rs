@@ -7,7 +7,6 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use hashbrown::HashSet;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use crate::columns::{
     BatchBuilder, BatchError, BatchLimits, Column, QueueBatches, SliceBatches, queue_schema,
@@ -150,9 +149,7 @@ pub(super) fn scan_log(
     }
     let at_damage = at_damage(on_error)?;
     let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let (log, places) = py.detach(|| {
         let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
         let storage: Arc<dyn Storage> = Arc::new(Os);

@@ -10,7 +10,6 @@ use pyo3::types::PyDict;
 
 use crate::care::rebuild::divided::{self, Part};
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
-use crate::config::StoreConfig;
 use crate::error::Error;
 
 use super::progress::{threads_of, with_progress};
@@ -55,7 +54,7 @@ pub(super) fn rebuild<'py>(
         target,
         threads: threads_of(threads)?,
     };
-    let config = config(settings)?;
+    let config = config_of(settings)?;
     let report = with_progress(py, progress.as_ref(), |progress| {
         care::rebuild(&path, config, &options, progress)
     })?;
@@ -77,7 +76,7 @@ pub(super) fn _rebuild_scan<'py>(
     what: Vec<String>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Cow<'static, [u8]>> {
-    let (what, config) = (wanted(&what)?, config(settings)?);
+    let (what, config) = (wanted(&what)?, config_of(settings)?);
     let part = Part { path: &path, config: &config, what };
     let scanned =
         with_progress(py, None, |tell| divided::scan(&part, begin..end, groups, &spill, tell));
@@ -98,7 +97,7 @@ pub(super) fn _rebuild_settle<'py>(
     what: Vec<String>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Cow<'static, [u8]>, Bound<'py, PyDict>)> {
-    let (what, config) = (wanted(&what)?, config(settings)?);
+    let (what, config) = (wanted(&what)?, config_of(settings)?);
     let part = Part { path: &path, config: &config, what };
     let scans: Vec<&[u8]> = scans.iter().map(|scan| &**scan).collect();
     let settled =
@@ -128,7 +127,7 @@ pub(super) fn _rebuild_queues<'py>(
     out: PathBuf,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<MadeQueues> {
-    let config = config(settings)?;
+    let config = config_of(settings)?;
     let what = RebuildWhat { queues: true, index: false };
     let part = Part { path: &path, config: &config, what };
     let made = with_progress(py, None, |tell| {
@@ -153,7 +152,7 @@ pub(super) fn _rebuild_index<'py>(
     out: PathBuf,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<()> {
-    let config = config(settings)?;
+    let config = config_of(settings)?;
     let what = RebuildWhat { queues: false, index: true };
     let part = Part { path: &path, config: &config, what };
     with_progress(py, None, |tell| {
@@ -178,12 +177,6 @@ fn wanted(what: &[String]) -> PyResult<RebuildWhat> {
         return Err(PyValueError::new_err("what names nothing: consumequeue, index, or both"));
     }
     Ok(wanted)
-}
-
-fn config(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
-    let given = PyDict::new(settings.py());
-    given.update(settings.cast()?)?;
-    config_of(&given)
 }
 
 fn row(queue: RebuiltQueue) -> Row {

@@ -21,9 +21,7 @@ pub(super) fn salvage<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let source = std::path::absolute(&source).map_err(Error::io("find", &source))?;
     let out = match out {
         None => None,

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyList;
 
 use crate::care::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::columns::{BatchError, stats_batch};
@@ -45,9 +45,7 @@ pub(super) fn stats<'py>(
         on_damage: on_damage(on_error)?,
         ..StatsOptions::by(&groupings(&by)?)
     };
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let counted =
         with_progress(py, progress.as_ref(), |tell| care::stats(&path, config, &options, tell))?;

@@ -131,10 +131,13 @@ pub(super) fn open_store(
     })
 }
 
-/// Settings by name, each a truth value, a number or text; what the store has no use for is left.
-pub(super) fn config_of(settings: &Bound<'_, PyDict>) -> PyResult<StoreConfig> {
+/// A mapping of settings by name, each a truth value, a number or text; what the store has no use
+/// for is left.
+pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
+    let given = PyDict::new(settings.py());
+    given.update(settings.cast()?)?;
     let mut config = StoreConfig::default();
-    for (name, value) in settings {
+    for (name, value) in given {
         let name: Bound<'_, PyString> = name.cast_into()?;
         let text = if let Ok(truth) = value.cast::<PyBool>() {
             truth.is_true().to_string()

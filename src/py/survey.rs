@@ -24,9 +24,7 @@ pub(super) fn _survey<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let found = with_progress(py, progress.as_ref(), |tell| survey(&path, config, tell))?;
     let topics: Vec<_> = found

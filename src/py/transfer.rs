@@ -40,9 +40,7 @@ pub(super) fn import_messages<'py>(
     base_offset: u64,
     renumber: bool,
 ) -> PyResult<(u64, u64, u64, bool)> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let store_host = config.store_host;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let plan = Plan {
@@ -152,9 +150,7 @@ pub(super) fn copy_store<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let options = CopyOptions {
         filter: scan_filter(topics, tags, begin_ms, end_ms)?,
         keys: keys.map(|keys| keys.into_iter().map(|key| key.into_bytes().into()).collect()),
@@ -188,9 +184,7 @@ pub(super) fn diff_stores<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &config, tell))?;
     let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
     let differing = PyList::empty(py);

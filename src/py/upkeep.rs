@@ -79,9 +79,7 @@ pub(super) fn recover<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let plan =
         with_progress(py, progress.as_ref(), |tell| care::recover(&path, config, dry_run, tell))?;
@@ -102,9 +100,7 @@ pub(super) fn clean<'py>(
     dry_run: bool,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let now_ms = now_ms.unwrap_or_else(|| SystemClock.now_ms());
     let report = py.detach(|| care::clean(&path, config, now_ms, dry_run))?;

@@ -32,7 +32,7 @@ pub(super) fn verify<'py>(
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let given = Given::of(py, &path, level, threads, settings)?;
+    let given = Given::of(&path, level, threads, settings)?;
     let report = with_progress(py, progress.as_ref(), |tell| {
         care::verify(&given.path, given.config, &given.options, tell)
     })?;
@@ -51,7 +51,7 @@ pub(super) fn _verify_structures<'py>(
     threads: Option<i64>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Cow<'static, [u8]>> {
-    let Given { path, config, options } = Given::of(py, &path, level, threads, settings)?;
+    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
     let told = with_progress(py, None, |tell| {
         divided::structures(&path, &config, &options, (part, parts), tell)
     });
@@ -72,7 +72,7 @@ pub(super) fn _verify_log<'py>(
     threads: Option<i64>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Cow<'static, [u8]>> {
-    let Given { path, config, options } = Given::of(py, &path, level, threads, settings)?;
+    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
     let structures = slices(&structures);
     let told = with_progress(py, None, |tell| {
         divided::walk(&path, &config, &options, &structures, begin..end, tell)
@@ -93,7 +93,7 @@ pub(super) fn _verify_join<'py>(
     threads: Option<i64>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let Given { path, config, options } = Given::of(py, &path, level, threads, settings)?;
+    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
     let (structures, walks) = (slices(&structures), slices(&walks));
     let report = with_progress(py, None, |tell| {
         divided::join(&path, &config, &options, &structures, &walks, tell)
@@ -113,12 +113,11 @@ struct Given {
 }
 
 impl Given {
-    fn of<'py>(
-        py: Python<'py>,
+    fn of(
         path: &Path,
         level: &str,
         threads: Option<i64>,
-        settings: &Bound<'py, PyAny>,
+        settings: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let level = match level {
             "quick" => Level::Quick,
@@ -130,9 +129,7 @@ impl Given {
             }
         };
         let threads = threads_of(threads)?;
-        let given = PyDict::new(py);
-        given.update(settings.cast()?)?;
-        let config = config_of(&given)?;
+        let config = config_of(settings)?;
         let path = std::path::absolute(path).map_err(Error::io("find", path))?;
         Ok(Self { path, config, options: VerifyOptions { level, threads, ..Default::default() } })
     }
