@@ -1,6 +1,6 @@
 //! What verify, rebuild and recovery of a store take, beside what two threads take that only read it
-//! and its checksums: `care FOLDER MIB [ROUNDS]` makes a store of that size below the folder unless it
-//! is there, does each work in turns, and prints a line of JSON for each: the median of the rounds, the
+//! and its checksums: `care FOLDER MIB [ROUNDS [WORK ...]]` makes a store of that size below the folder
+//! unless it is there, does each work, or those named beside the limit, in turns, and prints a line of JSON for each: the median of the rounds, the
 //! rate, the share of the limit's and the most memory that was held. Without arguments it runs once,
 //! small.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
@@ -30,11 +30,13 @@ fn main() {
     match arguments.as_slice() {
         [] => {
             let folder = tempfile::tempdir().unwrap();
-            bench(folder.path(), 8 << 20, 1);
+            bench(folder.path(), 8 << 20, 1, &[]);
         }
-        [folder, mib] => bench(Path::new(folder), number(mib) << 20, 3),
-        [folder, mib, rounds] => bench(Path::new(folder), number(mib) << 20, number(rounds)),
-        _ => panic!("care FOLDER MIB [ROUNDS]"),
+        [folder, mib] => bench(Path::new(folder), number(mib) << 20, 3, &[]),
+        [folder, mib, rounds, works @ ..] => {
+            bench(Path::new(folder), number(mib) << 20, number(rounds), works);
+        }
+        _ => panic!("care FOLDER MIB [ROUNDS [WORK ...]]"),
     }
 }
 
@@ -50,16 +52,20 @@ const WORKS: &[Work] = &[
     ("recover-log-alone", recovered_log_alone),
 ];
 
-fn bench(folder: &Path, bytes: u64, rounds: u64) {
+fn bench(folder: &Path, bytes: u64, rounds: u64, named: &[String]) {
+    let is_wanted = |(name, _): &&Work| {
+        *name == "limit" || named.is_empty() || named.iter().any(|wanted| wanted == name)
+    };
+    let works: Vec<&Work> = WORKS.iter().filter(is_wanted).collect();
     let store = folder.join("store");
     if !store.exists() {
         fill(&store, bytes);
     }
     // Each work is done once before the clock counts, so that each finds the log in memory.
-    let mut seconds = vec![Vec::new(); WORKS.len()];
-    let mut peak_kib = vec![0; WORKS.len()];
+    let mut seconds = vec![Vec::new(); works.len()];
+    let mut peak_kib = vec![0; works.len()];
     for round in 0..=rounds {
-        for (at, (name, work)) in WORKS.iter().enumerate() {
+        for (at, (name, work)) in works.iter().enumerate() {
             prepare(name, &store);
             let _ = std::fs::write("/proc/self/clear_refs", "5");
             let before = Instant::now();
@@ -76,7 +82,7 @@ fn bench(folder: &Path, bytes: u64, rounds: u64) {
         of[of.len() / 2]
     };
     let medians: Vec<f64> = seconds.iter_mut().map(median).collect();
-    for (at, (name, _)) in WORKS.iter().enumerate() {
+    for (at, (name, _)) in works.iter().enumerate() {
         let (took, share) = (medians[at], medians[0] / medians[at]);
         let rate = bytes as f64 / took / 1e9;
         let peak_mib = peak_kib[at] / 1024;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use self::build::Build;
-use self::stretch::{Chunk, Reading, Stretch};
+use self::stretch::{Chunk, Reading, Spare, Stretch};
 use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
@@ -363,6 +363,7 @@ impl<'a> Job<'a> {
             with_queues: self.options.what.queues,
             with_index: self.options.what.index,
             flushed_ms: self.flushed_ms,
+            spare: Spare::default(),
         }
     }
 
@@ -372,7 +373,7 @@ impl<'a> Job<'a> {
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
         meter.set_total(total.max(1));
         let mut stretches = stretch::stretches(&self.log);
-        let at_once = (threads * 2).clamp(2, MOST_AT_ONCE);
+        let at_once = (threads * 8).clamp(2, MOST_AT_ONCE);
         let mut walk = Walk::new(self.log.min_offset().unwrap_or(0));
         let mut ready = Vec::new();
         loop {
@@ -383,11 +384,11 @@ impl<'a> Job<'a> {
                 || next.par_iter().map(|part| read(&reading, part)).collect::<Result<Vec<_>>>(),
             );
             entered?;
+            reading.spare.give_back(ready.drain(..));
             let read = read?;
             if next.is_empty() {
                 break;
             }
-            ready = Vec::with_capacity(read.len());
             let mut gathered = 0;
             for (part, chunk) in next.iter().zip(read) {
                 walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {

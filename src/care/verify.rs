@@ -17,6 +17,7 @@ mod index;
 mod index_check;
 mod log_walk;
 mod queue_check;
+mod queue_structure;
 mod queues;
 pub(super) mod record;
 mod tables;
@@ -422,7 +423,7 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
         return 0;
     }
     let entries = match queue.kind {
-        QueueKind::Plain => queues::read_structure(cx, queue, log_start),
+        QueueKind::Plain => queue_structure::read(cx, queue, log_start),
         QueueKind::Batch => batch_check::read_structure(cx, queue, log_start),
     };
     let entries = entries.and_then(|entries| {

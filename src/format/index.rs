@@ -147,6 +147,8 @@ impl IndexEntry {
 pub struct IndexLayout {
     slots: u32,
     entries: u32,
+    /// `2^64 / slots`, rounded up: what a remainder is had with by two multiplications.
+    per_slot: u64,
 }
 
 impl IndexLayout {
@@ -155,7 +157,8 @@ impl IndexLayout {
     /// could not address the file.
     #[must_use]
     pub fn new(slots: u32, entries: u32) -> Option<Self> {
-        let layout = Self { slots, entries };
+        let per_slot = u64::MAX.checked_div(u64::from(slots))?.wrapping_add(1);
+        let layout = Self { slots, entries, per_slot };
         let fits = i32::try_from(layout.file_len()).is_ok();
         (slots > 0 && entries > 0 && fits).then_some(layout)
     }
@@ -192,8 +195,10 @@ impl IndexLayout {
     #[inline]
     #[must_use]
     pub const fn slot_of(&self, key_hash: i32) -> u32 {
-        // No slot number is negative, whatever hash is asked for.
-        key_hash.unsigned_abs() % self.slots
+        // No slot number is negative, whatever hash is asked for. This is the remainder, in half the
+        // time (Lemire, Kaser, Kurz, "Faster remainder by direct computation", 2019).
+        let part = self.per_slot.wrapping_mul(key_hash.unsigned_abs() as u64);
+        ((part as u128 * self.slots as u128) >> 64) as u32
     }
 
     /// The byte at which a slot begins.

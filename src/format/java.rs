@@ -37,8 +37,27 @@ pub fn hash_code(utf8: &[u8]) -> i32 {
 #[inline]
 #[must_use]
 pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
-    let topic_and_sharp = extend(0, topic).wrapping_mul(31).wrapping_add(u32::from(b'#'));
-    non_negative(extend(topic_and_sharp, key).cast_signed())
+    TopicHash::of(topic).with_key(key)
+}
+
+/// What the hashes of all keys of a topic have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopicHash(u32);
+
+impl TopicHash {
+    /// That of the keys of `topic`.
+    #[inline]
+    #[must_use]
+    pub fn of(topic: &[u8]) -> Self {
+        Self(extend(0, topic).wrapping_mul(31).wrapping_add(u32::from(b'#')))
+    }
+
+    /// [`key_hash`] of one key.
+    #[inline]
+    #[must_use]
+    pub fn with_key(self, key: &[u8]) -> i32 {
+        non_negative(extend(self.0, key).cast_signed())
+    }
 }
 
 /// [`key_hash`] of a key that is given whole, as `topic#key`.

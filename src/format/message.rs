@@ -156,6 +156,21 @@ pub fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     }
 }
 
+/// The record that `bytes` begin with, if it is whole and sound: what [`read_frame`] gives for most
+/// frames, in less time.
+#[inline(always)]
+#[must_use]
+pub fn read_whole(bytes: &[u8]) -> Option<MessageView<'_>> {
+    let start = bytes.first_chunk::<BLANK_LEN>()?;
+    let version = match i32_in::<MAGIC_AT, BLANK_LEN>(start) {
+        MAGIC_V1 => Version::V1,
+        MAGIC_V2 => Version::V2,
+        _ => return None,
+    };
+    let size = usize::try_from(i32_in::<TOTAL_SIZE_AT, BLANK_LEN>(start)).ok()?;
+    split_record(bytes.get(..size)?, version).ok()
+}
+
 /// A frame without the magic code of a record.
 #[cold]
 fn read_other<'a>(size: i32, magic: i32) -> Result<Frame<'a>, FrameError> {
@@ -280,7 +295,7 @@ fn take_host<'a>(rest: &mut &'a [u8], is_v6: bool) -> Option<&'a [u8]> {
 }
 
 /// Cuts a record into its parts, from the front, each length before it is used.
-#[inline]
+#[inline(always)]
 fn split_record(record: &[u8], version: Version) -> Result<MessageView<'_>, BadPart> {
     let mut rest = record;
     let head = take_array::<HEAD_LEN>(&mut rest).ok_or(BadPart::Hosts)?;

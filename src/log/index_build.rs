@@ -5,6 +5,7 @@
 //! kept in memory, 20 MB by default, and written when the file is full. So memory does not grow with
 //! the index, and no page of a file is visited at random.
 
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use crate::format::index::{
     HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
 use crate::time::Clock;
+
+/// How many slots are read ahead of the puts to them.
+const PUT_CHUNK: usize = 32;
 
 /// How much is written at a time.
 const BLOCK: usize = 256 << 10;
@@ -136,6 +140,18 @@ impl IndexBuilder {
             }
         }
         Ok(())
+    }
+
+    /// Brings the slots of the keys to come into the cache, so that puts need not wait for them one by
+    /// one; gives those for which it did not.
+    #[must_use]
+    pub fn fetch<'a>(&self, key_hashes: &'a [i32]) -> &'a [i32] {
+        let (near, far) =
+            key_hashes.split_at_checked(PUT_CHUNK).unwrap_or((key_hashes, Default::default()));
+        let layout = self.run.layout();
+        let slots = near.iter().map(|&hash| layout.slot_of(hash) as usize);
+        black_box(slots.filter_map(|slot| self.slots.get(slot)).fold(0, |sum, slot| sum | slot));
+        far
     }
 
     #[inline]

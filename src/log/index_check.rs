@@ -1,6 +1,7 @@
 //! Index files as a whole: which layout one has, its entries and slots in order, and whether they
 //! agree with each other.
 
+use std::hint::black_box;
 use std::path::Path;
 
 use super::index_file::IndexFile;
@@ -22,6 +23,9 @@ const ATTEMPTS: usize = 16;
 
 /// How much of a file is read at once.
 const BLOCK_LEN: usize = 1 << 16;
+
+/// How many slots are read ahead of the entries that go there.
+const CHECK_CHUNK: usize = 32;
 
 /// The answer of [`detect_layout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +170,17 @@ impl<'a, const N: usize> Records<'a, N> {
         Self { file, path, position, left: count, block: Vec::new(), at: 0 }
     }
 
+    /// The next records, as many as are read at once; `None` behind the last.
+    fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.fill()?;
+        let (records, _) = self.block.as_chunks::<N>();
+        self.left = self.left.saturating_sub(u32::try_from(records.len()).unwrap_or(u32::MAX));
+        Ok(Some(records))
+    }
+
     fn fill(&mut self) -> Result<()> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(BLOCK_LEN / N);
         self.block.resize(wanted * N, 0);
@@ -232,9 +247,12 @@ impl IndexFile {
             .collect()
     }
 
+    fn records_before(&self, count: u32) -> Records<'_, ENTRY_LEN> {
+        Records::new(self, self.layout().entry_position(1), count.saturating_sub(1))
+    }
+
     fn entries_before(&self, count: u32) -> impl Iterator<Item = Result<(u32, IndexEntry)>> {
-        let first = self.layout().entry_position(1);
-        Records::<ENTRY_LEN>::new(self, first, count.saturating_sub(1))
+        self.records_before(count)
             .zip(1_u32..)
             .map(|(raw, number)| Ok((number, IndexEntry::decode(&raw?))))
     }
@@ -309,33 +327,43 @@ impl IndexFile {
         if let Some((at, expected, found)) = header_fault(&header, false) {
             tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }
-        let mut newest = vec![0_u32; usize::try_from(layout.slots()).unwrap_or(0)];
-        let (mut first, mut last) = (None, None);
-        for entry in self.entries_before(count) {
-            let (number, entry) = entry?;
-            let at = layout.entry_position(number);
-            if entry.key_hash < 0 || entry.seconds < 0 {
-                let found = format!("hash {}, seconds {}", entry.key_hash, entry.seconds);
-                tell(at, CorruptionKind::IndexEntry, "hash and seconds of 0 or more".into(), found);
-            }
-            if let Some(before) = last.filter(|before| *before > entry.physical_offset) {
-                let expected = format!("an offset of {before} or more");
-                let found = entry.physical_offset.to_string();
-                tell(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
-            }
-            let slot = usize::try_from(layout.slot_of(entry.key_hash)).unwrap_or(usize::MAX);
-            if let Some(slot) = newest.get_mut(slot) {
-                if u32::try_from(entry.prev_entry).unwrap_or(0) != *slot {
-                    let (expected, found) =
-                        (format!("entry {slot}"), format!("entry {}", entry.prev_entry));
-                    tell(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
+        // Written once: pages that the system gives as zeros would be brought in twice, to be read
+        // and then to be written.
+        let mut newest = Vec::new();
+        newest.resize(usize::try_from(layout.slots()).unwrap_or(0), 0_u32);
+        let (mut first, mut last) = (None, i64::MIN);
+        let mut number = 0;
+        let mut entries = self.records_before(count);
+        while let Some(block) = entries.next_block()? {
+            first =
+                first.or_else(|| block.first().map(|raw| IndexEntry::decode(raw).physical_offset));
+            for chunk in block.chunks(CHECK_CHUNK) {
+                let mut slots = [0; CHECK_CHUNK];
+                for (slot, raw) in slots.iter_mut().zip(chunk) {
+                    let entry = IndexEntry::decode(raw);
+                    *slot = usize::try_from(layout.slot_of(entry.key_hash)).unwrap_or(usize::MAX);
                 }
-                *slot = number;
+                // Nothing waits for these reads, so they go on side by side.
+                let slots = slots.get(..chunk.len()).unwrap_or_default();
+                black_box(slots.iter().fold(0, |all, &slot| all | newest.get(slot).unwrap_or(&0)));
+                for (raw, &slot) in chunk.iter().zip(slots) {
+                    number += 1;
+                    let entry = IndexEntry::decode(raw);
+                    let Some(newest) = newest.get_mut(slot) else { continue };
+                    if entry.key_hash < 0
+                        || entry.seconds < 0
+                        || entry.physical_offset < last
+                        || u32::try_from(entry.prev_entry).unwrap_or(0) != *newest
+                    {
+                        let at = layout.entry_position(number);
+                        tell_entry(&mut tell, at, &entry, last, *newest);
+                    }
+                    *newest = number;
+                    last = entry.physical_offset;
+                }
             }
-            first = first.or(Some(entry.physical_offset));
-            last = Some(entry.physical_offset);
         }
-        if let (Some(first), Some(last)) = (first, last) {
+        if let Some(first) = first {
             let written = (header.begin_physical_offset, header.end_physical_offset);
             if written != (first, last) {
                 let (expected, found) =
@@ -343,16 +371,60 @@ impl IndexFile {
                 tell(16, CorruptionKind::IndexHeader, expected, found);
             }
         }
-        for (slot, newest) in self.all_slots().zip(&newest) {
-            let (slot, value) = slot?;
-            let value = u32::try_from(value).unwrap_or(0);
-            if value == *newest || (value >= count && value < self.head()?.count) {
-                continue;
+        let mut slots = Records::<SLOT_LEN>::new(self, layout.slot_position(0), layout.slots());
+        let mut expected = newest.as_slice();
+        let mut first = 0;
+        while let Some(block) = slots.next_block()? {
+            let (of_block, more) = expected.split_at_checked(block.len()).unwrap_or_default();
+            expected = more;
+            for (chunk, of_chunk) in block.chunks(CHECK_CHUNK).zip(of_block.chunks(CHECK_CHUNK)) {
+                let pairs = || chunk.iter().map(slot_value).zip(of_chunk);
+                if pairs().fold(0, |all, (value, newest)| all | (value ^ newest)) != 0 {
+                    for ((value, newest), slot) in pairs().zip(first..) {
+                        if value == *newest || (value >= count && value < self.head()?.count) {
+                            continue;
+                        }
+                        let (expected, found) =
+                            (format!("entry {newest}"), format!("entry {value}"));
+                        let at = layout.slot_position(slot);
+                        tell(at, CorruptionKind::IndexSlot, expected, found);
+                    }
+                }
+                first += u32::try_from(chunk.len()).unwrap_or(0);
             }
-            let (expected, found) = (format!("entry {newest}"), format!("entry {value}"));
-            tell(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
         }
         Ok(count.saturating_sub(1))
+    }
+}
+
+/// The entry that a slot names; none where it is negative.
+#[inline]
+fn slot_value(raw: &[u8; SLOT_LEN]) -> u32 {
+    u32::try_from(i32_in::<0, SLOT_LEN>(raw)).unwrap_or(0)
+}
+
+/// Tells what is wrong with the entry at byte `at`, which stands behind one of physical offset
+/// `before`, and whose slot named `newest` before it.
+#[cold]
+fn tell_entry(
+    tell: &mut dyn FnMut(u64, CorruptionKind, String, String),
+    at: u64,
+    entry: &IndexEntry,
+    before: i64,
+    newest: u32,
+) {
+    if entry.key_hash < 0 || entry.seconds < 0 {
+        let found = format!("hash {}, seconds {}", entry.key_hash, entry.seconds);
+        tell(at, CorruptionKind::IndexEntry, "hash and seconds of 0 or more".into(), found);
+    }
+    if before > entry.physical_offset {
+        let (expected, found) =
+            (format!("an offset of {before} or more"), entry.physical_offset.to_string());
+        tell(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
+    }
+    if u32::try_from(entry.prev_entry).unwrap_or(0) != newest {
+        let (expected, found) = (format!("entry {newest}"), format!("entry {}", entry.prev_entry));
+        tell(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
     }
 }
 

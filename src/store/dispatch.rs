@@ -37,6 +37,7 @@ pub struct DispatchRequest<'a> {
 
 impl<'a> DispatchRequest<'a> {
     /// The request of a stored record (`CommitLog.checkMessageAndReturnSize`).
+    #[inline(always)]
     #[must_use]
     pub fn of(view: &MessageView<'a>) -> Self {
         Self {

@@ -173,8 +173,12 @@ fn enter(
 
 fn put(index: &mut IndexBuilder, chunk: &Chunk) -> Result<()> {
     let mut left = chunk.hashes.as_slice();
+    let mut fetched = left.len();
     for keyed in &chunk.keyed {
         let Some((own, more)) = left.split_at_checked(keyed.keys as usize) else { break };
+        if more.len() < fetched {
+            fetched = index.fetch(more).len();
+        }
         index.put(keyed.physical_offset, keyed.store_timestamp_ms, own)?;
         left = more;
     }

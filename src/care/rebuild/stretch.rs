@@ -1,7 +1,7 @@
 //! Reading one stretch of a log file: what its records need in queues and index, in a form that does
 //! not hold on to the bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::care::verify::record::{FileReader, Lies, Record};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
+use crate::format::java::TopicHash;
+use crate::format::message::MessageView;
 use crate::format::peek;
+use crate::format::sys_flag::Transaction;
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
 use crate::store::dispatch::DispatchRequest;
@@ -20,6 +23,8 @@ use crate::store::queues::QueueTable;
 const STRETCH: u64 = 4 << 20;
 /// How many units and keys a task gathers before it stops early: some records make thousands.
 const MOST_GATHERED: usize = 256 << 10;
+/// How many chunks' memory waits to be used again.
+const MOST_SPARE: usize = 32;
 
 /// What is to be read, and for what.
 pub(super) struct Reading<'a> {
@@ -32,6 +37,45 @@ pub(super) struct Reading<'a> {
     pub(super) with_index: bool,
     /// What was stored later than this may lack bytes, so it is looked at closely.
     pub(super) flushed_ms: i64,
+    pub(super) spare: Spare,
+}
+
+/// Memory that stretches before were read with: fresh pages cost more than what is put into them.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    blocks: Mutex<Vec<Vec<u8>>>,
+    chunks: Mutex<Vec<Chunk>>,
+}
+
+impl Spare {
+    /// Takes back what chunks were kept in.
+    pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
+        let mut spare = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MOST_SPARE.saturating_sub(spare.len());
+        let is_usual = |chunk: &Chunk| {
+            chunk.units.capacity().max(chunk.hashes.capacity()) <= MOST_GATHERED / 4
+        };
+        spare.extend(chunks.filter(is_usual).take(room));
+    }
+
+    fn chunk(&self) -> Chunk {
+        let chunk = self.chunks.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Chunk { mut lanes, mut units, mut keyed, mut hashes, .. } = chunk.unwrap_or_default();
+        lanes.clear();
+        units.clear();
+        keyed.clear();
+        hashes.clear();
+        Chunk { lanes, units, keyed, hashes, ..Chunk::default() }
+    }
+
+    fn block(&self) -> Vec<u8> {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.pop().unwrap_or_default()
+    }
+
+    fn give_back_block(&self, block: Vec<u8>) {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+    }
 }
 
 /// Bytes `from..to` of a file of the log.
@@ -144,27 +188,29 @@ pub(super) struct Chunk {
 /// Reads a stretch from its first record on, which is looked for: whether it is one is known only
 /// once the walk over the stretch before has come to the same place.
 pub(super) fn read(reading: &Reading<'_>, stretch: &Stretch) -> Result<Chunk> {
-    let mut reader = stretch.reader(reading.log)?;
+    let mut reader = stretch.reader(reading.log)?.with_block(reading.spare.block());
     let first = match stretch.from {
         0 => Some(0),
         from => reader.first_likely(from, stretch.to)?,
     };
-    match first {
-        Some(at) => walk(reading, stretch, reader, at),
-        None => Ok(Chunk { end: stretch.end(), ..Chunk::default() }),
-    }
+    let chunk = match first {
+        Some(at) => walk(reading, stretch, &mut reader, at)?,
+        None => Chunk { end: stretch.end(), ..Chunk::default() },
+    };
+    reading.spare.give_back_block(reader.into_block());
+    Ok(chunk)
 }
 
 /// Reads a stretch from `at` on, a physical offset in it.
 pub(super) fn read_from(reading: &Reading<'_>, stretch: &Stretch, at: u64) -> Result<Chunk> {
-    let reader = stretch.reader(reading.log)?;
-    walk(reading, stretch, reader, at.saturating_sub(stretch.file.base_offset))
+    let mut reader = stretch.reader(reading.log)?;
+    walk(reading, stretch, &mut reader, at.saturating_sub(stretch.file.base_offset))
 }
 
 fn walk(
     reading: &Reading<'_>,
     stretch: &Stretch,
-    mut reader: FileReader<'_>,
+    reader: &mut FileReader<'_>,
     mut at: u64,
 ) -> Result<Chunk> {
     let base = stretch.file.base_offset;
@@ -176,15 +222,22 @@ fn walk(
             break ChunkEnd::Whole;
         }
         let left = reader.file_size.saturating_sub(at);
+        let is_own = |view: &MessageView<'_>| {
+            u64::try_from(view.physical_offset()) == Ok(base.saturating_add(at))
+        };
+        if !checks && let Some(view) = reader.whole(at).filter(is_own) {
+            gather.add(&view, view.store_size());
+            at += u64::from(view.store_size());
+            continue;
+        }
         match reader.read(at, checks)? {
             Lies::Record(record) => {
                 let next = at + u64::from(record.size);
-                let own = u64::try_from(record.view.physical_offset());
-                if own != Ok(base.saturating_add(at)) {
+                if !is_own(&record.view) {
                     break ChunkEnd::Bad;
                 }
                 if !checks || record.view.store_timestamp_ms() <= reading.flushed_ms {
-                    gather.add(&record);
+                    gather.add_closely(&record);
                     at = next;
                     continue;
                 }
@@ -196,7 +249,7 @@ fn walk(
                 };
                 // What is wrong with a large record's body lies with the reader, so it is read again.
                 match reader.read(at, false)? {
-                    Lies::Record(record) if !torn => gather.add(&record),
+                    Lies::Record(record) if !torn => gather.add_closely(&record),
                     _ => break ChunkEnd::Bad,
                 }
                 at = next;
@@ -212,6 +265,7 @@ fn walk(
 /// A topic of a chunk, and its queues' lanes.
 struct Topic {
     name: Arc<[u8]>,
+    hash: TopicHash,
     kind: QueueKind,
     is_wanted: bool,
     lanes: HashMap<i32, u32>,
@@ -233,7 +287,7 @@ impl<'a> Gather<'a> {
             topics: Vec::new(),
             by_name: HashMap::new(),
             last: 0,
-            chunk: Chunk::default(),
+            chunk: reading.spare.chunk(),
         }
     }
 
@@ -241,23 +295,35 @@ impl<'a> Gather<'a> {
         self.chunk.units.len().max(self.chunk.hashes.len()) >= MOST_GATHERED
     }
 
-    #[inline]
-    fn add(&mut self, record: &Record<'_>) {
-        let mut request = DispatchRequest::of(&record.view);
-        request.store_size = record.size;
+    #[cold]
+    fn add_closely(&mut self, record: &Record<'_>) {
+        self.add(&record.view, record.size);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, view: &MessageView<'_>, size: u32) {
+        let mut request = DispatchRequest::of(view);
+        request.store_size = size;
         self.chunk.records += 1;
         self.chunk.newest_ms = self.chunk.newest_ms.max(request.store_timestamp_ms);
-        if self.reading.with_queues && request.is_queued() {
-            self.queue(&request);
+        if self.topics.get(self.last).is_none_or(|last| *last.name != *request.topic) {
+            self.last = self.find_topic(request.topic);
         }
         if self.reading.with_index {
             let before = self.chunk.hashes.len();
-            self.chunk.hashes.extend(request.keys().hashes());
+            let topic = self.topics.get(self.last).map(|topic| topic.hash).unwrap_or_default();
+            let keys = request.keys().put().map(|key| topic.with_key(key));
+            if request.transaction != Transaction::Rollback {
+                self.chunk.hashes.extend(keys);
+            }
             self.chunk.keyed.push(Keyed {
                 physical_offset: request.physical_offset,
                 store_timestamp_ms: request.store_timestamp_ms,
                 keys: u32::try_from(self.chunk.hashes.len() - before).unwrap_or(0),
             });
+        }
+        if self.reading.with_queues && request.is_queued() {
+            self.queue(&request);
         }
     }
 
@@ -323,6 +389,7 @@ impl<'a> Gather<'a> {
         let wanted = self.reading.topics;
         self.topics.push(Topic {
             name: Arc::clone(&name),
+            hash: TopicHash::of(topic),
             // Light queues hold single messages, whatever their folder says.
             kind: match topic.starts_with(lmq::PREFIX) {
                 true => QueueKind::Plain,

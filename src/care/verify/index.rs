@@ -242,6 +242,8 @@ fn try_read_state(
 /// The entries of one file from a number on.
 pub(super) struct Entries {
     pub(super) open: Arc<IndexFile>,
+    /// What the seconds of the file's entries count from.
+    pub(super) begin_ms: i64,
     number: u32,
     count: u32,
     from: u32,
@@ -250,7 +252,8 @@ pub(super) struct Entries {
 
 impl Entries {
     pub(super) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
-        Self { open, number, count: state.seen.count, from: number, bytes: Vec::new() }
+        let (begin_ms, count) = (state.seen.begin_ms, state.seen.count);
+        Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
     }
 
     /// The next entry and its number; `None` at the end.
@@ -259,20 +262,18 @@ impl Entries {
         if self.number >= self.count {
             return Ok(None);
         }
-        let entry = match self.in_block() {
-            Some(entry) => Some(entry),
-            None => {
-                self.fill()?;
-                self.in_block()
-            }
-        };
+        if self.in_block().is_empty() {
+            self.fill()?;
+        }
+        let entry = self.in_block().first().map(IndexEntry::decode);
         Ok(entry.map(|entry| (self.number, entry)))
     }
 
+    /// The entries from the next one on that were read already.
     #[inline]
-    fn in_block(&self) -> Option<IndexEntry> {
-        let at = usize::try_from(self.number.checked_sub(self.from)?).ok()? * ENTRY_LEN;
-        self.bytes.get(at..)?.first_chunk().map(IndexEntry::decode)
+    pub(super) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
+        let skip = usize::try_from(self.number.wrapping_sub(self.from)).unwrap_or(usize::MAX);
+        self.bytes.as_chunks().0.get(skip..).unwrap_or_default()
     }
 
     #[cold]
@@ -292,7 +293,13 @@ impl Entries {
 
     #[inline]
     pub(super) fn advance(&mut self) {
-        self.number += 1;
+        self.pass(1);
+    }
+
+    /// Goes on behind some entries that were read.
+    #[inline]
+    pub(super) fn pass(&mut self, count: u32) {
+        self.number += count;
     }
 }
 

@@ -11,8 +11,8 @@ use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::Result;
 use crate::files::FileRun;
-use crate::format::index::IndexEntry;
-use crate::format::java::key_hash;
+use crate::format::index::{IndexEntry, seconds_since};
+use crate::format::java::TopicHash;
 use crate::format::properties::Indexed;
 
 /// Keys of one message that a writer must put; it may leave out further ones.
@@ -165,7 +165,58 @@ impl<'a> IndexCheck<'a> {
     #[inline]
     pub(super) fn see(
         &mut self,
-        topic: &[u8],
+        topic: TopicHash,
+        properties: &Indexed<'_>,
+        at: i64,
+        store_timestamp_ms: i64,
+    ) -> Result<()> {
+        if self.pass_own(topic, properties, at, store_timestamp_ms) {
+            return Ok(());
+        }
+        self.see_closely(topic, properties, at, store_timestamp_ms)
+    }
+
+    /// Whether the next entries are those of the message's keys in order, and then come another's, as
+    /// it is nearly always; goes on behind them then. Where not all of that was read yet it cannot
+    /// tell.
+    #[inline]
+    fn pass_own(
+        &mut self,
+        topic: TopicHash,
+        properties: &Indexed<'_>,
+        at: i64,
+        store_timestamp_ms: i64,
+    ) -> bool {
+        let Some(entries) = &mut self.entries else { return false };
+        let seconds = seconds_since(entries.begin_ms, store_timestamp_ms);
+        let mut left = entries.in_block().iter().map(IndexEntry::decode);
+        let mut passed = 0;
+        for key in keys_of(properties) {
+            let is_own = left.next().is_some_and(|entry| {
+                entry.key_hash == topic.with_key(key)
+                    && entry.physical_offset == at
+                    && entry.seconds == seconds
+            });
+            if !is_own || passed == KEYS_ASKED {
+                return false;
+            }
+            passed += 1;
+        }
+        if left.next().is_none_or(|entry| entry.physical_offset <= at) {
+            return false;
+        }
+        entries.pass(passed as u32); // no more than are asked for
+        if self.first_gap.is_none() || self.gap.missing > 0 || self.gap.wrong > 0 {
+            self.settle();
+        }
+        self.damaged.damaged.clear();
+        true
+    }
+
+    /// The same, entry by entry.
+    fn see_closely(
+        &mut self,
+        topic: TopicHash,
         properties: &Indexed<'_>,
         at: i64,
         store_timestamp_ms: i64,
@@ -184,7 +235,7 @@ impl<'a> IndexCheck<'a> {
             return Ok(());
         }
         for key in keys.by_ref().take(KEYS_ASKED) {
-            let hash = key_hash(topic, key);
+            let hash = topic.with_key(key);
             match self.head()? {
                 Some((number, entry)) if entry.physical_offset == at && entry.key_hash == hash => {
                     self.check_time(number, &entry, store_timestamp_ms);
@@ -213,7 +264,7 @@ impl<'a> IndexCheck<'a> {
     #[cold]
     fn see_others(
         &mut self,
-        topic: &[u8],
+        topic: TopicHash,
         properties: &Indexed<'_>,
         at: i64,
         store_timestamp_ms: i64,
@@ -221,7 +272,7 @@ impl<'a> IndexCheck<'a> {
     ) -> Result<()> {
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
-        wanted.extend(keys_of(properties).map(|key| (key_hash(topic, key), false)));
+        wanted.extend(keys_of(properties).map(|key| (topic.with_key(key), false)));
         let done = wanted.iter().position(|(hash, _)| *hash == next).unwrap_or(wanted.len());
         wanted.iter_mut().take(done).for_each(|(_, seen)| *seen = true);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset == at) {

@@ -15,6 +15,7 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::FileRun;
 use crate::format::consume_queue::delay_level;
+use crate::format::java::TopicHash;
 use crate::format::peek;
 use crate::format::properties::Indexed;
 use crate::format::sys_flag::Transaction;
@@ -122,6 +123,7 @@ pub(super) fn walk<'a>(
         index,
         topic: Vec::new(),
         topic_is_good: false,
+        topic_hash: TopicHash::default(),
         topics: HashSet::new(),
         told: 0,
         result: FileWalk::default(),
@@ -148,9 +150,11 @@ struct Walk<'a> {
     all_queues: &'a Queues,
     queues: QueueCheck<'a>,
     index: IndexCheck<'a>,
-    /// The topic of the last message, and whether it can name a folder.
+    /// The topic of the last message, whether it can name a folder, and what its keys' hashes begin
+    /// with.
     topic: Vec<u8>,
     topic_is_good: bool,
+    topic_hash: TopicHash,
     /// Topics without a folder that were reported.
     topics: HashSet<Box<[u8]>>,
     told: u64,
@@ -169,13 +173,21 @@ impl Walk<'_> {
                 }
             }
             self.result.end = at;
+            if let Some(view) = reader.whole(at) {
+                let record = Record { view, size: view.store_size(), is_elided: false };
+                if self.misplaced(&record, at).is_none() {
+                    self.record(&record, at)?;
+                    at += u64::from(record.size);
+                    continue;
+                }
+            }
             let left = reader.file_size.saturating_sub(at);
             let damage = match reader.read(at, self.cx.full)? {
                 Lies::Record(record) => match self.misplaced(&record, at) {
                     None => {
                         let elided = record.is_elided;
                         let next = at + u64::from(record.size);
-                        self.record(&record, at)?;
+                        self.record_large(&record, at)?;
                         if elided && self.cx.full {
                             let faults = reader.take_faults();
                             self.checksums(&faults, at);
@@ -336,8 +348,14 @@ impl Walk<'_> {
         }
     }
 
+    /// The same of one that was not whole in a block.
+    #[cold]
+    fn record_large(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
+        self.record(record, at)
+    }
+
     /// One message of the log.
-    #[inline]
+    #[inline(always)]
     fn record(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
         let view = &record.view;
         self.result.messages += 1;
@@ -359,6 +377,9 @@ impl Walk<'_> {
         }
         let mut request = DispatchRequest::of(view);
         request.store_size = record.size;
+        if self.topic != request.topic {
+            self.go_to_topic(request.topic);
+        }
         if let Some(error) = self.queues.check_batch(record, &request)? {
             let found = error.found.clone();
             let damage = Damage { at, code: Code::LogBatch, error };
@@ -378,7 +399,16 @@ impl Walk<'_> {
         let rolled_back = request.transaction == Transaction::Rollback;
         let none = Indexed::default();
         let properties = if rolled_back { &none } else { &request.properties };
-        self.index.see(request.topic, properties, request.physical_offset, time)
+        self.index.see(self.topic_hash, properties, request.physical_offset, time)
+    }
+
+    /// The messages behind are of another topic.
+    fn go_to_topic(&mut self, topic: &[u8]) {
+        self.topic.clear();
+        self.topic.extend_from_slice(topic);
+        self.topic_is_good = names_a_folder(topic);
+        self.topic_hash = TopicHash::of(topic);
+        self.queues.go_to_topic(topic);
     }
 
     /// Whether a queue can hold the message; reports why not.
@@ -386,11 +416,6 @@ impl Walk<'_> {
     fn is_queueable(&mut self, request: &DispatchRequest<'_>, at: u64) -> bool {
         if !request.is_queued() {
             return true;
-        }
-        if self.topic != request.topic {
-            self.topic.clear();
-            self.topic.extend_from_slice(request.topic);
-            self.topic_is_good = names_a_folder(request.topic);
         }
         let id = request.queue_id;
         let usual = (0..=self.most_queue_id).contains(&id);

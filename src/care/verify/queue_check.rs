@@ -24,7 +24,7 @@ use crate::store::pull::points_back;
 /// What all walks together keep of queue entries.
 const BUDGET: usize = 48 << 20;
 /// Entries that are read at a time: fewer where there are many queues.
-const MOST_ENTRIES: usize = 3200;
+const MOST_ENTRIES: usize = 512;
 const LEAST_ENTRIES: usize = 64;
 /// No queue.
 const NONE: u32 = u32::MAX;
@@ -37,8 +37,7 @@ pub(super) struct QueueCheck<'a> {
     /// Entries of the queues met last, each queue at the place that its number leads to.
     windows: Vec<Window>,
     entries: usize,
-    /// The topic of the last message, with its queues.
-    topic: Vec<u8>,
+    /// The queues of the last message's topic.
     kind: QueueKind,
     of_topic: &'a [(i32, u32)],
     probed: Vec<u8>,
@@ -59,9 +58,10 @@ impl Window {
         Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0 }
     }
 
-    fn entry(&self, number: i64) -> Option<QueueEntry> {
-        let at = usize::try_from(number.checked_sub(self.from)?).ok()?.checked_mul(ENTRY_LEN)?;
-        self.bytes.get(at..)?.first_chunk().map(QueueEntry::decode)
+    #[inline]
+    fn entry(&self, number: i64) -> Option<&[u8; ENTRY_LEN]> {
+        let at = usize::try_from(number.checked_sub(self.from)?).ok()?;
+        self.bytes.as_chunks().0.get(at)
     }
 }
 
@@ -77,7 +77,6 @@ impl<'a> QueueCheck<'a> {
             log,
             windows: std::iter::repeat_with(Window::empty).take(windows).collect(),
             entries,
-            topic: Vec::new(),
             kind: QueueKind::Plain,
             of_topic: &[],
             probed: Vec::new(),
@@ -86,17 +85,17 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    /// Holds one message against its queues.
+    /// The messages behind are of another topic.
+    pub(super) fn go_to_topic(&mut self, topic: &[u8]) {
+        self.kind = self.queues.kind_of(topic);
+        self.of_topic = self.queues.of_topic(self.kind, topic);
+    }
+
+    /// Holds one message of the present topic against its queues.
     #[inline]
     pub(super) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         if !request.is_queued() {
             return Ok(());
-        }
-        if self.topic != request.topic {
-            self.topic.clear();
-            self.topic.extend_from_slice(request.topic);
-            self.kind = self.queues.kind_of(request.topic);
-            self.of_topic = self.queues.of_topic(self.kind, request.topic);
         }
         let number = request.range(self.kind).base_queue_offset;
         match (find(self.of_topic, request.queue_id), self.kind) {
@@ -120,15 +119,34 @@ impl<'a> QueueCheck<'a> {
 
     #[inline]
     fn hold(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
+        let slot = slot_of(queue, self.windows.len());
+        if let Some(window) = self.windows.get_mut(slot).filter(|window| window.queue == queue)
+            && let Some(entry) = window.entry(number).map(QueueEntry::decode)
+            && entry.physical_offset == request.physical_offset
+            && u32::try_from(entry.store_size) == Ok(request.store_size)
+            && entry.tags_code == tags_code(self.cx, request)
+        {
+            window.met += 1;
+            return Ok(());
+        }
+        self.hold_closely(queue, slot, number, request)
+    }
+
+    /// The same where the entry is not read yet, or not what it should be.
+    fn hold_closely(
+        &mut self,
+        queue: u32,
+        slot: usize,
+        number: i64,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
         let Some(known) = self.queues.get(queue) else { return Ok(()) };
         if number < known.first || number >= known.end {
             miss(self.queues, &known.topic, known.id, Some(known), number, request);
             return Ok(());
         }
-        let slot = usize::try_from(queue).unwrap_or(0) % self.windows.len();
         let Some(window) = self.windows.get_mut(slot) else { return Ok(()) };
-        let mut entry = if window.queue == queue { window.entry(number) } else { None };
-        if entry.is_none() {
+        if window.queue != queue || window.entry(number).is_none() {
             if window.queue != queue {
                 flush_window(window, self.queues);
                 window.queue = queue;
@@ -136,10 +154,9 @@ impl<'a> QueueCheck<'a> {
             let left = usize::try_from(known.end.saturating_sub(number)).unwrap_or(usize::MAX);
             read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
             window.from = number;
-            entry = window.entry(number);
         }
         // A file that is missing in the middle has been reported.
-        let Some(entry) = entry else { return Ok(()) };
+        let Some(entry) = window.entry(number).map(QueueEntry::decode) else { return Ok(()) };
         if entry.physical_offset == request.physical_offset
             && u32::try_from(entry.store_size) == Ok(request.store_size)
         {
@@ -225,6 +242,15 @@ impl<'a> QueueCheck<'a> {
             flush_window(window, self.queues);
         }
         self.batches.finish();
+    }
+}
+
+/// The place of a queue among so many windows; no two share one where there are enough.
+#[inline]
+fn slot_of(queue: u32, windows: usize) -> usize {
+    match usize::try_from(queue).unwrap_or(0) {
+        slot if slot < windows => slot,
+        number => number % windows.max(1),
     }
 }
 

@@ -19,7 +19,6 @@ use crate::format::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::log::QueueKind;
 use crate::store::queues::{QueueLayout, TopicKinds, names_a_folder};
 
-const ENTRY: u64 = ENTRY_LEN as u64;
 /// How many entries of a queue are read at a time.
 const BLOCK: usize = 3200;
 /// How many queues with missing entries are told apart.
@@ -317,6 +316,11 @@ fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -
 /// The place in the list of one of a topic's queues.
 #[inline]
 pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
+    // Mostly all from 0 on are there.
+    let likely = usize::try_from(id).ok().and_then(|id| of_topic.get(id));
+    if let Some((_, number)) = likely.filter(|(likely, _)| *likely == id) {
+        return Some(*number);
+    }
     let at = of_topic.binary_search_by_key(&id, |(id, _)| *id).ok()?;
     of_topic.get(at).map(|(_, number)| *number)
 }
@@ -333,6 +337,21 @@ pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
     cx: &Context<'_>,
     run: &FileRun,
     mut take: impl FnMut(i64, &Met<E>) -> Result<()>,
+) -> Result<()> {
+    each_block(cx, run, |first, entries: &[[u8; LEN]]| {
+        if entries.is_empty() {
+            return take(first, &Met::Empty);
+        }
+        (first..).zip(entries).try_for_each(|(place, entry)| take(place, &E::met(entry)))
+    })
+}
+
+/// The same block by block, each with the place of its first entry; one without entries stands for what
+/// is empty.
+pub(super) fn each_block<const LEN: usize>(
+    cx: &Context<'_>,
+    run: &FileRun,
+    mut take: impl FnMut(i64, &[[u8; LEN]]) -> Result<()>,
 ) -> Result<()> {
     let entry_len = LEN as u64;
     let mut block = vec![0; BLOCK * LEN];
@@ -356,7 +375,7 @@ pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
-                take(number(position), &Met::Empty)?;
+                take(number(position), &[])?;
                 position = data;
                 continue;
             }
@@ -367,10 +386,8 @@ pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
             if entries.is_empty() {
                 break;
             }
-            for entry in entries {
-                take(number(position), &E::met(entry))?;
-                position += entry_len;
-            }
+            take(number(position), entries)?;
+            position += entries.len() as u64 * entry_len;
             if cx.is_cancelled() {
                 return Ok(());
             }
@@ -412,110 +429,6 @@ impl Entry<ENTRY_LEN> for QueueEntry {
     fn leads_to(&self) -> (i64, i32) {
         (self.physical_offset, self.store_size)
     }
-}
-
-/// Reads a queue through: where it ends, how many of its entries count, and what is wrong with it by
-/// itself.
-pub(super) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
-    let dir = queue.dir();
-    let log_start = i64::try_from(log_start).unwrap_or(i64::MAX);
-    let place = |number: i64| {
-        let offset = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY);
-        match queue.run.find(offset) {
-            Some(file) => (file.path.clone(), offset - file.base_offset),
-            None => (dir.clone(), 0),
-        }
-    };
-    let (mut count, mut live) = (0_u64, 0_u64);
-    let (mut first, mut end) = (None, None);
-    let mut last: Option<QueueEntry> = None;
-    let (mut empty, mut blanks) = (None, None);
-    each_entry(cx, &queue.run, |number, met: &Met<QueueEntry>| {
-        first = first.or(Some(number));
-        let entry = match met {
-            Met::Empty => {
-                empty = empty.or(Some(number));
-                return Ok(());
-            }
-            Met::Blank if last.is_none() => return Ok(()),
-            Met::Blank => {
-                blanks = blanks.or(Some(number));
-                end = Some(number.saturating_add(1));
-                return Ok(());
-            }
-            Met::Entry(entry) | Met::Impossible(entry) => entry,
-        };
-        if let Some(from) = empty.take() {
-            let (path, offset) = place(from);
-            let (expected, found) =
-                (format!("entry {from}"), format!("zeros up to entry {number}, which is there"));
-            cx.findings.add(Code::QueueHole, Severity::Error, &path, Some(offset), expected, found);
-        }
-        if let Some(from) = blanks.take() {
-            let (path, offset) = place(from);
-            let found = format!("fillers up to entry {number}");
-            let expected = format!("entry {from}");
-            let severity = Severity::Warning;
-            cx.findings.add(Code::QueueBlank, severity, &path, Some(offset), expected, found);
-        }
-        end = Some(number.saturating_add(1));
-        if let Met::Impossible(entry) = met {
-            let (path, offset) = place(number);
-            let found = format!(
-                "entry {number} with offset {}, size {}",
-                entry.physical_offset, entry.store_size
-            );
-            let expected = "an offset of 0 or more, a size above 0";
-            cx.findings.add(
-                Code::QueueNowhere,
-                Severity::Error,
-                &path,
-                Some(offset),
-                expected,
-                found,
-            );
-            return Ok(());
-        }
-        count += 1;
-        live += u64::from(entry.physical_offset >= log_start);
-        if let Some(before) = last
-            && entry.physical_offset <= before.physical_offset
-        {
-            let (path, offset) = place(number);
-            let expected = format!("an offset behind {}", before.physical_offset);
-            let found = format!("entry {number} with offset {}", entry.physical_offset);
-            cx.findings.add(
-                Code::QueueOrder,
-                Severity::Error,
-                &path,
-                Some(offset),
-                expected,
-                found,
-            );
-        }
-        last = Some(*entry);
-        Ok(())
-    })?;
-    if let Some(from) = blanks {
-        let (path, offset) = place(from);
-        let (expected, found) = (format!("entry {from}"), "fillers up to the end".to_owned());
-        let severity = Severity::Warning;
-        cx.findings.add(Code::QueueBlank, severity, &path, Some(offset), expected, found);
-    }
-    let files = queue.run.files();
-    // With the first file of all empty, RocketMQ takes the queue for a new one.
-    if let Some(file) = files.last().filter(|file| file.base_offset > 0 && file.len > 0)
-        && cx.state != State::InUse
-        && empty.is_some_and(|from| i64::try_from(file.base_offset / ENTRY) == Ok(from))
-    {
-        let (code, severity) = (Code::QueueFileEmpty, Severity::Error);
-        let found = "zeros, behind a full file or as the only one";
-        cx.findings.add(code, severity, &file.path, Some(0), "an entry", found);
-    }
-    queue.first = first.unwrap_or(0);
-    queue.end = end.or(first).unwrap_or(0);
-    queue.live = live;
-    Ok(count)
 }
 
 /// Tells what messages have no entry, once the whole log was walked. What was stored up to

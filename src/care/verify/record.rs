@@ -86,6 +86,16 @@ impl<'a> FileReader<'a> {
         }
     }
 
+    /// The same with the memory of a reader before.
+    pub(in crate::care) fn with_block(self, block: Vec<u8>) -> Self {
+        Self { block, ..self }
+    }
+
+    /// The memory, for another reader.
+    pub(in crate::care) fn into_block(self) -> Vec<u8> {
+        self.block
+    }
+
     fn room(&self, at: u64) -> usize {
         usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX)
     }
@@ -126,6 +136,13 @@ impl<'a> FileReader<'a> {
             return self.read_more(at, sums);
         }
         Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), 0))
+    }
+
+    /// The record at `at`, where the block holds a sound one: what [`FileReader::read`] finds nearly
+    /// always, in less time.
+    #[inline(always)]
+    pub(in crate::care) fn whole(&self, at: u64) -> Option<MessageView<'_>> {
+        message::read_whole(rest(&self.block, self.start, self.filled, at))
     }
 
     /// The same, where the block does not hold all of it yet.
