@@ -6,8 +6,10 @@
 //! the index, and no page of a file is visited at random.
 
 use std::hint::black_box;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use super::index_file::{IndexOpen, IndexPut};
 use super::index_run::IndexRun;
@@ -24,6 +26,9 @@ const PUT_CHUNK: usize = 32;
 /// How much is written at a time.
 const BLOCK: usize = 256 << 10;
 
+/// How much is written before a thread of its own begins to flush it, where that was asked for.
+const FLUSH_EVERY: usize = 16 << 20;
+
 /// An index in the making.
 #[derive(Debug)]
 pub struct IndexBuilder {
@@ -37,6 +42,7 @@ pub struct IndexBuilder {
     files: u64,
     keys: u64,
     full_until_ms: Option<i64>,
+    flushes_early: bool,
 }
 
 /// What was made.
@@ -61,6 +67,16 @@ struct Building {
     /// Entries that are not written yet, and where they belong.
     block: Vec<u8>,
     block_at: u64,
+    /// A flush that goes on, and how much was written since it began; `None` where all is flushed at
+    /// the end.
+    early: Option<Early>,
+}
+
+/// Flushing what is written while more of it is made.
+#[derive(Debug, Default)]
+struct Early {
+    flush: Option<JoinHandle<io::Result<()>>>,
+    written: usize,
 }
 
 impl IndexBuilder {
@@ -84,7 +100,14 @@ impl IndexBuilder {
             keys: 0,
             previous: None,
             full_until_ms: None,
+            flushes_early: false,
         })
+    }
+
+    /// Begins to flush a file while it is made, so that not all of it is left for the end.
+    #[must_use]
+    pub fn flush_early(self) -> Self {
+        Self { flushes_early: true, ..self }
     }
 
     /// Lets the first file follow one that was made elsewhere. To be called before the first message.
@@ -189,6 +212,7 @@ impl IndexBuilder {
             header,
             block: Vec::with_capacity(BLOCK + 64),
             block_at: layout.entry_position(1),
+            early: self.flushes_early.then(Early::default),
         });
         Ok(())
     }
@@ -198,17 +222,19 @@ impl IndexBuilder {
         let Some(mut building) = self.file.take() else { return Ok(None) };
         building.write_block()?;
         let at = self.run.layout().slot_position(0);
-        let mut bytes = Vec::with_capacity(BLOCK);
+        let mut bytes = vec![0; BLOCK];
         for (number, slots) in self.slots.chunks(BLOCK / SLOT_LEN).enumerate() {
             // What holds no slot in use stays a hole.
             if slots.iter().any(|&slot| slot != 0) {
-                bytes.clear();
-                bytes.extend(slots.iter().flat_map(|slot| slot.to_be_bytes()));
-                building.write(&bytes, at + (number * BLOCK) as u64)?;
+                let places = bytes.as_chunks_mut().0.iter_mut();
+                places.zip(slots).for_each(|(place, slot)| *place = slot.to_be_bytes());
+                let bytes = bytes.get(..slots.len() * SLOT_LEN).unwrap_or_default();
+                building.write(bytes, at + (number * BLOCK) as u64)?;
             }
         }
         const { assert!(BLOCK.is_multiple_of(SLOT_LEN) && HEADER_LEN < BLOCK) };
         building.write(&building.header.encode(), 0)?;
+        building.end_early_flush()?;
         if flush == Flush::Now {
             building.file.sync().map_err(Error::io("flush", &building.path))?;
         }
@@ -282,8 +308,41 @@ impl Building {
     fn write_block(&mut self) -> Result<()> {
         self.write(&self.block, self.block_at)?;
         self.block_at += self.block.len() as u64;
+        if let Some(early) = &mut self.early {
+            early.written += self.block.len();
+        }
         self.block.clear();
+        if self.early.as_ref().is_some_and(|early| early.written >= FLUSH_EVERY) {
+            self.flush_early()?;
+        }
         Ok(())
+    }
+
+    /// Begins to flush what was written, unless the flush before goes on.
+    #[cold]
+    fn flush_early(&mut self) -> Result<()> {
+        let Some(early) = &mut self.early else { return Ok(()) };
+        if early.flush.as_ref().is_some_and(|flush| !flush.is_finished()) {
+            return Ok(());
+        }
+        self.end_early_flush()?;
+        let file = Arc::clone(&self.file);
+        // Without a thread all is flushed at the end.
+        let thread = thread::Builder::new().name("mqstore-durable".to_owned());
+        self.early = thread
+            .spawn(move || file.sync())
+            .ok()
+            .map(|flush| Early { flush: Some(flush), written: 0 });
+        Ok(())
+    }
+
+    /// Waits for the flush that goes on: the system tells an error once.
+    fn end_early_flush(&mut self) -> Result<()> {
+        match self.early.as_mut().and_then(|early| early.flush.take()).map(JoinHandle::join) {
+            Some(Ok(flushed)) => flushed.map_err(Error::io("flush", &self.path)),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(()),
+        }
     }
 
     fn write(&self, bytes: &[u8], position: u64) -> Result<()> {

@@ -24,6 +24,9 @@ const ATTEMPTS: usize = 16;
 /// How much of a file is read at once.
 const BLOCK_LEN: usize = 1 << 16;
 
+/// So many slots for each entry leave most pages of the table untouched.
+const SPARSE: u32 = 512;
+
 /// How many slots are read ahead of the entries that go there.
 const CHECK_CHUNK: usize = 32;
 
@@ -327,10 +330,16 @@ impl IndexFile {
         if let Some((at, expected, found)) = header_fault(&header, false) {
             tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }
-        // Written once: pages that the system gives as zeros would be brought in twice, to be read
-        // and then to be written.
-        let mut newest = Vec::new();
-        newest.resize(usize::try_from(layout.slots()).unwrap_or(0), 0_u32);
+        let slots = usize::try_from(layout.slots()).unwrap_or(0);
+        let mut newest = if count > layout.slots() / SPARSE {
+            // Written once: pages that the system gives as zeros would be brought in twice, to be
+            // read and then to be written.
+            let mut newest = Vec::new();
+            newest.resize(slots, 0_u32);
+            newest
+        } else {
+            vec![0; slots]
+        };
         let (mut first, mut last) = (None, i64::MIN);
         let mut number = 0;
         let mut entries = self.records_before(count);

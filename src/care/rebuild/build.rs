@@ -68,7 +68,8 @@ impl Build {
             Some(layout) => {
                 let dir = dir.join("index");
                 storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
-                Some(IndexBuilder::new(Arc::clone(storage), &dir, layout, Arc::clone(clock))?)
+                let (storage, clock) = (Arc::clone(storage), Arc::clone(clock));
+                Some(IndexBuilder::new(storage, &dir, layout, clock)?.flush_early())
             }
             None => None,
         };
