@@ -874,6 +874,9 @@ class Store:
         A requested schema may ask for view types: bodies then stay where they were read, and are
         copied only where a batch would hold many times their size.
 
+        Of 16 MiB and more the log is walked by a thread of its own, and up to four others fill in
+        columns, as there are processors; they end when nobody holds the stream any more.
+
         Args:
             columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
                 ``raw_body`` and ``error``.
@@ -1606,6 +1609,7 @@ def scan_log(
     fail_on_data_loss: bool = True,
     places: Sequence[int] | None = None,
     queue_parts: Sequence[tuple[str, int, int, int]] | None = None,
+    threads: int | None = None,
 ) -> ArrowScan:
     """A part of a store's log as rows, for many readers that share one log.
 
@@ -1640,6 +1644,8 @@ def scan_log(
         places: Only the records that begin at these physical offsets.
         queue_parts: Only the records that these parts of queues name, each
             ``(topic, queue_id, begin, end)``.
+        threads: How many threads a long range may have, unless there is a `topic_test`; ``None`` is
+            as many as there are processors.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.

@@ -1,12 +1,17 @@
 //! A scan of a log as record batches.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use super::builder::BatchBuilder;
-use crate::error::Error;
-use crate::log::CommitLog;
+use crate::error::{Error, FormatError};
+use crate::format::message::MessageView;
+use crate::log::scanner::Taken;
+use crate::log::{Block, CommitLog};
 use crate::store::scan::Scan;
+use crate::store::scan_part::ScanPart;
 
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
@@ -20,27 +25,73 @@ pub enum BatchError {
     Arrow(#[from] ArrowError),
 }
 
+/// A scan, or a part of one.
+pub trait Scans {
+    /// As [`Scan::run`].
+    ///
+    /// # Errors
+    /// The same.
+    fn run(
+        &mut self,
+        log: &CommitLog,
+        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+    ) -> Result<bool, Error>;
+}
+
+impl Scans for Scan {
+    #[inline]
+    fn run(
+        &mut self,
+        log: &CommitLog,
+        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+    ) -> Result<bool, Error> {
+        Self::run(self, log, take)
+    }
+}
+
+impl Scans for ScanPart {
+    #[inline]
+    fn run(
+        &mut self,
+        log: &CommitLog,
+        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+    ) -> Result<bool, Error> {
+        Self::run(self, log, take)
+    }
+}
+
 /// Batches of the messages that a scan gives.
 #[derive(Debug)]
-pub struct MessageBatches {
-    scan: Scan,
+pub struct MessageBatches<S = Scan> {
+    scan: S,
     builder: BatchBuilder,
     ended: bool,
     /// What ended the scan, while the rows before it are given.
     held: Option<Error>,
 }
 
-impl MessageBatches {
+impl<S: Scans> MessageBatches<S> {
     /// The messages of `scan` in batches of `builder`.
     #[must_use]
-    pub fn new(scan: Scan, builder: BatchBuilder) -> Self {
+    pub fn new(scan: S, builder: BatchBuilder) -> Self {
         Self { scan, builder, ended: false, held: None }
+    }
+
+    /// The same of another scan, behind the last batch of the one before.
+    pub fn begin(&mut self, scan: S) {
+        (self.scan, self.ended, self.held) = (scan, false, None);
     }
 
     /// The scan, and so how far it has come and what it passed over.
     #[must_use]
-    pub fn scan(&self) -> &Scan {
+    pub fn scan(&self) -> &S {
         &self.scan
+    }
+
+    /// Whether it is known that there are no more batches.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ended && self.held.is_none()
     }
 
     /// The next batch, `None` behind the last. Rows before damage come before its error, and nothing

@@ -67,6 +67,23 @@ impl SliceBatches {
         Self { slice, rows, columns, broker, ended: false, held: None }
     }
 
+    /// The same of another slice, behind the last batch of the one before.
+    pub fn begin(&mut self, slice: Slice) {
+        (self.slice, self.ended, self.held) = (slice, false, None);
+    }
+
+    /// The slice.
+    #[must_use]
+    pub fn slice(&self) -> &Slice {
+        &self.slice
+    }
+
+    /// Whether it is known that there are no more batches.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ended && self.held.is_none() && self.rows.damage.is_empty()
+    }
+
     /// The next batch, `None` behind the last. Rows before an error come before it, and nothing comes
     /// after it.
     ///

@@ -456,7 +456,7 @@ fn config() -> StoreConfig {
     StoreConfig { mapped_file_size_commit_log: Some(8192), ..StoreConfig::default() }
 }
 
-fn written(root: &std::path::Path) -> MessageStore {
+pub(super) fn written(root: &std::path::Path) -> MessageStore {
     let store = MessageStore::open(root, OpenMode::Create, config()).unwrap();
     for number in 0..100 {
         let body = format!("body {number}");
@@ -470,7 +470,11 @@ fn written(root: &std::path::Path) -> MessageStore {
     store
 }
 
-fn batches(store: &MessageStore, columns: &[Column], on_damage: OnDamage) -> MessageBatches {
+pub(super) fn batches(
+    store: &MessageStore,
+    columns: &[Column],
+    on_damage: OnDamage,
+) -> MessageBatches {
     let scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
     let limits = BatchLimits { rows: 8, body_bytes: 1 << 20 };
     MessageBatches::new(scan, BatchBuilder::new(columns, schema_of(columns), limits).unwrap())

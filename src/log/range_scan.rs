@@ -12,6 +12,7 @@
 //!   the range; at the beginning of a file, and of a gap between files, to whoever begins there.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Result};
@@ -51,6 +52,7 @@ pub struct RangeScan {
     verify_crc: bool,
     lost: Lost,
     begun: bool,
+    looks_behind: bool,
     /// Whether a record, or a blank, of this range ends at `next`.
     follows: bool,
     /// What was read and not yet given, while nobody runs the scan.
@@ -71,8 +73,35 @@ impl RangeScan {
     #[must_use]
     pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
         let end = end.min(log_end);
-        let (begun, follows, walk) = (false, false, None);
-        Self { next: begin, end, log_end, verify_crc, lost, begun, follows, walk }
+        let (begun, looks_behind, follows, walk) = (false, true, false, None);
+        Self { next: begin, end, log_end, verify_crc, lost, begun, looks_behind, follows, walk }
+    }
+
+    /// The same where nobody reads what lies before it: what is no record at its very beginning is
+    /// damage.
+    #[must_use]
+    pub fn beginning_at_once(mut self) -> Self {
+        self.begun = true;
+        self
+    }
+
+    /// The same where nobody reads what lies behind it: damage that begins at its end is left alone.
+    #[must_use]
+    pub fn ending_at_once(mut self) -> Self {
+        self.looks_behind = false;
+        self
+    }
+
+    /// The bytes of the range, as far as they were not walked over.
+    #[must_use]
+    pub fn bytes(&self) -> Range<u64> {
+        self.next..self.end.max(self.next)
+    }
+
+    /// The records that begin in a part of its bytes.
+    #[must_use]
+    pub fn part(&self, bytes: Range<u64>) -> Self {
+        Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost)
     }
 
     /// Hands what it meets to `take` until that has enough; whether there may be more. Damage is
@@ -98,7 +127,8 @@ impl RangeScan {
             let at = scanner.position();
             self.next = at;
             let inside = at < self.end;
-            if !inside && (!self.follows || at >= self.log_end || begins_part(log, at)) {
+            let behind = self.looks_behind && self.follows;
+            if !inside && (!behind || at >= self.log_end || begins_part(log, at)) {
                 return Ok(false);
             }
             let step = match scanner.step_in_block() {

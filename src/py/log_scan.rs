@@ -1,5 +1,6 @@
 //! Parts of a log, and of a queue, as Arrow streams: what one of many readers takes.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use hashbrown::HashSet;
 use pyo3::prelude::*;
 
 use crate::columns::{
-    BatchBuilder, BatchError, BatchLimits, Column, QueueBatches, SliceBatches, queue_schema,
-    schema_like, schema_of,
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, QueueBatches, SliceBatches,
+    makers, queue_schema, schema_like, schema_of,
 };
 use crate::error::Error;
 use crate::files::{Os, Storage};
@@ -35,6 +36,24 @@ struct LogSlice {
     limits: BatchLimits,
     broker: Option<String>,
     decompress: bool,
+    /// How many threads may make batches; `None` is as many as there are processors.
+    threads: Option<usize>,
+}
+
+impl LogSlice {
+    /// Makes the batches of the slice, or of its parts.
+    fn maker(&self, schema: &SchemaRef) -> Result<LogBatches, BatchError> {
+        let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
+        if let Some(broker) = &self.broker {
+            builder = builder.of_broker(broker)?;
+        }
+        if !self.decompress {
+            builder = builder.keeping_bodies();
+        }
+        let slice = self.slice.clone();
+        let batches = SliceBatches::new(slice, builder, self.columns.clone(), self.broker.clone());
+        Ok(LogBatches { log: Arc::clone(&self.log), whole: self.slice.clone(), batches })
+    }
 }
 
 impl BatchSource for LogSlice {
@@ -47,27 +66,45 @@ impl BatchSource for LogSlice {
     }
 
     fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
-        let mut builder = BatchBuilder::new(&self.columns, schema, self.limits)?;
-        if let Some(broker) = &self.broker {
-            builder = builder.of_broker(broker)?;
+        let bytes = self.slice.bytes();
+        let makers = makers(bytes.end - bytes.start, self.threads);
+        if makers == 0 {
+            return Ok(Box::new(self.maker(&schema)?));
         }
-        if !self.decompress {
-            builder = builder.keeping_bodies();
-        }
-        let slice = self.slice.clone();
-        let batches = SliceBatches::new(slice, builder, self.columns.clone(), self.broker.clone());
-        Ok(Box::new(LogBatches { log: Arc::clone(&self.log), batches }))
+        let maker =
+            |_| -> Result<Box<dyn Maker>, BatchError> { Ok(Box::new(self.maker(&schema)?)) };
+        let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
+        Ok(Box::new(BatchesAhead::start(makers, bytes, self.limits)?))
     }
 }
 
 struct LogBatches {
     log: Arc<CommitLog>,
+    whole: Slice,
     batches: SliceBatches,
 }
 
 impl Batches for LogBatches {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         self.batches.next(&self.log)
+    }
+}
+
+impl Maker for LogBatches {
+    fn begin(&mut self, part: Range<u64>) {
+        self.batches.begin(self.whole.part(part));
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.batches.next(&self.log)
+    }
+
+    fn is_over(&self) -> bool {
+        self.batches.is_over()
+    }
+
+    fn met_damage(&self) -> bool {
+        self.batches.slice().met_damage()
     }
 }
 
@@ -97,7 +134,7 @@ fn at_damage(on_error: &str) -> PyResult<AtDamage> {
     path, begin, end, /, *, log_end, settings, columns=None, batch_rows=8192, batch_bytes=8388608,
     broker=None, topics=None, topic_test=None, queues=Vec::new(), only_these_queues=false, tags=None,
     keys=None, begin_ms=None, end_ms=None, on_error="fail", verify_crc=true, decompress=true,
-    fail_on_data_loss=true, places=None, queue_parts=None
+    fail_on_data_loss=true, places=None, queue_parts=None, threads=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
 #[expect(clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
@@ -126,6 +163,7 @@ pub(super) fn scan_log(
     fail_on_data_loss: bool,
     places: Option<Vec<u64>>,
     queue_parts: Option<Vec<Part>>,
+    threads: Option<usize>,
 ) -> PyResult<ArrowScan> {
     let columns = named_columns(columns, Column::of_record)?;
     let limits = BatchLimits {
@@ -176,8 +214,10 @@ pub(super) fn scan_log(
         };
         Ok::<_, Error>((log, places))
     })?;
-    let slice = Slice::new(places, filter, at_damage, verify_crc, lost);
-    Ok(ArrowScan::new(LogSlice { log: Arc::new(log), slice, columns, limits, broker, decompress }))
+    // A test asks the interpreter, which whoever waits for the threads may hold.
+    let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
+    let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
+    Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
 }
 
 /// The entries of a part of a queue.

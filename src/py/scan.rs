@@ -1,6 +1,7 @@
 //! Rows as Arrow streams, over the PyCapsule protocol.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
@@ -12,11 +13,13 @@ use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
 use crate::columns::{
-    BatchBuilder, BatchError, BatchLimits, Column, MessageBatches, schema_like, schema_of,
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, MessageBatches, makers,
+    schema_like, schema_of,
 };
 use crate::error::Error;
 use crate::store::MessageStore;
 use crate::store::scan::Scan;
+use crate::store::scan_part::{ScanPart, ScanParts};
 
 use super::reading::{bound, on_damage, scan_filter};
 use super::store::Store;
@@ -234,21 +237,76 @@ impl BatchSource for Messages {
 
     fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
         self.store.check_open()?;
-        let builder = BatchBuilder::new(&self.columns, schema, self.limits)?;
-        let batches = MessageBatches::new(self.scan.clone(), builder);
-        Ok(Box::new(StoreBatches { store: Arc::clone(&self.store), batches }))
+        let builder = || BatchBuilder::new(&self.columns, Arc::clone(&schema), self.limits);
+        let (store, scan) = (&self.store, &self.scan);
+        let bytes = scan.stop_physical_offset().saturating_sub(scan.physical_offset());
+        let makers = makers(bytes, None);
+        let made = if makers > 0 {
+            let parts = scan.clone().parts(store.log())?;
+            let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
+                let (store, parts) = (Arc::clone(store), parts.clone());
+                let batches = MessageBatches::new(parts.part(0..0), builder()?);
+                Ok(Box::new(PartMaker { store, parts, batches }))
+            };
+            let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
+            Made::Ahead(BatchesAhead::start(makers, parts.bytes(), self.limits)?)
+        } else {
+            Made::Here(MessageBatches::new(scan.clone(), builder()?))
+        };
+        Ok(Box::new(StoreBatches { store: Arc::clone(store), made }))
+    }
+}
+
+/// Makes the batches of parts of a scan.
+struct PartMaker {
+    store: Arc<MessageStore>,
+    parts: ScanParts,
+    batches: MessageBatches<ScanPart>,
+}
+
+impl Maker for PartMaker {
+    fn begin(&mut self, part: Range<u64>) {
+        self.batches.begin(self.parts.part(part));
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.store.check_open()?;
+        self.batches.next(self.store.log())
+    }
+
+    fn is_over(&self) -> bool {
+        self.batches.is_over()
+    }
+
+    fn met_damage(&self) -> bool {
+        self.batches.scan().met_damage()
     }
 }
 
 struct StoreBatches {
     store: Arc<MessageStore>,
-    batches: MessageBatches,
+    made: Made,
+}
+
+/// Who makes the batches.
+enum Made {
+    Here(MessageBatches),
+    Ahead(BatchesAhead),
 }
 
 impl Batches for StoreBatches {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         self.store.check_open()?;
-        self.batches.next(self.store.log())
+        match &mut self.made {
+            Made::Here(batches) => batches.next(self.store.log()),
+            Made::Ahead(batches) => batches.next(),
+        }
+    }
+}
+
+impl Batches for BatchesAhead {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        Self::next(self)
     }
 }
 

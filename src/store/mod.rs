@@ -29,6 +29,7 @@ pub mod recover;
 mod redispatch;
 pub mod retention;
 pub mod scan;
+pub mod scan_part;
 pub mod seal;
 mod services;
 pub mod slice;

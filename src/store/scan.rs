@@ -12,6 +12,8 @@ use crate::log::commit_log::Found;
 use crate::log::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 use crate::log::{Block, CommitLog};
 
+use super::scan_part::ScanParts;
+
 /// Which messages a scan gives.
 #[derive(Clone, Debug)]
 pub struct ScanFilter {
@@ -119,6 +121,18 @@ impl Scan {
         self.skipped_bytes
     }
 
+    /// The same scan for several who share it, from its first message on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn parts(mut self, log: &CommitLog) -> Result<ScanParts> {
+        if !self.begun {
+            self.find_start(log)?;
+        }
+        let Self { filter, on_damage, verify_crc, next: start, stop, end, .. } = self;
+        Ok(ScanParts { filter, on_damage, verify_crc, start, stop, end })
+    }
+
     /// Hands messages to `take`, with the block that each lies in, until it has enough; whether there
     /// may be more. The next call goes on behind the last message that was taken. What `take` refuses
     /// counts as damage of that message; its positions count from the record's first byte.
@@ -206,13 +220,7 @@ impl Scan {
         damage: Damage,
     ) -> Result<()> {
         if self.on_damage == OnDamage::Raise {
-            return Err(match damage {
-                Damage::Frame(corruption) => Error::Corrupt(Box::new(corruption)),
-                Damage::Content(error) => match log.run().find(at) {
-                    Some(file) => error.in_file(&file.path, at.saturating_sub(file.base_offset)),
-                    None => error.into(),
-                },
-            });
+            return Err(raised(log, at, damage));
         }
         // Where the frame is sound the next record is known already.
         if matches!(damage, Damage::Frame(_)) {
@@ -225,8 +233,20 @@ impl Scan {
     }
 }
 
+/// Damage at `at` as the error that ends a scan.
+#[cold]
+pub(super) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
+    match damage {
+        Damage::Frame(corruption) => Error::Corrupt(Box::new(corruption)),
+        Damage::Content(error) => match log.run().find(at) {
+            Some(file) => error.in_file(&file.path, at.saturating_sub(file.base_offset)),
+            None => error.into(),
+        },
+    }
+}
+
 /// What keeps a message from being given.
-enum Damage {
+pub(super) enum Damage {
     /// No sound record lies there.
     Frame(Corruption),
     /// The record is sound, its content is not.
@@ -390,5 +410,80 @@ mod tests {
         let error = scan(0, end, end).run(store.log(), refuse).unwrap_err();
         let Error::Corrupt(corruption) = error else { panic!("{error}") };
         assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::Body, starts[5] + 7));
+    }
+
+    /// What comes of a scan: where its messages begin, and the error that it ends with.
+    type Comes = (Vec<u64>, Option<String>);
+
+    fn comes(
+        log: &CommitLog,
+        mut run: impl FnMut(&CommitLog, &mut Vec<u64>) -> Result<bool>,
+    ) -> Comes {
+        let mut found = Vec::new();
+        loop {
+            match run(log, &mut found) {
+                Ok(true) => {}
+                Ok(false) => return (found, None),
+                Err(error) => return (found, Some(error.to_string())),
+            }
+        }
+    }
+
+    fn take<'f>(
+        found: &'f mut Vec<u64>,
+    ) -> impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError> + 'f {
+        |view, _| {
+            if view.body().len() == 117 {
+                return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
+            }
+            found.push(u64::try_from(view.physical_offset()).unwrap());
+            Ok(Taken::Last)
+        }
+    }
+
+    #[test]
+    fn parts_of_a_scan_give_what_it_gives_wherever_they_are_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        // A body, a magic code, whole records of zeros, and a file that does not begin with a record.
+        write_at(dir.path(), starts[3] + 90, b"?");
+        write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
+        let length = usize::try_from(starts[32] - starts[30]).unwrap();
+        write_at(dir.path(), starts[30], &vec![0; length]);
+        write_at(dir.path(), FILE, &[0; 8]);
+        let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
+        let log = store.log();
+        let ranges = [
+            (0, end),
+            (starts[3], end),
+            (starts[3] + 1, starts[20]),
+            (starts[2] + 5, starts[20] + 1),
+            (starts[31] + 3, starts[38]),
+            (FILE, FILE + 1),
+            (FILE + 1, end + 9),
+        ];
+        for on_damage in [OnDamage::Raise, OnDamage::Skip] {
+            for (start, stop) in ranges {
+                let mut whole = Scan::new(start, stop, end, ScanFilter::ALL, on_damage);
+                let parts = whole.clone().parts(log).unwrap();
+                let wanted = comes(log, |log, found| whole.run(log, take(found)));
+                for step in [1, 37, 150, 400, FILE, 3 * FILE] {
+                    let mut found: Comes = (Vec::new(), None);
+                    let mut begin = parts.bytes().start;
+                    while begin < parts.bytes().end && found.1.is_none() {
+                        let next = (begin + step).min(parts.bytes().end);
+                        let mut part = parts.part(begin..next);
+                        let (more, error) = comes(log, |log, found| part.run(log, take(found)));
+                        found.0.extend(more);
+                        found.1 = error;
+                        begin = next;
+                    }
+                    assert_eq!(
+                        found, wanted,
+                        "{start} to {stop} in steps of {step}, {on_damage:?}"
+                    );
+                }
+            }
+        }
     }
 }

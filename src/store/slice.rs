@@ -4,6 +4,7 @@
 //! Opening one lists the log's files and no more: neither queues nor index are looked at, and where the
 //! log ends is said by whoever shared it out.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -187,6 +188,7 @@ pub struct Slice {
     at_damage: AtDamage,
     verify_crc: bool,
     lost: Lost,
+    met_damage: bool,
 }
 
 impl Slice {
@@ -199,7 +201,33 @@ impl Slice {
         verify_crc: bool,
         lost: Lost,
     ) -> Self {
-        Self { places, next: 0, filter, at_damage, verify_crc, lost }
+        let met_damage = false;
+        Self { places, next: 0, filter, at_damage, verify_crc, lost, met_damage }
+    }
+
+    /// The bytes of the log that are walked over; none where records are read one by one.
+    #[must_use]
+    pub fn bytes(&self) -> Range<u64> {
+        match &self.places {
+            Places::Range(range) => range.bytes(),
+            Places::Records(_) => 0..0,
+        }
+    }
+
+    /// The messages of a slice that begin in a part of its bytes, which are walked over.
+    #[must_use]
+    pub fn part(&self, bytes: Range<u64>) -> Self {
+        let mut part = self.clone();
+        if let Places::Range(range) = &mut part.places {
+            *range = range.part(bytes);
+        }
+        part
+    }
+
+    /// Whether damage was met.
+    #[must_use]
+    pub fn met_damage(&self) -> bool {
+        self.met_damage
     }
 
     /// Hands messages to `sink` until it has enough; whether there may be more.
@@ -208,11 +236,14 @@ impl Slice {
     /// [`Error::Corrupt`] at damage that is to end the slice, [`Error::OffsetOutOfRange`] when the log
     /// no longer holds what is asked for, [`Error::Io`].
     pub fn run(&mut self, log: &CommitLog, sink: &mut impl Sink) -> Result<bool> {
-        let Self { places, next, filter, at_damage, verify_crc, lost } = self;
+        let Self { places, next, filter, at_damage, verify_crc, lost, met_damage } = self;
         match places {
             Places::Range(range) => range.run(log, |met| match met {
                 Met::Message(view, block) => give(log, view, Some(block), filter, *at_damage, sink),
-                Met::Damage(damaged) => meet(log, damaged, *at_damage, sink),
+                Met::Damage(damaged) => {
+                    *met_damage = true;
+                    meet(log, damaged, *at_damage, sink)
+                }
             }),
             Places::Records(records) => {
                 let mut buffer = Vec::new();
@@ -391,7 +422,7 @@ pub fn places_of(
     root: &Path,
     config: &StoreConfig,
     queues: &[QueuePart],
-    within: std::ops::Range<u64>,
+    within: Range<u64>,
 ) -> Result<Vec<(u64, u32)>> {
     use std::os::unix::ffi::OsStrExt;
     let mut places = Vec::new();

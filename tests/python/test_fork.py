@@ -6,6 +6,7 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from stores import TINY, message
 
@@ -110,3 +111,14 @@ def test_hm05_a_group_stays_with_the_parent(tmp_path: Path) -> None:
         group = store.group("g")
         assert in_child(lambda: str(group.poll("T"))).startswith("StoreClosedError")
         assert len(group.poll("T")) == 1
+
+
+def test_hm05_a_stream_on_threads_is_the_parents(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 4 << 20}) as store:
+        store.append_many([message(body=bytes(64 << 10))] * 400)
+        stream = pa.RecordBatchReader.from_stream(store.scan_arrow())
+        first = stream.read_next_batch().num_rows
+        answer = in_child(lambda: str(stream.read_next_batch()))
+        # On one processor nothing is read by threads.
+        assert "forked off" in answer or os.cpu_count() == 1, answer
+        assert first + stream.read_all().num_rows == 400

@@ -149,3 +149,41 @@ def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
     small, large = (int(line) // kib for line in run.stdout.split())
     # The large store has 90 MiB more.
     assert large - small < 24 << 10, (small, large)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More than is read by one thread."""
+    path = tmp_path_factory.mktemp("long") / "store"
+    body = bytes(8 << 10)
+    with mqstore.open(path, "a", config={**TINY, "mapped_file_size_commit_log": 5 << 20}) as store:
+        for start in range(0, 3_000, 500):
+            numbers = range(start, start + 500)
+            store.append_many(
+                [message("T" if n % 50 else "rare", body=b"%d " % n + body) for n in numbers]
+            )
+    return path
+
+
+@pytest.mark.parametrize("filters", [{}, {"topics": ["rare"]}])
+def test_several_threads_give_rows_in_the_order_of_the_log(
+    long: Path, filters: dict[str, Any]
+) -> None:
+    with mqstore.open(long) as store:
+        wanted = [(m.physical_offset, m.body[:5]) for m in store.scan(**filters)]
+        scan = store.scan_arrow(columns=["physical_offset", "body"], **filters)
+        for reader in (pa.RecordBatchReader.from_stream(scan), as_views(scan)):
+            rows = reader.read_all().to_pylist()
+            assert [(row["physical_offset"], row["body"][:5]) for row in rows] == wanted
+
+
+def test_a_long_stream_ends_with_its_store_or_its_reader(long: Path) -> None:
+    store = mqstore.open(long)
+    left, read = (pa.RecordBatchReader.from_stream(store.scan_arrow()) for _ in range(2))
+    assert left.read_next_batch().num_rows
+    assert read.read_next_batch().num_rows
+    # Its threads are about to make batches that nobody takes.
+    del left
+    store.close()
+    with pytest.raises(pa.ArrowException, match="closed"):
+        read.read_all()

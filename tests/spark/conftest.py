@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "python")]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Passes over sockets and files that Spark's own client leaves open before 4.2."""
+    import pyspark
+
+    if pyspark.__version__.startswith("4.1."):
+        for item in items:
+            for what in (":ResourceWarning", ":pytest.PytestUnraisableExceptionWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:{what}"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two cores, nothing of which is seen outside of this machine."""

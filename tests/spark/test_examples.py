@@ -7,13 +7,15 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from stores import TINY, message
 
 import mqstore
 from mqstore.spark.ingest import PipelineConfig
+from mqstore.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -42,6 +44,10 @@ def test_scripts_run(
         *(str(tmp_path / "new" / "broker-a"), "10"),
         *(str(tmp_path / "new" / "broker-b"), "10"),
     ]
+    if not HAS_LIMITS:
+        with pytest.raises(StreamingQueryException, match=r"maxBytesPerTrigger needs Spark 4\.2"):
+            run(monkeypatch, "stream.py", stores, tmp_path / "out")
+        return
     for _ in range(2):
         run(monkeypatch, "stream.py", stores, tmp_path / "out")
         assert capsys.readouterr().out.splitlines()[-1] == "40 messages"

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pyspark
 import pytest
 from stores import TINY, message
 
 import mqstore
 from mqstore.spark.ingest import PipelineConfig, Sinks
+from mqstore.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    Read = Callable[..., list[dict[str, Any]]]
 
 CONFIG = """
 [source]
 paths = ["{root}/store-*"]
 until = "end"
-maxRowsPerTrigger = 200
+{limit}
 
 [sink]
 path = "{root}/lake/messages"
+format = "{format}"
 
 [trigger]
 available_now = true
@@ -39,6 +47,26 @@ available_now = true
 "spark.sql.shuffle.partitions" = "1"
 "spark.driver.memory" = "512m"
 """
+SPARK = ".".join(pyspark.__version__.split(".")[:2])
+DELTA = """
+"spark.jars" = "{jars}"
+"spark.sql.extensions" = "io.delta.sql.DeltaSparkSessionExtension"
+"spark.sql.catalog.spark_catalog" = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+"spark.databricks.delta.snapshotPartitions" = "1"
+"""
+
+
+def delta_jars() -> str:
+    """The jars of Delta for this Spark, out of Maven's own folder; nothing is fetched."""
+    maven = Path.home() / ".m2" / "repository" / "io" / "delta"
+    name = f"delta-spark_{SPARK}_2.13"
+    releases = sorted(path.parent for path in maven.glob(f"{name}/*/*.jar"))
+    if not releases:
+        get = "mvn dependency:get -Dartifact=io.delta:" + name + ":RELEASE"
+        pytest.skip(f"[no-delta] no {name} in {maven}, if there is one for this Spark: {get}")
+    others = [*maven.glob(f"delta-storage/{releases[-1].name}/*.jar")]
+    others += maven.glob(f"delta-kernel-*/{releases[-1].name}/*.jar")
+    return ",".join(str(jar) for jar in (*releases[-1].glob("*.jar"), *others))
 
 
 def fill(root: Path, numbers: range) -> None:
@@ -100,22 +128,37 @@ def run(file: Path, *, kill_at: str | None) -> list[str]:
 
 
 def test_each_message_once_though_the_driver_is_killed(tmp_path: Path) -> None:
+    ingest_and_kill(tmp_path, "parquet", "", read)
+
+
+def test_each_message_once_in_delta_too(tmp_path: Path) -> None:
+    ingest_and_kill(tmp_path, "delta", DELTA.format(jars=delta_jars()), read_delta)
+
+
+def ingest_and_kill(tmp_path: Path, kind: str, spark: str, read: Read) -> None:
     stores = [tmp_path / "store-a", tmp_path / "store-b"]
     for root in stores:
         fill(root, range(150))
     damaged = damage(stores[1])
     file = tmp_path / "ingest.toml"
-    file.write_text(CONFIG.format(root=tmp_path))
+    # Before 4.2 a batch is all that there is.
+    limit, second = ("maxRowsPerTrigger = 200", 1) if HAS_LIMITS else ("", 0)
+    file.write_text(CONFIG.format(root=tmp_path, format=kind, limit=limit) + spark)
     # In the middle of a sink, and between two of them.
     run(file, kill_at="batch 0: quarantine")
-    run(file, kill_at="batch 1: messages")
+    run(file, kill_at=f"batch {second}: messages")
     fill(stores[0], range(150, 180))
     run(file, kill_at=None)
+    if not second:
+        # The first batch was planned before there was more.
+        run(file, kill_at=None)
 
-    check(tmp_path, stores, damaged)
+    check(tmp_path, stores, damaged, read)
 
 
-def check(tmp_path: Path, stores: list[Path], damaged: list[tuple[str, int, int]]) -> None:
+def check(
+    tmp_path: Path, stores: list[Path], damaged: list[tuple[str, int, int]], read: Read
+) -> None:
     wanted = Counter(b"store-a %d" % n for n in range(180))
     wanted += Counter(b"store-b %d" % n for n in range(150) if n not in SPOILT)
     lake = tmp_path / "lake"
@@ -173,6 +216,21 @@ def read(table: Path, *by: str) -> list[dict[str, Any]]:
     names = pa.schema([(name, pa.string()) for name in ("query", "batch", *by)])
     schemes = ds.partitioning(names, flavor="hive")
     return ds.dataset(table, format="parquet", partitioning=schemes).to_table().to_pylist()
+
+
+def read_delta(table: Path, *_: str) -> list[dict[str, Any]]:
+    """The rows of a table as its log has it, without Delta's code."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                path, by = action["add"]["path"], action["add"]["partitionValues"]
+                file = pq.ParquetFile(table / path).read()
+                rows[path] = [{**row, **by} for row in file.to_pylist()]
+            elif "remove" in action:
+                del rows[action["remove"]["path"]]
+    return [row for file in rows.values() for row in file]
 
 
 @pytest.mark.parametrize(

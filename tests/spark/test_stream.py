@@ -254,7 +254,8 @@ def test_exactly_once_over_a_writer_that_is_killed(spark: SparkSession, tmp_path
     """The query is stopped and started again too; the writer goes on where its store is."""
     root, out = tmp_path / "store-a", tmp_path / "out"
 
-    def drain(**options: str) -> None:
+    def drain(**limits: str) -> None:
+        options = limits if stream.HAS_LIMITS else {}
         query = (
             spark.readStream.format("mqstore")
             .options(columns="queue_offset,body", until="end", **options)

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader
 
 from mqstore import _native
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["MessageReader", "PushdownReader", "Reader", "batches_of", "make_reader", "read_range"]
+__all__ = [
+    "MessageReader",
+    "PushdownReader",
+    "Reader",
+    "batches_of",
+    "make_reader",
+    "read_range",
+    "task_cpus",
+]
 
 BATCH_ROWS = 8192
 """Most rows of a record batch."""
@@ -115,6 +124,7 @@ def read_range(
             fail_on_data_loss=options.fail_on_data_loss,
             places=part.places,
             queue_parts=part.queue_parts,
+            threads=task_cpus(),
         )
     yield from batches_of(scan, str(part))
 
@@ -128,6 +138,12 @@ def batches_of(scan: _native.ArrowScan, what: str) -> Iterator[pa.RecordBatch]:
         if batch is None:
             return
         yield batch
+
+
+def task_cpus() -> int | None:
+    """How many processors Spark gives to this task; ``None`` outside of a task, where all count."""
+    task = TaskContext.get()
+    return None if task is None else task.cpus()
 
 
 def _topic_test(options: ReadOptions) -> Callable[[str], bool] | None:

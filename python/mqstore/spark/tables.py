@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import mqstore
 from mqstore import _native
 from mqstore.errors import StoreError
-from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader
+from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
 
 if TYPE_CHECKING:
@@ -343,8 +343,8 @@ def _offsets(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBat
 
 def _damage(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     level: Literal["full", "quick"] = "full" if options.verify_crc else "quick"
-    # Spark's own tasks are the threads.
-    report = mqstore.verify(part.store, level=level, threads=1, config=options.config)
+    threads = task_cpus()
+    report = mqstore.verify(part.store, level=level, threads=threads, config=options.config)
     names = _SCHEMAS["damage"].names[1:]
     yield _rows([{name: getattr(one, name) for name in names} for one in report.findings], "damage")
 

@@ -1,0 +1,254 @@
+//! Batches made on several threads, each from parts of the log of its own: it reads them, checks their
+//! records and fills in the columns, so that what was read is still in the processor's cache.
+//!
+//! The log is cut while it is read: whoever is free takes the next part. Batches are given in the
+//! order of the parts. What is made ahead is bounded: one batch waits with each thread.
+
+use std::ops::Range;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+
+use super::builder::BatchLimits;
+use super::scan::BatchError;
+use crate::error::{Error, Result};
+
+/// A shorter log is not worth the threads.
+const LONG: u64 = 16 << 20;
+/// Bytes of a part, which is about a batch of usual messages.
+const PART: u64 = 8 << 20;
+/// Of a part with few rows, or with damage, the next is twice as large up to this.
+const LARGEST_PART: u64 = 64 << 20;
+/// More threads than this are not begun: each holds some batches.
+const MOST_THREADS: usize = 4;
+
+/// A batch, or `None` behind the last.
+type Made = Result<Option<RecordBatch>, BatchError>;
+
+/// Who makes the batches of one part after the other.
+pub trait Maker: Send {
+    /// Begins a part: the records that begin in these bytes of the log.
+    fn begin(&mut self, part: Range<u64>);
+
+    /// The next batch of the part, `None` behind its last.
+    ///
+    /// # Errors
+    /// What ends the whole.
+    fn next(&mut self) -> Made;
+
+    /// Whether it is known that the part has no more.
+    fn is_over(&self) -> bool;
+
+    /// Whether damage was met in the part.
+    fn met_damage(&self) -> bool;
+}
+
+/// How many threads make batches of so many bytes of a log, where `threads` may be used; `None` is as
+/// many as there are processors. Fewer than two are none.
+#[must_use]
+pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
+    if bytes < LONG {
+        return 0;
+    }
+    let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    if threads < 2 { 0 } else { threads.min(MOST_THREADS) }
+}
+
+/// Where the log is cut.
+#[derive(Debug)]
+struct Cuts {
+    next: u64,
+    end: u64,
+    step: u64,
+    least_rows: usize,
+}
+
+/// What a part came to.
+#[derive(Clone, Copy)]
+struct Came {
+    rows: usize,
+    met_damage: bool,
+}
+
+impl Cuts {
+    /// The next part.
+    fn cut(&mut self, last: Option<Came>) -> Option<Range<u64>> {
+        if let Some(Came { rows, met_damage }) = last {
+            let poor = met_damage || rows < self.least_rows;
+            self.step = if poor { (self.step * 2).min(LARGEST_PART) } else { PART };
+        }
+        let begin = self.next;
+        self.next = begin.saturating_add(self.step).min(self.end);
+        (begin < self.end).then_some(begin..self.next)
+    }
+}
+
+/// What a maker tells: a batch, if there is one, and whether the part has no more.
+struct Told {
+    made: Made,
+    over: bool,
+}
+
+/// The batches of a log, in order.
+#[derive(Debug)]
+pub struct BatchesAhead {
+    /// Whose part comes next.
+    turns: Receiver<usize>,
+    turn: Option<usize>,
+    makers: Vec<Receiver<Told>>,
+    cuts: Arc<Mutex<Cuts>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads do not cross a fork.
+    process: u32,
+    ended: bool,
+}
+
+impl BatchesAhead {
+    /// The batches of `bytes` of a log, each made by one of the makers on a thread of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system gives no thread.
+    pub fn start(
+        makers: Vec<Box<dyn Maker>>,
+        bytes: Range<u64>,
+        limits: BatchLimits,
+    ) -> Result<Self> {
+        Self::in_parts(makers, bytes, PART, limits)
+    }
+
+    /// The same with the bytes of the first part.
+    pub(super) fn in_parts(
+        makers: Vec<Box<dyn Maker>>,
+        bytes: Range<u64>,
+        step: u64,
+        limits: BatchLimits,
+    ) -> Result<Self> {
+        let least_rows = limits.rows / 2;
+        let cuts = Cuts { next: bytes.start, end: bytes.end, step, least_rows };
+        let (to_turns, turns) = mpsc::channel();
+        let mut ahead = Self {
+            turns,
+            turn: None,
+            makers: Vec::new(),
+            cuts: Arc::new(Mutex::new(cuts)),
+            threads: Vec::new(),
+            process: std::process::id(),
+            ended: false,
+        };
+        for (number, maker) in makers.into_iter().enumerate() {
+            let (out, told) = mpsc::sync_channel(1);
+            ahead.makers.push(told);
+            let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
+            let thread = thread::Builder::new()
+                .name("mqstore-columns".to_owned())
+                .spawn(move || make(maker, number, &cuts, &turns, &out))
+                .map_err(Error::io("start a thread for", "mqstore-columns"))?;
+            ahead.threads.push(thread);
+        }
+        Ok(ahead)
+    }
+
+    /// The next batch, `None` behind the last. Rows before an error come before it, and nothing comes
+    /// after it.
+    ///
+    /// # Errors
+    /// What a maker fails with.
+    pub fn next(&mut self) -> Made {
+        if self.ended {
+            return Ok(None);
+        }
+        let next = self.take();
+        self.ended = !matches!(next, Ok(Some(_)));
+        next
+    }
+
+    fn take(&mut self) -> Made {
+        if self.process != std::process::id() {
+            return Err(broken("the scan was begun before this process was forked off"));
+        }
+        loop {
+            let Some(number) = self.turn.or_else(|| self.turns.recv().ok()) else {
+                let cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+                return if cuts.next >= cuts.end { Ok(None) } else { Err(ended_early()) };
+            };
+            let maker = self.makers.get(number).ok_or_else(ended_early)?;
+            let Told { made, over } = maker.recv().map_err(|_| ended_early())?;
+            self.turn = (!over).then_some(number);
+            if let Some(batch) = made? {
+                return Ok(Some(batch));
+            }
+        }
+    }
+}
+
+fn ended_early() -> BatchError {
+    broken("a thread of the scan ended early")
+}
+
+#[cold]
+fn broken(what: &str) -> BatchError {
+    ArrowError::ComputeError(what.to_owned()).into()
+}
+
+impl Drop for BatchesAhead {
+    fn drop(&mut self) {
+        let makers = std::mem::take(&mut self.makers);
+        let threads = std::mem::take(&mut self.threads);
+        if self.process != std::process::id() {
+            // They belong to the other process, and so do the locks that they hold.
+            std::mem::forget((makers, threads));
+            return;
+        }
+        // Whoever has made a batch learns that nobody takes it.
+        drop(makers);
+        for thread in threads {
+            // One that panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes the batches of one part after the other, until there is none or nobody takes them.
+fn make(
+    mut maker: Box<dyn Maker>,
+    number: usize,
+    cuts: &Mutex<Cuts>,
+    turns: &Sender<usize>,
+    out: &SyncSender<Told>,
+) {
+    let mut last = None;
+    loop {
+        let part = {
+            let mut cuts = cuts.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(part) = cuts.cut(last) else { return };
+            // With the cuts locked, so that turns come in their order.
+            if turns.send(number).is_err() {
+                return;
+            }
+            part
+        };
+        maker.begin(part);
+        let mut rows = 0;
+        loop {
+            let made = maker.next();
+            let failed = made.is_err();
+            let over = maker.is_over() || !matches!(made, Ok(Some(_)));
+            if let Ok(Some(batch)) = &made {
+                rows += batch.num_rows();
+            }
+            if out.send(Told { made, over }).is_err() || failed {
+                return;
+            }
+            if over {
+                break;
+            }
+        }
+        last = Some(Came { rows, met_damage: maker.met_damage() });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Several threads against one.
+
+use arrow_select::concat::concat_batches;
+
+use super::*;
+use crate::columns::tests::{batches, written};
+use crate::columns::{BatchBuilder, Column, MessageBatches, schema_of};
+use crate::store::MessageStore;
+use crate::store::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::scan_part::{ScanPart, ScanParts};
+
+/// Makes the batches of parts of a scan.
+struct PartMaker {
+    store: Arc<MessageStore>,
+    parts: ScanParts,
+    batches: MessageBatches<ScanPart>,
+}
+
+impl Maker for PartMaker {
+    fn begin(&mut self, part: Range<u64>) {
+        assert!(!part.is_empty());
+        self.batches.begin(self.parts.part(part));
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.batches.next(self.store.log())
+    }
+
+    fn is_over(&self) -> bool {
+        self.batches.is_over()
+    }
+
+    fn met_damage(&self) -> bool {
+        self.batches.scan().met_damage()
+    }
+}
+
+/// The same scan as [`batches`], on so many threads.
+fn ahead(
+    store: &Arc<MessageStore>,
+    columns: &[Column],
+    on_damage: OnDamage,
+    threads: usize,
+    step: u64,
+) -> BatchesAhead {
+    let scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
+    let limits = BatchLimits { rows: 8, body_bytes: 1 << 20 };
+    let parts = scan.parts(store.log()).unwrap();
+    let maker = |_| -> Box<dyn Maker> {
+        let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
+        let batches = MessageBatches::new(parts.part(0..0), builder);
+        Box::new(PartMaker { store: Arc::clone(store), parts: parts.clone(), batches })
+    };
+    let makers = (0..threads).map(maker).collect();
+    BatchesAhead::in_parts(makers, parts.bytes(), step, limits).unwrap()
+}
+
+/// All rows up to the end or an error, and that.
+fn drained(
+    columns: &[Column],
+    mut next: impl FnMut() -> Result<Option<RecordBatch>, BatchError>,
+) -> (RecordBatch, Option<String>) {
+    let mut found = Vec::new();
+    loop {
+        match next() {
+            Ok(Some(batch)) => found.push(batch),
+            end => {
+                assert!(next().unwrap().is_none(), "nothing comes behind the end");
+                let rows = concat_batches(&schema_of(columns), &found).unwrap();
+                return (rows, end.err().map(|error| error.to_string()));
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_give_the_rows_that_one_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(written(dir.path()));
+    // Without bodies nothing is damage; with them every tenth message is, the tenth the first.
+    for (columns, on_damage) in [
+        (&[Column::Flag, Column::Topic, Column::Properties][..], OnDamage::Raise),
+        (&Column::ALL, OnDamage::Raise),
+        (&Column::ALL, OnDamage::Skip),
+    ] {
+        let mut alone = batches(&store, columns, on_damage);
+        let wanted = drained(columns, || alone.next(store.log()));
+        assert_eq!(wanted.1.is_some(), columns.len() > 3 && on_damage == OnDamage::Raise);
+        for (threads, step) in [(1, 1), (2, 100), (2, 500), (3, 1000), (4, 8192), (2, 1 << 20)] {
+            let mut several = ahead(&store, columns, on_damage, threads, step);
+            let found = drained(columns, || several.next());
+            assert_eq!(found, wanted, "{threads} threads, parts of {step}");
+        }
+    }
+}
+
+#[test]
+fn threads_end_when_nobody_takes_their_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(written(dir.path()));
+    for taken in 0..3 {
+        let mut several = ahead(&store, &[Column::Body], OnDamage::Skip, 2, 1 << 20);
+        for _ in 0..taken {
+            assert_eq!(several.next().unwrap().unwrap().num_rows(), 8);
+        }
+        drop(several);
+        // The threads held the store, and are over.
+        assert_eq!(Arc::strong_count(&store), 1);
+    }
+}
+
+/// Breaks in the middle of the log.
+struct Broken(u64);
+
+impl Maker for Broken {
+    fn begin(&mut self, part: Range<u64>) {
+        self.0 = part.start;
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        assert!(self.0 == 0, "planned");
+        Ok(None)
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    fn met_damage(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_thread_that_breaks_is_an_error_and_no_end() {
+    let limits = BatchLimits::default();
+    let mut broken = BatchesAhead::in_parts(vec![Box::new(Broken(0))], 0..9, 5, limits).unwrap();
+    let error = broken.next().unwrap_err();
+    assert!(error.to_string().contains("ended early"), "{error}");
+    assert!(broken.next().unwrap().is_none());
+}

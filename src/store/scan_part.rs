@@ -1,0 +1,90 @@
+//! Parts of a scan, for several who share it: one after the other they give what the scan gives.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, FormatError, Result};
+use crate::format::message::MessageView;
+use crate::log::range_scan::{Lost, Met, RangeScan};
+use crate::log::scanner::Taken;
+use crate::log::{Block, CommitLog};
+
+use super::scan::{Damage, OnDamage, ScanFilter, raised};
+
+/// A scan that is to be shared out.
+#[derive(Clone, Debug)]
+pub struct ScanParts {
+    pub(super) filter: ScanFilter,
+    pub(super) on_damage: OnDamage,
+    pub(super) verify_crc: bool,
+    pub(super) start: u64,
+    pub(super) stop: u64,
+    pub(super) end: u64,
+}
+
+impl ScanParts {
+    /// The bytes of the log that the parts are cut out of.
+    #[must_use]
+    pub fn bytes(&self) -> Range<u64> {
+        self.start..self.stop
+    }
+
+    /// The part of the messages that begin in `bytes`.
+    #[must_use]
+    pub fn part(&self, bytes: Range<u64>) -> ScanPart {
+        let Range { start, end } = bytes;
+        let mut range = RangeScan::new(start, end, self.end, self.verify_crc, Lost::Accept);
+        if start == self.start {
+            range = range.beginning_at_once();
+        }
+        if end == self.stop {
+            range = range.ending_at_once();
+        }
+        let Self { filter, on_damage, .. } = self.clone();
+        ScanPart { filter, on_damage, range, met_damage: false }
+    }
+}
+
+/// A part of a scan.
+#[derive(Clone, Debug)]
+pub struct ScanPart {
+    filter: ScanFilter,
+    on_damage: OnDamage,
+    range: RangeScan,
+    met_damage: bool,
+}
+
+impl ScanPart {
+    /// Whether it has passed over damage.
+    #[must_use]
+    pub fn met_damage(&self) -> bool {
+        self.met_damage
+    }
+
+    /// As [`Scan::run`](super::scan::Scan::run).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn run(
+        &mut self,
+        log: &CommitLog,
+        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+    ) -> Result<bool> {
+        let Self { filter, on_damage, range, met_damage } = self;
+        let mut pass_over = |at: u64, damage: Damage| -> Result<Taken, Error> {
+            *met_damage = true;
+            match on_damage {
+                OnDamage::Raise => Err(raised(log, at, damage)),
+                OnDamage::Skip => Ok(Taken::More),
+            }
+        };
+        range.run(log, |met| match met {
+            Met::Message(view, _) if !filter.takes(view) => Ok(Taken::More),
+            Met::Message(view, block) => take(view, block).or_else(|error| {
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                pass_over(at, Damage::Content(error))
+            }),
+            Met::Damage(damaged) => pass_over(damaged.begin, Damage::Frame(damaged.corruption)),
+        })
+    }
+}
