@@ -151,20 +151,6 @@ impl BatchesAhead {
         Ok(ahead)
     }
 
-    /// The next batch, `None` behind the last. Rows before an error come before it, and nothing comes
-    /// after it.
-    ///
-    /// # Errors
-    /// What a maker fails with.
-    pub fn next(&mut self) -> Made {
-        if self.ended {
-            return Ok(None);
-        }
-        let next = self.take();
-        self.ended = !matches!(next, Ok(Some(_)));
-        next
-    }
-
     fn take(&mut self) -> Made {
         if self.process != std::process::id() {
             return Err(broken("the scan was begun before this process was forked off"));
@@ -191,6 +177,20 @@ fn ended_early() -> BatchError {
 #[cold]
 fn broken(what: &str) -> BatchError {
     ArrowError::ComputeError(what.to_owned()).into()
+}
+
+/// Rows before an error come before it, and nothing comes after it.
+impl Iterator for BatchesAhead {
+    type Item = Result<RecordBatch, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.take();
+        self.ended = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
 }
 
 impl Drop for BatchesAhead {

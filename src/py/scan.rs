@@ -251,7 +251,7 @@ impl BatchSource for Messages {
             let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
             Made::Ahead(BatchesAhead::start(makers, parts.bytes(), self.limits)?)
         } else {
-            Made::Here(MessageBatches::new(scan.clone(), builder()?))
+            Made::Here(Box::new(MessageBatches::new(scan.clone(), builder()?)))
         };
         Ok(Box::new(StoreBatches { store: Arc::clone(store), made }))
     }
@@ -290,7 +290,7 @@ struct StoreBatches {
 
 /// Who makes the batches.
 enum Made {
-    Here(MessageBatches),
+    Here(Box<MessageBatches>),
     Ahead(BatchesAhead),
 }
 
@@ -299,14 +299,14 @@ impl Batches for StoreBatches {
         self.store.check_open()?;
         match &mut self.made {
             Made::Here(batches) => batches.next(self.store.log()),
-            Made::Ahead(batches) => batches.next(),
+            Made::Ahead(batches) => Batches::next(batches),
         }
     }
 }
 
 impl Batches for BatchesAhead {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        Self::next(self)
+        Iterator::next(self).transpose()
     }
 }
 

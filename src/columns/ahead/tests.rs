@@ -88,7 +88,7 @@ fn threads_give_the_rows_that_one_gives() {
         assert_eq!(wanted.1.is_some(), columns.len() > 3 && on_damage == OnDamage::Raise);
         for (threads, step) in [(1, 1), (2, 100), (2, 500), (3, 1000), (4, 8192), (2, 1 << 20)] {
             let mut several = ahead(&store, columns, on_damage, threads, step);
-            let found = drained(columns, || several.next());
+            let found = drained(columns, || several.next().transpose());
             assert_eq!(found, wanted, "{threads} threads, parts of {step}");
         }
     }
@@ -135,7 +135,7 @@ impl Maker for Broken {
 fn a_thread_that_breaks_is_an_error_and_no_end() {
     let limits = BatchLimits::default();
     let mut broken = BatchesAhead::in_parts(vec![Box::new(Broken(0))], 0..9, 5, limits).unwrap();
-    let error = broken.next().unwrap_err();
+    let error = broken.next().unwrap().unwrap_err();
     assert!(error.to_string().contains("ended early"), "{error}");
-    assert!(broken.next().unwrap().is_none());
+    assert!(broken.next().is_none());
 }
