@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 
 /// How long the flushing thread looks for the next one who waits before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+/// How long one who waits alone looks for the end of the flush before it sleeps: as long as a fast disk
+/// takes. To be woken can take half of that again.
+const SPIN_ALONE: Duration = Duration::from_micros(250);
 
 /// Where appending threads and the flushing thread meet.
 #[derive(Debug, Default)]
@@ -70,9 +73,14 @@ impl FlushGate {
         if !self.is_flushed(end) {
             let mut state = self.state();
             state.waiting.push((end, thread::current()));
+            let alone = state.waiting.len() == 1;
             self.requested.fetch_max(end, Ordering::AcqRel);
             if state.sleeps {
                 self.work.notify_one();
+            }
+            drop(state);
+            if alone && has_other_processors() {
+                spin(SPIN_ALONE.min(timeout), || self.is_flushed(end) || self.has_failed());
             }
         }
         loop {
@@ -102,7 +110,10 @@ impl FlushGate {
     #[must_use]
     pub fn next_work(&self, interval: Duration) -> Option<()> {
         let deadline = Instant::now().checked_add(interval);
-        self.spin();
+        // Who was just answered mostly asks again at once, sooner than a thread falls asleep and wakes.
+        if self.requested.load(Ordering::Relaxed) > 0 {
+            spin(SPIN, || self.is_asked_for());
+        }
         let mut state = self.state();
         loop {
             if state.stopped {
@@ -120,17 +131,6 @@ impl FlushGate {
 
     fn is_asked_for(&self) -> bool {
         !self.is_flushed(self.requested.load(Ordering::Acquire))
-    }
-
-    /// Who was just answered mostly asks again at once, sooner than a thread falls asleep and wakes.
-    fn spin(&self) {
-        if self.requested.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let begin = Instant::now();
-        while !self.is_asked_for() && begin.elapsed() < SPIN {
-            std::hint::spin_loop();
-        }
     }
 
     /// Says that the log is durable up to `end`.
@@ -176,6 +176,20 @@ impl FlushGate {
         self.state().stopped = true;
         self.work.notify_all();
     }
+}
+
+/// Looks again and again, for `most` at the longest.
+fn spin(most: Duration, is_there: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_there() && begin.elapsed() < most {
+        std::hint::spin_loop();
+    }
+}
+
+/// Whether the thread that is waited for can run meanwhile.
+fn has_other_processors() -> bool {
+    static MORE: OnceLock<bool> = OnceLock::new();
+    *MORE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
 }
 
 #[cfg(test)]
