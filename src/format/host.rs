@@ -18,7 +18,10 @@ pub const V6_LEN: usize = 20;
 /// |---|---|---|---|
 /// | 0 | 0 | 4 or 16 bytes | address |
 /// | 4 | 16 | i32 | port |
+// In C's layout the bytes begin at a multiple of four: in Rust's they begin at byte 1, and a copy that is
+// read again at once, as for each record, stalls the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub enum Host {
     /// An IPv4 address and its port as stored.
     V4([u8; 4], i32),

@@ -29,7 +29,7 @@ use super::properties;
 use super::sys_flag::{self, Transaction};
 use crate::error::{CorruptionKind, FormatError};
 
-pub use super::record::{Record, write_blank};
+pub use super::record::{Lengths, Record, encoded_properties_len, write_blank};
 
 /// Magic code of a record whose topic length has one byte (`MessageDecoder.MESSAGE_MAGIC_CODE`).
 pub const MAGIC_V1: i32 = 0xDAA3_20A7_u32.cast_signed();

@@ -83,37 +83,74 @@ impl<'a> Record<'a> {
     }
 }
 
+/// What the length of a record depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// How many bytes the topic's length takes.
+    pub version: Version,
+    /// Of both hosts.
+    pub hosts: usize,
+    /// Of the body.
+    pub body: usize,
+    /// Of the topic.
+    pub topic: usize,
+    /// Of the properties, the checksum included.
+    pub properties: usize,
+}
+
+impl Lengths {
+    /// Length of the whole record in bytes (`MessageExtEncoder#calMsgLength`).
+    #[inline]
+    #[must_use]
+    pub const fn of_record(&self) -> usize {
+        HEAD_LEN
+            + self.hosts
+            + 8
+            + AFTER_HOSTS_LEN
+            + 4
+            + self.body
+            + self.version.topic_length_len()
+            + self.topic
+            + 2
+            + self.properties
+    }
+}
+
+/// Length of properties in bytes, with the checksum where the record has one: what PROPERTIESLENGTH
+/// says.
+#[inline]
+#[must_use]
+pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> usize {
+    let crc =
+        if property_crc { PROPERTY_CRC_LEN + lacks_separator(properties) as usize } else { 0 };
+    properties.len() + crc
+}
+
+/// Whether a separator must stand between the properties and the checksum.
+const fn lacks_separator(properties: &[u8]) -> bool {
+    matches!(properties.last(), Some(last) if *last != PROPERTY_SEPARATOR)
+}
+
 impl Record<'_> {
-    /// Length of the whole record in bytes, the checksum included
-    /// (`MessageExtEncoder#calMsgLength`).
+    /// Length of the whole record in bytes, the checksum included.
     #[inline]
     #[must_use]
     pub const fn encoded_size(&self) -> usize {
-        HEAD_LEN
-            + self.born_host.encoded_len()
-            + 8
-            + self.store_host.encoded_len()
-            + AFTER_HOSTS_LEN
-            + 4
-            + self.body.len()
-            + self.version.topic_length_len()
-            + self.topic.len()
-            + 2
-            + self.encoded_properties_len()
+        let lengths = Lengths {
+            version: self.version,
+            hosts: self.born_host.encoded_len() + self.store_host.encoded_len(),
+            body: self.body.len(),
+            topic: self.topic.len(),
+            properties: self.encoded_properties_len(),
+        };
+        lengths.of_record()
     }
 
-    /// Length of the properties in bytes, the checksum included: what PROPERTIESLENGTH says.
+    /// Length of the properties in bytes, the checksum included.
     #[inline]
     #[must_use]
     pub const fn encoded_properties_len(&self) -> usize {
-        let crc =
-            if self.property_crc { PROPERTY_CRC_LEN + self.lacks_separator() as usize } else { 0 };
-        self.properties.len() + crc
-    }
-
-    /// Whether a separator must stand between the properties and the checksum.
-    const fn lacks_separator(&self) -> bool {
-        matches!(self.properties.last(), Some(last) if *last != PROPERTY_SEPARATOR)
+        encoded_properties_len(self.properties, self.property_crc)
     }
 
     /// Whether the record can be written so that it reads back.
@@ -186,7 +223,7 @@ impl Record<'_> {
         put_i16_in::<0, 2>(take_array(&mut rest), self.encoded_properties_len() as i16);
         take(&mut rest, self.properties.len()).copy_from_slice(self.properties);
         if self.property_crc {
-            if self.lacks_separator() {
+            if lacks_separator(self.properties) {
                 *take_array(&mut rest) = [PROPERTY_SEPARATOR];
             }
             self.write_property_crc(out);

@@ -14,7 +14,7 @@ use super::index_run::IndexRun;
 use crate::error::{Corruption, Result};
 use crate::files::{Access, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
-use crate::format::java::key_hash;
+use crate::format::java::TopicHash;
 use crate::format::properties::split_keys;
 use crate::format::sys_flag::Transaction;
 use crate::time::Clock;
@@ -61,9 +61,9 @@ impl<'a> DispatchKeys<'a> {
     /// The hashes that its entries hold, in order: those of no more keys than are put, and none of a
     /// message that was rolled back.
     pub fn hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
-        let topic = self.topic;
+        let hasher = TopicHash::of(self.topic);
         let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
-        self.iter().take(most).map(move |key| key_hash(topic, key))
+        self.iter().take(most).map(move |key| hasher.with_key(key))
     }
 }
 
@@ -176,12 +176,13 @@ impl IndexService {
             _ => 0,
         };
         let mut built = Built::default();
+        let hasher = TopicHash::of(message.topic);
         for (number, key) in message.iter().enumerate() {
             if number >= MAX_KEYS {
                 built.left_out += 1;
             } else if number >= done {
                 let put = IndexPut {
-                    key_hash: key_hash(message.topic, key),
+                    key_hash: hasher.with_key(key),
                     physical_offset: message.physical_offset,
                     store_timestamp_ms: message.store_timestamp_ms,
                 };

@@ -4,14 +4,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
+use super::known_queues::KnownQueues;
 use super::queues::{self, QueueTable};
 use crate::config::StoreConfig;
 use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
 use crate::format::crc;
 use crate::format::host::Host;
-use crate::format::message::{BLANK_LEN, Record, Version};
+use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
 use crate::format::properties;
 use crate::format::sys_flag::{self, Transaction};
 use crate::log::Queue;
@@ -76,10 +75,12 @@ impl<'a> NewMessage<'a> {
 /// A message that was checked, with what can be computed before the lock is taken.
 #[derive(Debug)]
 pub struct Checked<'a> {
-    message: NewMessage<'a>,
+    message: &'a NewMessage<'a>,
     properties: Cow<'a, [u8]>,
     body_crc: i32,
     version: Version,
+    /// Bytes of the record, unless the store adds properties.
+    size: usize,
     /// Queues beside its own that the message is to have entries in.
     more_queues: Vec<&'a [u8]>,
     /// How many messages it is, where it is a batch that is kept together.
@@ -105,7 +106,7 @@ fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -
 /// [`Error::InvalidMessage`] with RocketMQ's status for it.
 #[inline]
 pub fn check<'a>(
-    message: &NewMessage<'a>,
+    message: &'a NewMessage<'a>,
     config: &StoreConfig,
     queues: &QueueTable,
     file_size: u64,
@@ -137,13 +138,51 @@ pub fn check<'a>(
     }
     let more_queues =
         if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
-    let message = *message;
-    let mut checked =
-        Checked { message, properties, body_crc: 0, version, more_queues, inner_count };
-    checked.check_size(&checked.record(&checked.properties, config), config, file_size)?;
-    checked.body_crc = crc::body_crc(message.body);
-    Ok(checked)
+    let size =
+        check_size(message, &properties, version, more_queues.is_empty(), config, file_size)?;
+    let body_crc = crc::body_crc(message.body);
+    Ok(Checked { message, properties, body_crc, version, size, more_queues, inner_count })
 }
+
+/// Holds the lengths of a message's record against the limits, in RocketMQ's order, and gives its own.
+#[inline]
+fn check_size(
+    message: &NewMessage<'_>,
+    properties: &[u8],
+    version: Version,
+    in_one_queue: bool,
+    config: &StoreConfig,
+    file_size: u64,
+) -> Result<usize> {
+    use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
+    let store_host = message.store_host.as_ref().unwrap_or(&config.store_host);
+    let born_host = message.born_host.as_ref().unwrap_or(store_host);
+    let lengths = Lengths {
+        version,
+        hosts: born_host.encoded_len() + store_host.encoded_len(),
+        body: message.body.len(),
+        topic: message.topic.len(),
+        properties: message::encoded_properties_len(properties, config.enabled_append_prop_crc),
+    };
+    let size = lengths.of_record();
+    if lengths.properties > properties::MAX_LEN {
+        let limit = properties::MAX_LEN as u64;
+        return Err(too_large("properties", lengths.properties, limit, PropertiesSizeExceeded));
+    }
+    if lengths.body as u64 > config.max_message_size {
+        return Err(too_large("body", lengths.body, config.max_message_size, MessageIllegal));
+    }
+    // With entries in several queues the whole record counts as the message.
+    let slack = if in_one_queue { RECORD_SLACK } else { 0 };
+    let limit = config.max_message_size.saturating_add(slack);
+    // A record that fits into no file would first burn a whole one in RocketMQ.
+    let limit = limit.min(file_size.saturating_sub(BLANK_LEN as u64));
+    if size as u64 > limit {
+        return Err(too_large("message", size, limit, MessageIllegal));
+    }
+    Ok(size)
+}
+
 #[cold]
 fn bad_topic(topic: &[u8]) -> Error {
     let limit = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
@@ -159,32 +198,25 @@ fn bad_topic(topic: &[u8]) -> Error {
 }
 
 impl Checked<'_> {
-    /// Holds the lengths of a record against the limits, in RocketMQ's order.
+    /// What queues and index take from the record, placed as it was given.
     #[inline]
-    fn check_size(&self, record: &Record<'_>, config: &StoreConfig, file_size: u64) -> Result<()> {
-        use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
-        let (properties, body) = (record.encoded_properties_len(), record.body.len());
-        let size = record.encoded_size();
-        if properties > properties::MAX_LEN {
-            let limit = properties::MAX_LEN as u64;
-            return Err(too_large("properties", properties, limit, PropertiesSizeExceeded));
+    #[must_use]
+    pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
+        DispatchRequest {
+            topic: self.message.topic,
+            queue_id: self.message.queue_id,
+            queue_offset: placed.queue_offset,
+            physical_offset: placed.physical_offset,
+            store_size: placed.store_size,
+            store_timestamp_ms: placed.store_timestamp_ms,
+            transaction: sys_flag::transaction(self.message.sys_flag),
+            properties: properties::indexed(&self.properties),
         }
-        if body as u64 > config.max_message_size {
-            return Err(too_large("body", body, config.max_message_size, MessageIllegal));
-        }
-        // With entries in several queues the whole record counts as the message.
-        let slack = if self.more_queues.is_empty() { RECORD_SLACK } else { 0 };
-        let limit = config.max_message_size.saturating_add(slack);
-        // A record that fits into no file would first burn a whole one in RocketMQ.
-        let limit = limit.min(file_size.saturating_sub(BLANK_LEN as u64));
-        if size as u64 > limit {
-            return Err(too_large("message", size, limit, MessageIllegal));
-        }
-        Ok(())
     }
 
+    #[inline]
     fn record<'r>(&'r self, properties: &'r [u8], config: &StoreConfig) -> Record<'r> {
-        let message = &self.message;
+        let message = self.message;
         let store_host = message.store_host.unwrap_or(config.store_host);
         Record {
             version: self.version,
@@ -264,55 +296,27 @@ pub struct Appender {
     pub writer: LogWriter,
     /// The newest store time in the log.
     pub newest_timestamp_ms: i64,
-    /// Queues by topic and number, so that a put need not ask the shared table.
-    known: HashMap<Box<[u8]>, Vec<Option<Arc<Queue>>>>,
+    /// Its queues, so that a put need not ask the shared table.
+    known: KnownQueues,
 }
 
 /// A record that is in the log.
-#[derive(Debug)]
-pub struct Placed<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
     /// Where it lies.
     pub result: AppendResult,
     /// The log's end before it, a blank not counted.
     pub before: u64,
-    /// What the queues and the index take from it; `None` where that must be read from the log.
-    pub request: Option<DispatchRequest<'a>>,
+    /// Whether its properties are those that were given: numbers that only the stored record has are
+    /// read from there.
+    pub as_given: bool,
 }
-
-/// Queue numbers below this one are found by position.
-const FAST_QUEUES: usize = 1024;
 
 impl Appender {
     /// An appender that goes on at the end of `writer`'s log.
     #[must_use]
     pub fn new(writer: LogWriter, newest_timestamp_ms: i64) -> Self {
-        Self { writer, newest_timestamp_ms, known: HashMap::new() }
-    }
-
-    /// The queue of a message; `true` where the store has not met it before.
-    #[inline]
-    fn queue(
-        &mut self,
-        topic: &[u8],
-        queue_id: i32,
-        queues: &QueueTable,
-    ) -> Result<(Arc<Queue>, bool)> {
-        let slot = usize::try_from(queue_id).unwrap_or(usize::MAX);
-        if let Some(Some(queue)) = self.known.get(topic).and_then(|known| known.get(slot)) {
-            return Ok((Arc::clone(queue), false));
-        }
-        let met = queues.get(topic, queue_id).is_some();
-        let queue = queues.get_or_create(topic, queue_id)?;
-        if slot < FAST_QUEUES {
-            let known = self.known.entry(topic.into()).or_default();
-            if known.len() <= slot {
-                known.resize(slot + 1, None);
-            }
-            if let Some(place) = known.get_mut(slot) {
-                *place = Some(Arc::clone(&queue));
-            }
-        }
-        Ok((queue, !met))
+        Self { writer, newest_timestamp_ms, known: KnownQueues::default() }
     }
 
     /// Makes room at the end of the log for all of a batch, in one file: none of its records is
@@ -322,17 +326,17 @@ impl Appender {
     /// [`Error::InvalidMessage`] for a batch that fits into no file or is none, [`Error::Io`] when
     /// the disk is full.
     pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
-        let Some(first) = batch.first().map(|checked| &checked.message) else { return Ok(()) };
+        let Some(first) = batch.first().map(|checked| checked.message) else { return Ok(()) };
         let (mut size, mut bodies) = (0_usize, 0_u64);
         for checked in batch {
-            let message = &checked.message;
+            let message = checked.message;
             let plain = sys_flag::transaction(message.sys_flag) == Transaction::None
                 && properties::get(message.properties, properties::names::DELAY).is_none();
             if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
                 let reason = "a batch is of one queue, without delay and transactions";
                 return Err(refused("messages", PutStatus::MessageIllegal, None, reason));
             }
-            size = size.saturating_add(checked.record(&checked.properties, config).encoded_size());
+            size = size.saturating_add(checked.size);
             bodies = bodies.saturating_add(message.body.len() as u64);
         }
         let room = self.writer.file_size().saturating_sub(BLANK_LEN as u64);
@@ -353,22 +357,29 @@ impl Appender {
     /// # Errors
     /// [`Error::Io`] when the disk is full; the log and the queue's next number are as before then.
     #[inline]
-    pub fn place<'c>(
+    pub fn place(
         &mut self,
-        checked: &'c Checked<'_>,
+        checked: &Checked<'_>,
         config: &StoreConfig,
         queues: &QueueTable,
         now_ms: i64,
-    ) -> Result<(Placed<'c>, Arc<Queue>, bool)> {
-        let message = &checked.message;
-        let (queue, new) = self.queue(message.topic, message.queue_id, queues)?;
-        let transaction = sys_flag::transaction(message.sys_flag);
-        let queued = matches!(transaction, Transaction::None | Transaction::Commit);
+    ) -> Result<(Placed, &Arc<Queue>, bool)> {
+        let message = checked.message;
+        let (queue, new) = self.known.get(message.topic, message.queue_id, queues)?;
+        let queued = matches!(
+            sys_flag::transaction(message.sys_flag),
+            Transaction::None | Transaction::Commit
+        );
         let queue_offset = if queued { queue.next_offset() } else { 0 };
         let store_timestamp_ms =
             message.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
-        let more_queues = lmq::find(&checked.more_queues, queues)?;
+        let more_queues = if checked.more_queues.is_empty() {
+            Vec::new()
+        } else {
+            lmq::find(&checked.more_queues, queues)?
+        };
         let mut stored_properties = Cow::Borrowed(&*checked.properties);
+        let mut size = checked.size;
         if checked.inner_count.is_some() {
             stored_properties = Cow::Owned(inner::with_base(&stored_properties, queue_offset));
         }
@@ -377,14 +388,14 @@ impl Appender {
             stored_properties = Cow::Owned(numbered);
         }
         if let Cow::Owned(numbered) = &stored_properties {
-            let record = checked.record(numbered, config);
-            checked.check_size(&record, config, self.writer.file_size())?;
+            let (version, alone) = (checked.version, more_queues.is_empty());
+            let file_size = self.writer.file_size();
+            size = check_size(message, numbered, version, alone, config, file_size)?;
         }
         let mut record = checked.record(&stored_properties, config);
         record.queue_offset = queue_offset;
         record.store_timestamp_ms = store_timestamp_ms;
         record.born_timestamp_ms = message.born_timestamp_ms.unwrap_or(store_timestamp_ms);
-        let size = record.encoded_size();
         let before = self.writer.end_offset();
         let (offset, window) = self.writer.window(size)?;
         let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
@@ -401,18 +412,7 @@ impl Appender {
         self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         let store_size = u32::try_from(size).unwrap_or(u32::MAX);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
-        // Numbers that only the stored record has are read from there.
         let as_given = matches!(stored_properties, Cow::Borrowed(_));
-        let request = as_given.then(|| DispatchRequest {
-            topic: message.topic,
-            queue_id: message.queue_id,
-            queue_offset,
-            physical_offset,
-            store_size,
-            store_timestamp_ms,
-            transaction,
-            properties: properties::indexed(&checked.properties),
-        });
-        Ok((Placed { result, before, request }, queue, new))
+        Ok((Placed { result, before, as_given }, queue, new))
     }
 }

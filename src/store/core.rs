@@ -30,6 +30,9 @@ use super::view::{Overlay, QueueView};
 /// that they take little memory.
 pub(super) const COMMIT_BYTES: u64 = 32 << 20;
 
+/// So many messages of a batch, which take some microseconds, have one look at the clock.
+const ONE_TIME: usize = 32;
+
 /// What the store's own threads and its callers share.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -168,6 +171,24 @@ impl Core {
         self.append_at(writing, appender, checked, self.clock.now_ms())
     }
 
+    /// Appends messages, `results` telling of each that is in the log; stops at the first that is not.
+    pub(super) fn append_all_locked(
+        &self,
+        writing: &Writing,
+        appender: &mut Appender,
+        checked: &[append::Checked<'_>],
+        results: &mut Vec<AppendResult>,
+    ) -> Result<()> {
+        for some in checked.chunks(ONE_TIME) {
+            self.may_append(writing)?;
+            let now_ms = self.clock.now_ms();
+            for message in some {
+                results.push(self.append_at(writing, appender, message, now_ms)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Asked by whoever has the appender: what closes takes it after it said so, so that nothing is
     /// written behind the last flush or without the lock.
     #[inline]
@@ -187,9 +208,14 @@ impl Core {
         checked: &append::Checked<'_>,
         now_ms: i64,
     ) -> Result<AppendResult> {
-        let (placed, queue, new_queue) = appender
-            .place(checked, &self.config, &self.queues, now_ms)
-            .inspect_err(|error| writing.heed(error))?;
+        let (placed, queue, new_queue) =
+            match appender.place(checked, &self.config, &self.queues, now_ms) {
+                Ok(placed) => placed,
+                Err(error) => {
+                    writing.heed(&error);
+                    return Err(error);
+                }
+            };
         if new_queue {
             guard(&writing.topics).used(queue.topic(), queue.queue_id(), queue.kind());
         }
@@ -202,11 +228,13 @@ impl Core {
             // A reader may have dispatched it in between.
             let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
             if (placed.before..=at).contains(&writing.dispatched.load(Ordering::Acquire)) {
-                let outcome = match &placed.request {
-                    Some(request) => dispatcher
-                        .dispatch(request, Some(&queue), &self.queues)
-                        .map(|()| writing.has_dispatched(request)),
-                    None => self.reput(writing, &mut dispatcher, self.log.end_offset()).map(|_| ()),
+                let outcome = if placed.as_given {
+                    let request = checked.request(&placed.result);
+                    dispatcher
+                        .dispatch(&request, Some(queue), &self.queues)
+                        .map(|()| writing.has_dispatched(&request))
+                } else {
+                    self.reput(writing, &mut dispatcher, self.log.end_offset()).map(|_| ())
                 };
                 match outcome {
                     // The message is in the log; the queues follow when there is room again.

@@ -209,14 +209,10 @@ impl MessageStore {
                 }
             }
             let mut appender = guard(&writing.appender);
-            for message in &checked {
-                match core.append_locked(writing, &mut appender, message) {
-                    Ok(result) => results.push(result),
-                    Err(error) => {
-                        stopped = Some((results.len(), error));
-                        break 'chunks;
-                    }
-                }
+            let appended = core.append_all_locked(writing, &mut appender, &checked, &mut results);
+            if let Err(error) = appended {
+                stopped = Some((results.len(), error));
+                break 'chunks;
             }
         }
         // What is told as written is durable, also where a later one was at fault.

@@ -14,6 +14,7 @@ pub mod index_audit;
 pub mod inner;
 pub mod inventory;
 pub mod key_query;
+pub mod known_queues;
 pub mod lmq;
 pub mod lock;
 mod lookup;

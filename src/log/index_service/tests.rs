@@ -8,6 +8,7 @@ use super::*;
 use crate::error::{CorruptionKind, Error};
 use crate::files::Os;
 use crate::format::file_name::index_name;
+use crate::format::java::key_hash;
 use crate::time::{CalendarTime, FixedClock};
 
 mod damage;
