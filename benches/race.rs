@@ -39,6 +39,7 @@ fn main() {
         let folder = tempfile::tempdir().unwrap();
         for work in [
             "append",
+            "append-warm",
             "append-latency",
             "append-queues",
             "index-put",
@@ -65,6 +66,10 @@ fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usiz
     let few = || Messages::new(FEW, body_bytes);
     match work {
         "append" => append(folder, count, &burst(), threads, FlushDiskType::Async),
+        "append-warm" => {
+            let warm = StoreConfig { warm_maped_file_enable: true, ..config(FlushDiskType::Async) };
+            append_by(warm, folder, count, &burst(), threads)
+        }
         "append-sync" => append(folder, count, &burst(), threads, FlushDiskType::Sync),
         "append-long" => append(folder, count, &few(), threads, FlushDiskType::Async),
         "append-latency" => latency(folder, count, &few()),
@@ -165,7 +170,17 @@ fn append(
     threads: usize,
     flush: FlushDiskType,
 ) -> f64 {
-    let store = MessageStore::open(folder, OpenMode::Create, config(flush)).unwrap();
+    append_by(config(flush), folder, count, messages, threads)
+}
+
+fn append_by(
+    config: StoreConfig,
+    folder: &Path,
+    count: usize,
+    messages: &Messages,
+    threads: usize,
+) -> f64 {
+    let store = MessageStore::open(folder, OpenMode::Create, config).unwrap();
     put(&store, messages, 0..BEFORE, threads);
     store.wait_dispatched().unwrap();
     let begin = Instant::now();

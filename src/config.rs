@@ -26,6 +26,8 @@ pub struct StoreConfig {
     pub read_only_commit_log_store_paths: Vec<PathBuf>,
     /// Bytes of a commit log file; 1 GiB for a new store.
     pub mapped_file_size_commit_log: Option<u64>,
+    /// Whether each file of the commit log is brought into memory whole when it is made.
+    pub warm_maped_file_enable: bool,
     /// Bytes of a consume queue file, rounded up to whole entries; 6,000,000 for a new store.
     pub mapped_file_size_consume_queue: Option<u64>,
     /// Bytes of a file of a batch queue, rounded down to whole entries; 13,800,000 for a new store.
@@ -137,6 +139,7 @@ impl Default for StoreConfig {
             store_path_commit_log: Vec::new(),
             read_only_commit_log_store_paths: Vec::new(),
             mapped_file_size_commit_log: None,
+            warm_maped_file_enable: false,
             mapped_file_size_consume_queue: None,
             mapper_file_size_batch_consume_queue: None,
             enable_consume_queue_ext: false,
@@ -207,6 +210,7 @@ impl StoreConfig {
             "mapped_file_size_commit_log" => {
                 self.mapped_file_size_commit_log = Some(in_range(name, value, 48, 1 << 31)?);
             }
+            "warm_maped_file_enable" => self.warm_maped_file_enable = flag(name, value)?,
             "mapped_file_size_consume_queue" => {
                 let bytes: u64 = in_range(name, value, 20, 1 << 31)?;
                 self.mapped_file_size_consume_queue = Some(bytes.div_ceil(20) * 20);

@@ -23,6 +23,7 @@ DEFAULTS: Final[Mapping[str, bool | int | str]] = {
     "store_path_commit_log": "commitlog",
     "read_only_commit_log_store_paths": "",
     "mapped_file_size_commit_log": 1_073_741_824,
+    "warm_maped_file_enable": False,
     "mapped_file_size_consume_queue": 6_000_000,
     "mapper_file_size_batch_consume_queue": 13_800_000,
     "mapped_file_size_consume_queue_ext": 50_331_648,

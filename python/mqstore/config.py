@@ -44,6 +44,9 @@ class StoreConfig(
             from the store. ``commitlog``.
         read_only_commit_log_store_paths: Those of them that take no new files. None.
         mapped_file_size_commit_log: Bytes of one commit log file. 1,073,741,824.
+        warm_maped_file_enable: Bring each file of the commit log into memory whole when it is made:
+            appends meet no page that is not there, and the disk takes twice as many bytes. Without
+            effect under ``SYNC_FLUSH``. False.
         mapped_file_size_consume_queue: Bytes of one queue file, rounded up to a multiple of 20.
             6,000,000.
         mapper_file_size_batch_consume_queue: Bytes of one batch queue file, rounded down to a
@@ -129,6 +132,7 @@ class StoreConfig(
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
     mapped_file_size_commit_log: int | None = None
+    warm_maped_file_enable: bool | None = None
     mapped_file_size_consume_queue: int | None = None
     mapper_file_size_batch_consume_queue: int | None = None
     mapped_file_size_consume_queue_ext: int | None = None

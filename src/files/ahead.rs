@@ -130,7 +130,17 @@ impl Ahead {
         to < end
     }
 
-    /// The same for a file that `other`'s writer goes on in when the present one is full.
+    /// Makes everything behind `position` ready, however fast its writer is. Where the disk has not the
+    /// room, the writer meets the error when it gets there.
+    pub fn prepare_rest(&self, position: usize) {
+        let end = self.region.len();
+        if self.reserve(end, 1).is_ok() {
+            self.progress().prepared = end;
+            self.prepare_range(position / PAGE * PAGE, end);
+        }
+    }
+
+    /// [`Ahead::prepare`] for a file that `other`'s writer goes on in when the present one is full.
     pub fn prepare_behind(&self, other: &Self, reserve_step: usize) -> bool {
         self.progress().window = other.progress().window;
         self.prepare(0, reserve_step)

@@ -13,7 +13,9 @@ use super::commit_log::CommitLog;
 
 /// How much of a file gets disk space at a time, ahead of the writer.
 pub const RESERVE_STEP: usize = 64 << 20;
-/// How often, in bytes, the writer tells how far it is to the thread that works ahead of it.
+/// How often, in bytes, the writer tells how far it is to the thread that works ahead of it: at first
+/// after so many, then after twice as many each time, up to the most.
+const FIRST_TOLD: u64 = 128 << 10;
 const TOLD_EVERY: u64 = 4 << 20;
 /// From so many bytes before its end on, the file behind the last is brought into memory.
 const NEAR_THE_END: u64 = 64 << 20;
@@ -24,11 +26,14 @@ pub struct LogWriter {
     log: Arc<CommitLog>,
     active: Option<Active>,
     end: u64,
-    /// Where the bell rings next.
+    /// Where the bell rings next, and how far behind it the time after.
     tell_at: u64,
+    tell_after: u64,
     bell: Arc<Bell>,
     /// A record on its way into the file, where records are written and not mapped.
     staged: Option<Vec<u8>>,
+    /// Whether each file is made ready whole when it is opened.
+    warms: bool,
     /// The file behind the last, made ready by another thread.
     next: Option<Active>,
     /// A file that is full: to take it out of memory takes a while, so another thread does.
@@ -63,7 +68,13 @@ impl Active {
         }
         // Whole pages before the position hold data; the one it lies in may be half a hole.
         map.assume_reserved((position as usize) & !4095);
+        map.ahead().look(position as usize);
         Ok(Active { base_offset, map })
+    }
+
+    /// Makes all of the file ready that lies behind `position` (`DefaultMappedFile.warmMappedFile`).
+    pub fn warm(&self, position: u64) {
+        self.ahead().prepare_rest(usize::try_from(position).unwrap_or(usize::MAX));
     }
 
     /// What a thread needs that makes the file ready ahead of the writer.
@@ -92,7 +103,24 @@ impl LogWriter {
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.end_offset();
         let (bell, tell_at) = (Arc::default(), end);
-        Self { log, active: None, end, tell_at, bell, staged: None, next: None, full: None }
+        Self {
+            log,
+            active: None,
+            end,
+            tell_at,
+            tell_after: FIRST_TOLD,
+            bell,
+            staged: None,
+            warms: false,
+            next: None,
+            full: None,
+        }
+    }
+
+    /// The same, each file made ready whole when it is opened (`warmMapedFileEnable`).
+    #[must_use]
+    pub fn warming(self) -> Self {
+        Self { warms: true, ..self }
     }
 
     /// The same, each record written to the file by a call: what is flushed at once is flushed sooner
@@ -172,7 +200,8 @@ impl LogWriter {
 
     #[cold]
     fn tell(&mut self) {
-        self.tell_at = self.end.saturating_add(TOLD_EVERY);
+        self.tell_at = self.end.saturating_add(self.tell_after);
+        self.tell_after = TOLD_EVERY.min(self.tell_after * 2);
         self.bell.ring();
     }
 
@@ -183,7 +212,11 @@ impl LogWriter {
         let base = self.end / size * size;
         let position = self.end - base;
         if position + (len + BLANK_LEN) as u64 <= size {
-            self.active = Some(Active::open(&self.log, base, position)?);
+            let active = Active::open(&self.log, base, position)?;
+            if self.warms {
+                active.warm(position);
+            }
+            self.active = Some(active);
             return Ok(());
         }
         // The next file comes first: without it the last must not be closed.

@@ -205,6 +205,8 @@ fn open_to_write(
     let mut writer = LogWriter::new(Arc::clone(&log));
     if config.flush_disk_type == FlushDiskType::Sync {
         writer = writer.through_the_file();
+    } else if config.warm_maped_file_enable {
+        writer = writer.warming();
     }
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
     let bell = Arc::clone(writer.bell());

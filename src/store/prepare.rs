@@ -55,6 +55,9 @@ impl Core {
         }
         if let Some(base) = place.missing {
             let next = Active::open(&self.log, base, 0)?;
+            if self.config.warm_maped_file_enable && place.active.is_some() {
+                next.warm(0);
+            }
             guard(&writing.appender).writer.set_next(next);
         }
         Ok(more)
