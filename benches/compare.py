@@ -5,12 +5,17 @@ first clock starts), by this store from Rust and, where there is a public functi
 Messages are built before the clock starts. A round does every side once, one after the other; the
 table gives the median of the rounds, and the ratio of the medians. What this machine can do at most
 is measured in the same run.
+
+Before each side that appends the disk has nothing left to write of the side before, and some memory
+was just in use: a virtual machine gives back to its host what lies free for two seconds, and to get
+it again costs ten times as much as to fill it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import platform
 import random
@@ -41,7 +46,9 @@ BEFORE = 5000
 EXPORTS = "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED"
 JAVA = ("-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC", EXPORTS)
 STORE = {"mappedFileSizeCommitLog": MAPPED, "messageIndexEnable": True}
-OURS = {"mapped_file_size_commit_log": MAPPED}
+Config = dict[str, bool | int]
+OURS: Config = {"mapped_file_size_commit_log": MAPPED}
+WARM: Config = {**OURS, "warm_maped_file_enable": True}
 
 
 class Race:
@@ -82,6 +89,15 @@ class Race:
             raise RuntimeError(done.stderr)
         return float(done.stdout)
 
+    def settle(self) -> None:
+        """What the side before left behind is on the disk, and free memory is there at once."""
+        os.sync()
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        with mmap.mmap(-1, self.count(2 << 30), flags=flags) as memory:
+            block = bytes(1 << 20)
+            while memory.tell() + len(block) <= len(memory):
+                memory.write(block)
+
     def note(self, work: str, side: str, count: int, seconds: float) -> None:
         self.counts[work] = count
         self.times.setdefault(work, {}).setdefault(side, []).append(seconds)
@@ -112,26 +128,31 @@ def appends(race: Race) -> None:
             ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
         ):
             store = race.fresh()
+            race.settle()
             seconds = race.in_java("append", store, count, bodyBytes=body, config=config)
             race.note(work, name, count, seconds)
             shutil.rmtree(store)
-        store = race.fresh()
-        race.note(work, "Rust", count, race.in_rust("append", store, count, body))
-        shutil.rmtree(store)
+        for name, how in (("Rust", "append"), ("Rust, warm files", "append-warm")):
+            store = race.fresh()
+            race.settle()
+            race.note(work, name, count, race.in_rust(how, store, count, body))
+            shutil.rmtree(store)
         for name, how in (
             ("Python append", one_by_one),
             ("Python append_many", many),
             ("Python append_arrow", arrow),
         ):
-            store = race.fresh()
-            race.note(work, name, count, how(store, count, body))
-            shutil.rmtree(store)
+            for kind, config in (("", OURS), (", warm files", WARM)):
+                store = race.fresh()
+                race.note(work, f"{name}{kind}", count, how(race, store, config, count, body))
+                shutil.rmtree(store)
 
 
-def one_by_one(folder: Path, count: int, body_bytes: int) -> float:
+def one_by_one(race: Race, folder: Path, config: Config, count: int, body_bytes: int) -> float:
     body = os.urandom(body_bytes)
     rows = [(n & 7, f"order-{n}", f"7F0000010000{n:020}") for n in range(BEFORE + count)]
-    with mqstore.open(folder, "a", config=OURS) as store:
+    race.settle()
+    with mqstore.open(folder, "a", config=config) as store:
         append = store.append
 
         def put(rows: list[tuple[int, str, str]]) -> None:
@@ -146,7 +167,7 @@ def one_by_one(folder: Path, count: int, body_bytes: int) -> float:
         return time.perf_counter() - begin
 
 
-def many(folder: Path, count: int, body_bytes: int) -> float:
+def many(race: Race, folder: Path, config: Config, count: int, body_bytes: int) -> float:
     body = os.urandom(body_bytes)
     messages = [
         mqstore.Message(
@@ -155,7 +176,8 @@ def many(folder: Path, count: int, body_bytes: int) -> float:
         )
         for n in range(BEFORE + count)
     ]  # fmt: skip
-    with mqstore.open(folder, "a", config=OURS) as store:
+    race.settle()
+    with mqstore.open(folder, "a", config=config) as store:
 
         def put(messages: list[mqstore.Message]) -> None:
             for start in range(0, len(messages), 1024):
@@ -169,7 +191,7 @@ def many(folder: Path, count: int, body_bytes: int) -> float:
         return time.perf_counter() - begin
 
 
-def arrow(folder: Path, count: int, body_bytes: int) -> float:
+def arrow(race: Race, folder: Path, config: Config, count: int, body_bytes: int) -> float:
     import pyarrow as pa
 
     body = os.urandom(body_bytes)
@@ -185,10 +207,11 @@ def arrow(folder: Path, count: int, body_bytes: int) -> float:
         }
         return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=4096))
 
-    with mqstore.open(folder, "a", config=OURS) as store:
-        store.append_arrow(table(range(BEFORE)))
+    first, timed = table(range(BEFORE)), table(range(BEFORE, BEFORE + count))
+    race.settle()
+    with mqstore.open(folder, "a", config=config) as store:
+        store.append_arrow(first)
         store.wait_dispatched()
-        timed = table(range(BEFORE, BEFORE + count))
         begin = time.perf_counter()
         store.append_arrow(timed)
         store.wait_dispatched()
@@ -204,12 +227,14 @@ def sustained(race: Race) -> None:
         ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
     ):
         store = race.fresh()
+        race.settle()
         seconds = race.in_java(
             "append", store, count, bodyBytes=1024, distinct=200_000, config=config
         )
         race.note(work, name, count, seconds)
         shutil.rmtree(store)
     store = race.fresh()
+    race.settle()
     race.note(work, "Rust", count, race.in_rust("append-long", store, count))
     shutil.rmtree(store)
 
