@@ -331,15 +331,8 @@ impl IndexFile {
             tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }
         let slots = usize::try_from(layout.slots()).unwrap_or(0);
-        let mut newest = if count > layout.slots() / SPARSE {
-            // Written once: pages that the system gives as zeros would be brought in twice, to be
-            // read and then to be written.
-            let mut newest = Vec::new();
-            newest.resize(slots, 0_u32);
-            newest
-        } else {
-            vec![0; slots]
-        };
+        let is_sparse = count <= layout.slots() / SPARSE;
+        let mut newest = if is_sparse { vec![0; slots] } else { written_zeros(slots) };
         let (mut first, mut last) = (None, i64::MIN);
         let mut number = 0;
         let mut entries = self.records_before(count);
@@ -404,6 +397,15 @@ impl IndexFile {
         }
         Ok(count.saturating_sub(1))
     }
+}
+
+/// Zeros in memory that was written once: pages that the system gives as zeros are brought in twice,
+/// to be read and then to be written.
+#[allow(clippy::slow_vector_initialization, reason = "the zeros are to be written")]
+fn written_zeros(len: usize) -> Vec<u32> {
+    let mut zeros = Vec::new();
+    zeros.resize(len, 0);
+    zeros
 }
 
 /// The entry that a slot names; none where it is negative.
