@@ -6,11 +6,12 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lru::LruCache;
 
+use super::file_size::file_size_of;
 use super::folder::make_folder;
 use super::planted::{self, Bug};
 use super::roots::Roots;
@@ -96,7 +97,9 @@ pub struct FileRun {
     open_files: Arc<OpenFiles>,
     access: Access,
     roots: Roots,
-    file_size: u64,
+    file_size: AtomicU64,
+    /// Whether that size is a guess until the first file is there.
+    learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
     creating: Mutex<()>,
 }
@@ -118,12 +121,19 @@ impl FileRun {
             open_files,
             access,
             roots: roots.into(),
-            file_size,
+            file_size: AtomicU64::new(file_size),
+            learns_file_size: AtomicBool::new(false),
             files: RwLock::new(Arc::new(Vec::new())),
             creating: Mutex::default(),
         };
         let strays = run.refresh()?;
         Ok((run, strays))
+    }
+
+    /// Takes the size that was given for a guess where there is no file yet: the first that comes tells
+    /// how large they are.
+    pub fn learn_file_size(&mut self) {
+        self.learns_file_size = AtomicBool::new(self.files().is_empty());
     }
 
     /// Lists the folders again: files that are gone are forgotten, new ones known.
@@ -165,6 +175,13 @@ impl FileRun {
             }
         }
         files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
+        // Before anybody sees the files.
+        if self.learns_file_size.load(Ordering::Acquire)
+            && let Some(size) = file_size_of(&files)
+        {
+            self.file_size.store(size, Ordering::Release);
+            self.learns_file_size.store(false, Ordering::Release);
+        }
         self.replace(files);
         Ok(strays)
     }
@@ -194,8 +211,9 @@ impl FileRun {
 
     /// The size that each file has.
     #[must_use]
+    #[inline]
     pub fn file_size(&self) -> u64 {
-        self.file_size
+        self.file_size.load(Ordering::Acquire)
     }
 
     /// The folders the files lie in.
@@ -219,7 +237,7 @@ impl FileRun {
     /// One past the last byte that the files have room for, `None` without files.
     #[must_use]
     pub fn end_offset(&self) -> Option<u64> {
-        self.files().last().map(|file| file.base_offset.saturating_add(self.file_size))
+        self.files().last().map(|file| file.base_offset.saturating_add(self.file_size()))
     }
 
     /// The file that holds `offset` (`MappedFileQueue.findMappedFileByOffset`).
@@ -228,7 +246,7 @@ impl FileRun {
         let files = self.files();
         let behind = files.partition_point(|file| file.base_offset <= offset);
         let file = files.get(behind.checked_sub(1)?)?;
-        (offset - file.base_offset < self.file_size).then(|| Arc::clone(file))
+        (offset - file.base_offset < self.file_size()).then(|| Arc::clone(file))
     }
 
     /// The file that holds `offset`, or else the first one.
@@ -277,7 +295,7 @@ impl FileRun {
     pub fn sync(&self, file: &RunFile) -> Result<()> {
         let open = self.open(file)?;
         open.sync().map_err(Error::io("flush", &file.path))?;
-        check_unchanged(&*open, &file.path, self.file_size)
+        check_unchanged(&*open, &file.path, self.file_size())
     }
 
     /// Reads from `offset` until `buffer` is full or the file that holds `offset` ends; how much was
@@ -296,7 +314,7 @@ impl FileRun {
     /// [`Error::Io`] when the system cannot read.
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
-        let room = usize::try_from(self.file_size.saturating_sub(position)).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
         let len = buffer.len().min(room);
         let Some(wanted) = buffer.get_mut(..len) else { return Ok(0) };
         let Some(open) = self.open_if_there(file)? else { return Ok(0) };
@@ -341,7 +359,7 @@ impl FileRun {
     /// # Errors
     /// [`Error::Io`] when it cannot be made; nothing is left behind then.
     pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
-        let which = base_offset.checked_div(self.file_size).unwrap_or(0);
+        let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
         // A disk that does not tell how full it is counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
         let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
@@ -350,8 +368,10 @@ impl FileRun {
         })?;
         let path = dir.join(file_name::offset_name(base_offset));
         make_folder(&*self.storage, dir)?;
-        let open =
-            self.storage.create(&path, self.file_size).map_err(|error| in_the_way(error, &path))?;
+        let open = self
+            .storage
+            .create(&path, self.file_size())
+            .map_err(|error| in_the_way(error, &path))?;
         let durable =
             open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
@@ -359,7 +379,7 @@ impl FileRun {
             let _ = self.storage.remove_file(&path);
             return Err(error);
         }
-        let file = self.run_file(base_offset, path, self.file_size);
+        let file = self.run_file(base_offset, path, self.file_size());
         self.open_files.put(file.id, &open);
         self.change(|files| {
             let at = files.partition_point(|other| other.base_offset < base_offset);
@@ -435,29 +455,29 @@ impl FileRun {
         let mut findings = Vec::new();
         let mut expected_base = None;
         for file in files.iter() {
-            if file.len != self.file_size {
+            if file.len != self.file_size() {
                 findings.push(Error::corrupt(
                     &file.path,
                     file.len,
                     CorruptionKind::FileLength,
-                    format!("a file of {} bytes", self.file_size),
+                    format!("a file of {} bytes", self.file_size()),
                     format!("{} bytes", file.len),
                 ));
             }
-            let aligned = file.base_offset.checked_rem(self.file_size) == Some(0);
+            let aligned = file.base_offset.checked_rem(self.file_size()) == Some(0);
             if !aligned || expected_base.is_some_and(|expected| expected != file.base_offset) {
                 findings.push(Error::corrupt(
                     &file.path,
                     0,
                     CorruptionKind::Gap,
                     expected_base.map_or_else(
-                        || format!("a name that is a multiple of {}", self.file_size),
+                        || format!("a name that is a multiple of {}", self.file_size()),
                         |base: u64| format!("the file {}", file_name::offset_name(base)),
                     ),
                     file_name::offset_name(file.base_offset),
                 ));
             }
-            expected_base = Some(file.base_offset.saturating_add(self.file_size));
+            expected_base = Some(file.base_offset.saturating_add(self.file_size()));
         }
         findings
     }

@@ -3,6 +3,7 @@
 
 pub mod ahead;
 pub mod file_run;
+pub mod file_size;
 pub mod folder;
 pub mod mapped_file;
 pub mod memory;

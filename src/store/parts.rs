@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::file_run::{OpenFiles, Stray};
+use crate::files::file_size::{Votes, file_size_of};
 use crate::files::{Access, FileKind, FileRun, Roots, Storage};
 use crate::format::index::IndexLayout;
 use crate::format::{batch, consume_queue};
@@ -80,9 +81,10 @@ pub(super) fn load_parts(
         is_folder(&**storage, &dir)?;
     }
     let open_files = Arc::new(OpenFiles::default());
+    let is_told = config.mapped_file_size_commit_log.is_some();
     let log_size = commit_log_file_size(storage, paths, config)?;
     config.mapped_file_size_commit_log = Some(log_size);
-    let (run, mut strays) = FileRun::load(
+    let (mut run, mut strays) = FileRun::load(
         Arc::clone(storage),
         Arc::clone(&open_files),
         Roots::new(
@@ -98,6 +100,9 @@ pub(super) fn load_parts(
         if let Some(finding) = run.check().into_iter().next() {
             return Err(finding);
         }
+    }
+    if access == Access::Read && !is_told {
+        run.learn_file_size();
     }
     let end = run.end_offset().unwrap_or(0);
     let layout = queue_layout(&**storage, paths, config)?;
@@ -177,17 +182,7 @@ pub fn commit_log_file_size(
         Access::Read,
     )?;
     let files = run.files();
-    let mut votes = Votes::default();
-    for file in files.iter().filter(|file| file.len > 0) {
-        votes.add(file.len);
-    }
-    // Two neighbours tell by their names, even where one was cut short.
-    for pair in files.windows(2) {
-        if let [a, b] = pair {
-            votes.add(b.base_offset.saturating_sub(a.base_offset));
-        }
-    }
-    let found = votes.winner();
+    let found = file_size_of(&files);
     match (config.mapped_file_size_commit_log, found) {
         (Some(configured), Some(found)) if configured != found => {
             let witness = files.iter().find(|file| file.len == found).or_else(|| files.first());
@@ -203,29 +198,6 @@ fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
     Error::InvalidConfig {
         field: field.to_owned(),
         reason: format!("{configured} bytes are configured, but {} has {found}", path.display()),
-    }
-}
-
-/// Which size most files bear out; of several the one that was met first.
-#[derive(Default)]
-struct Votes(Vec<(u64, usize)>);
-
-impl Votes {
-    /// Sizes that are told apart; files of a sound store have one.
-    const MOST: usize = 64;
-
-    fn add(&mut self, size: u64) {
-        let room = size > 0 && self.0.len() < Self::MOST;
-        match self.0.iter_mut().find(|(known, _)| *known == size) {
-            Some((_, count)) => *count += 1,
-            None if room => self.0.push((size, 1)),
-            None => {}
-        }
-    }
-
-    fn winner(&self) -> Option<u64> {
-        let most = self.0.iter().map(|(_, count)| *count).max()?;
-        self.0.iter().find(|(_, count)| *count == most).map(|(size, _)| *size)
     }
 }
 

@@ -36,6 +36,17 @@ def roomy(tmp_path: Path) -> Iterator[mqstore.Store]:
         yield store
 
 
+def test_a_reader_of_an_empty_store_learns_how_large_its_files_are(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as writer, mqstore.open(tmp_path) as reader:
+        for count in (1, 100, 200):
+            before = sum(1 for _ in reader.scan())
+            bodies = [b"%d" % number for number in range(before, count)]
+            writer.append_many([message(body=body) for body in bodies])
+            writer.flush()
+            reader.refresh()
+            assert [found.body for found in reader.scan()] == [b"%d" % n for n in range(count)]
+
+
 def test_many_at_once_give_a_result_each(store: mqstore.Store) -> None:
     given = [message(body=b"0"), {"topic": "T", "body": b"1", "keys": ["k"]}, message(body=b"2")]
     results = store.append_many(iter(given))

@@ -20,6 +20,7 @@ mod index_damage;
 mod long_recovery;
 mod power_cuts;
 mod ranges;
+mod reader;
 mod rebuild;
 mod recovery;
 mod recovery_plan;
