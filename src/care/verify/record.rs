@@ -256,16 +256,17 @@ impl<'a> FileReader<'a> {
         {
             return Ok(to);
         }
-        let found = self.find_nonzero(at)?;
+        let found = self.find_nonzero(at, self.len)?;
         self.zeros = Some((at, found));
         Ok(found)
     }
 
-    fn find_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
+    /// The same, as far as it lies before `to`, or a block behind.
+    fn find_nonzero(&mut self, at: u64, to: u64) -> Result<Option<u64>> {
         let mut at = at;
-        while at < self.len {
+        while at < to.min(self.len) {
             let data = self.file.next_data(at).map_err(Error::io("read", self.path))?;
-            let Some(data) = data.filter(|&data| data < self.len) else { return Ok(None) };
+            let Some(data) = data.filter(|&data| data < to.min(self.len)) else { return Ok(None) };
             at = data;
             let bytes = self.bytes(at, BLOCK)?;
             if bytes.is_empty() {
@@ -379,7 +380,8 @@ impl<'a> FileReader<'a> {
     pub(in crate::care) fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
-            match self.next_nonzero(at)? {
+            // Each stretch of the zeros behind a log looks at its own alone.
+            match self.find_nonzero(at, to)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
             }
