@@ -492,7 +492,7 @@ mod tests {
                 let raw: Vec<u8> =
                     (0..length).map(|i| [0, 1, 2, b'a'][number / 4_usize.pow(i) % 4]).collect();
                 assert_eq!(pairs(&raw), slow_pairs(&raw), "{raw:?}");
-                for before in [b"value".repeat(1), b"v".repeat(60)] {
+                for before in [b"value".to_vec(), b"v".repeat(60)] {
                     let before = [&b"name\x01"[..], &before, b"\x02"].concat();
                     let long = [&before[..], &raw, b"b\x01c"].concat();
                     assert_eq!(pairs(&long), slow_pairs(&long), "{long:?}");
