@@ -7,9 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// How many bytes wait in memory before they are written out by whoever adds to them: more than the thread
-/// that commits mostly leaves, since a call of many microseconds is what an append should not meet.
-const BUFFER: usize = 512 << 10;
+/// How many bytes wait in memory before they are written out by whoever adds to them.
+const BUFFER: usize = 64 << 10;
 /// How many may wait where that needs a new file, which takes the disk some milliseconds: mostly the
 /// thread that commits makes it before.
 const MOST_BUFFER: usize = 1 << 20;
