@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 
 /// A shorter log is not worth the threads.
 const LONG: u64 = 16 << 20;
-/// Bytes of a part, which is about a batch of usual messages.
-const PART: u64 = 8 << 20;
-/// Of a part with few rows, or with damage, the next is twice as large up to this.
-const LARGEST_PART: u64 = 64 << 20;
+/// Bytes of the smallest part and of the largest.
+const PART: Range<u64> = 256 << 10..64 << 20;
+/// A part with fewer rows was small.
+const FEW_ROWS: usize = 512;
 /// More threads than this are not begun: each holds some batches.
 const MOST_THREADS: usize = 4;
 
@@ -63,22 +63,26 @@ struct Cuts {
     next: u64,
     end: u64,
     step: u64,
-    least_rows: usize,
 }
 
 /// What a part came to.
 #[derive(Clone, Copy)]
 struct Came {
     rows: usize,
+    batches: usize,
     met_damage: bool,
 }
 
 impl Cuts {
-    /// The next part.
+    /// The next part. It is to have one batch, so that nobody waits for the turn with the second; and
+    /// where there is damage, which may be searched from a file's beginning, parts are to be few.
     fn cut(&mut self, last: Option<Came>) -> Option<Range<u64>> {
-        if let Some(Came { rows, met_damage }) = last {
-            let poor = met_damage || rows < self.least_rows;
-            self.step = if poor { (self.step * 2).min(LARGEST_PART) } else { PART };
+        if let Some(Came { rows, batches, met_damage }) = last {
+            if rows < FEW_ROWS || met_damage {
+                self.step = (self.step * 2).min(PART.end);
+            } else if batches > 1 {
+                self.step = (self.step / 2).max(PART.start).min(self.step);
+            }
         }
         let begin = self.next;
         self.next = begin.saturating_add(self.step).min(self.end);
@@ -116,7 +120,8 @@ impl BatchesAhead {
         bytes: Range<u64>,
         limits: BatchLimits,
     ) -> Result<Self> {
-        Self::in_parts(makers, bytes, PART, limits)
+        let step = u64::try_from(limits.body_bytes).unwrap_or(u64::MAX);
+        Self::in_parts(makers, bytes, step.clamp(1 << 20, PART.end))
     }
 
     /// The same with the bytes of the first part.
@@ -124,10 +129,8 @@ impl BatchesAhead {
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
         step: u64,
-        limits: BatchLimits,
     ) -> Result<Self> {
-        let least_rows = limits.rows / 2;
-        let cuts = Cuts { next: bytes.start, end: bytes.end, step, least_rows };
+        let cuts = Cuts { next: bytes.start, end: bytes.end, step };
         let (to_turns, turns) = mpsc::channel();
         let mut ahead = Self {
             turns,
@@ -139,7 +142,8 @@ impl BatchesAhead {
             ended: false,
         };
         for (number, maker) in makers.into_iter().enumerate() {
-            let (out, told) = mpsc::sync_channel(1);
+            // A batch waits with its maker and not beside it, which holds less memory.
+            let (out, told) = mpsc::sync_channel(0);
             ahead.makers.push(told);
             let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
             let thread = thread::Builder::new()
@@ -231,13 +235,14 @@ fn make(
             part
         };
         maker.begin(part);
-        let mut rows = 0;
+        let (mut rows, mut batches) = (0, 0);
         loop {
             let made = maker.next();
             let failed = made.is_err();
             let over = maker.is_over() || !matches!(made, Ok(Some(_)));
             if let Ok(Some(batch)) = &made {
                 rows += batch.num_rows();
+                batches += 1;
             }
             if out.send(Told { made, over }).is_err() || failed {
                 return;
@@ -246,7 +251,7 @@ fn make(
                 break;
             }
         }
-        last = Some(Came { rows, met_damage: maker.met_damage() });
+        last = Some(Came { rows, batches, met_damage: maker.met_damage() });
     }
 }
 

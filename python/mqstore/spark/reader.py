@@ -35,7 +35,7 @@ __all__ = [
 
 BATCH_ROWS = 8192
 """Most rows of a record batch."""
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 2 << 20
 """A record batch has at most so many bytes of bodies, unless one alone has more."""
 
 

@@ -52,7 +52,7 @@ fn ahead(
         Box::new(PartMaker { store: Arc::clone(store), parts: parts.clone(), batches })
     };
     let makers = (0..threads).map(maker).collect();
-    BatchesAhead::in_parts(makers, parts.bytes(), step, limits).unwrap()
+    BatchesAhead::in_parts(makers, parts.bytes(), step).unwrap()
 }
 
 /// All rows up to the end or an error, and that.
@@ -133,8 +133,7 @@ impl Maker for Broken {
 
 #[test]
 fn a_thread_that_breaks_is_an_error_and_no_end() {
-    let limits = BatchLimits::default();
-    let mut broken = BatchesAhead::in_parts(vec![Box::new(Broken(0))], 0..9, 5, limits).unwrap();
+    let mut broken = BatchesAhead::in_parts(vec![Box::new(Broken(0))], 0..9, 5).unwrap();
     let error = broken.next().unwrap().unwrap_err();
     assert!(error.to_string().contains("ended early"), "{error}");
     assert!(broken.next().is_none());
