@@ -242,6 +242,17 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_a_file_is_ready_however_slow_its_writer_is() {
+        let (_dir, ahead) = ahead(3 * PIECE as u64 + 5);
+        ahead.prepare_rest(PIECE + 5000);
+        assert_eq!((ahead.progress().prepared, ahead.reserved()), (3 * PIECE + 5, 3 * PIECE + 5));
+        // What a flush made clean is made ready again as far as the writer is fast.
+        ahead.flushed();
+        ahead.look(PIECE + 5000);
+        assert!(!ahead.prepare(PIECE + 5000, 1));
+    }
+
+    #[test]
     fn a_bell_that_rang_before_ends_the_next_wait() {
         let bell = Bell::default();
         bell.ring();

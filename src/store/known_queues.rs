@@ -68,3 +68,34 @@ impl KnownQueues {
         Ok((place, new))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::StoreConfig;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+
+    #[test]
+    fn each_message_finds_its_own_queue_in_whatever_order_they_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            mapped_file_size_commit_log: Some(1 << 20),
+            max_hash_slot_num: Some(7),
+            max_index_num: Some(28),
+            ..StoreConfig::default()
+        };
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
+        for round in 0..3 {
+            for (topic, queue_id) in
+                [("A", 0), ("A", 1), ("B", 1), ("A", 1 << 30), ("B", 0), ("B", 5000), ("A", 0)]
+            {
+                let mut message = NewMessage::new(topic.as_bytes(), b"body");
+                message.queue_id = queue_id;
+                let result = store.append(&message).unwrap();
+                let twice = (topic, queue_id) == ("A", 0);
+                let wanted = if twice { 2 * round..2 * round + 2 } else { round..round + 1 };
+                assert!(wanted.contains(&result.queue_offset), "{topic} {queue_id}");
+            }
+        }
+        store.close().unwrap();
+    }
+}

@@ -101,6 +101,21 @@ fn what_is_appended_is_read_before_and_after_a_clean_restart() {
 }
 
 /// A copy of a store that was never closed, as a killed process leaves it.
+#[test]
+fn files_made_ready_whole_hold_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { warm_maped_file_enable: true, ..config() };
+    let warm = |mode| MessageStore::open(dir.path(), mode, config.clone()).unwrap();
+    let store = warm(OpenMode::Create);
+    fill(&store, 0, 100);
+    store.close().unwrap();
+    let store = warm(OpenMode::ReadWrite);
+    fill(&store, 100, 200);
+    assert!(store.log().run().files().len() > 3);
+    check(&store, 200);
+    store.close().unwrap();
+}
+
 fn crashed_copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
