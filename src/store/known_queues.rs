@@ -71,7 +71,7 @@ impl KnownQueues {
 
 #[cfg(test)]
 mod tests {
-    use crate::StoreConfig;
+    use crate::config::StoreConfig;
     use crate::store::{MessageStore, NewMessage, OpenMode};
 
     #[test]
