@@ -107,6 +107,22 @@ fuzz-long: ## The same targets and the property tests on stable Rust; CASES=1000
 	@scripts/prerequisites.sh rust
 	@MQSTORE_FUZZ=$(or $(CASES),100000) PROPTEST_CASES=$(or $(CASES),100000) cargo test --locked --release --features arrow $(ARGS)
 
+# Branches are counted by the compiler, but not yet for everybody: hence RUSTC_BOOTSTRAP.
+.PHONY: coverage
+coverage: $(MADE)/venv ## Lines and branches of the Rust core that its tests run; ARGS=--missed names those that did not
+	@cargo llvm-cov --version >/dev/null 2>&1 || { echo "mqstore: rustup component add llvm-tools && cargo install cargo-llvm-cov" >&2; exit 1; }
+	@$(call say,Coverage)
+	@export RUSTC_BOOTSTRAP=1; \
+	  $(call quietly,cargo llvm-cov --branch --locked --features arrow --tests --lcov --output-path target/coverage.lcov)
+	@$(PY) scripts/coverage.py target/coverage.lcov --lines 95 --branches 90 $(ARGS)
+
+MUTATED := src/format/*.rs src/log/index_*.rs src/store/recover.rs src/store/analysis.rs src/store/redispatch.rs
+
+.PHONY: mutants
+mutants: ## Changes format, recovery and index in small ways: a test must fail for each; ARGS='--shard 0/20' for a part
+	@cargo mutants --version >/dev/null 2>&1 || { echo "mqstore: cargo install cargo-mutants" >&2; exit 1; }
+	@cargo mutants --output target --features arrow $(foreach path,$(MUTATED),--file '$(path)') $(ARGS)
+
 # --------------------------------------------------------------------------------------- lint
 
 .PHONY: lint
