@@ -206,16 +206,20 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    fn ext(dir: &Path, writes: bool) -> ConsumeQueueExt {
-        let (run, _) = FileRun::load(
-            Arc::new(Os),
-            Arc::default(),
-            vec![dir.to_owned()],
-            130,
-            Access::ReadWrite,
-        )
-        .unwrap();
+    /// An extension whose files have `size` bytes.
+    fn sized(dir: &Path, size: u64, writes: bool) -> ConsumeQueueExt {
+        let dirs = vec![dir.to_owned()];
+        let (run, _) =
+            FileRun::load(Arc::new(Os), Arc::default(), dirs, size, Access::ReadWrite).unwrap();
         ConsumeQueueExt::load(run, writes).unwrap()
+    }
+
+    fn ext(dir: &Path, writes: bool) -> ConsumeQueueExt {
+        sized(dir, 130, writes)
+    }
+
+    fn entry(tags_code: i64) -> Option<QueueEntry> {
+        Some(QueueEntry { physical_offset: 0, store_size: 1, tags_code })
     }
 
     #[test]
@@ -265,11 +269,99 @@ mod tests {
         let first = ext(dir.path(), true);
         let addresses: Vec<_> = (0..10).map(|code| first.put(code, 1)).collect();
         first.flush().unwrap();
-        let entry = QueueEntry { physical_offset: 0, store_size: 1, tags_code: addresses[2] };
-        first.cut_behind(Some(entry)).unwrap();
+        first.cut_behind(entry(addresses[2])).unwrap();
         assert_eq!(first.resolve(addresses[3]).unwrap(), TagsCode::Unreadable);
         assert_eq!(first.resolve(addresses[2]).unwrap(), TagsCode::Known(2));
         first.flush().unwrap();
         assert_eq!(ext(dir.path(), true).put(3, 1), addresses[3]);
+    }
+
+    #[test]
+    fn what_no_entry_leads_to_is_cut_and_what_may_be_needed_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ext(dir.path(), true);
+        let addresses: Vec<_> = (0..10).map(|code| first.put(code, 1)).collect();
+        // The last entry has no unit, so nothing tells where the units end.
+        first.cut_behind(entry(77)).unwrap();
+        assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
+        first.flush().unwrap();
+        let reader = ext(dir.path(), false);
+        reader.cut_behind(None).unwrap();
+        assert_eq!(reader.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
+        first.cut_behind(None).unwrap();
+        assert_eq!(first.resolve(addresses[0]).unwrap(), TagsCode::Unreadable);
+        assert_eq!(first.put(8, 1), addresses[0]);
+    }
+
+    #[test]
+    fn files_before_the_first_entry_are_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ext(dir.path(), true);
+        let addresses: Vec<_> = (0..20).map(|code| first.put(code, 1)).collect();
+        first.flush().unwrap();
+        let files = || std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(files(), 4);
+        for stays in [None, entry(77), entry(addresses[5])] {
+            first.delete_before(stays).unwrap();
+            assert_eq!(files(), 4);
+        }
+        first.delete_before(entry(addresses[12])).unwrap();
+        assert_eq!(files(), 2);
+        assert_eq!(first.resolve(addresses[11]).unwrap(), TagsCode::Unreadable);
+        assert_eq!(first.resolve(addresses[12]).unwrap(), TagsCode::Known(12));
+        // An extension that begins late ends where it did.
+        let next = ext(dir.path(), true).put(20, 1);
+        assert_eq!(next, addresses[19] + 20);
+    }
+
+    #[test]
+    fn units_end_where_one_is_damaged() {
+        for (damage, end) in [(vec![0, 7], 40), (vec![0x7F, 0xFF], 40), (vec![0xFF, 0xFE], 40)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut bytes = vec![0; 260];
+            let unit = ExtUnit { tags_code: 5, store_timestamp_ms: 1, bitmap: &[] };
+            for at in [0, 20] {
+                bytes[at..at + 20].copy_from_slice(&unit.encode().unwrap());
+            }
+            bytes[40..42].copy_from_slice(&damage);
+            std::fs::write(dir.path().join(format!("{:020}", 0)), &bytes[..130]).unwrap();
+            let found = ext(dir.path(), true);
+            assert_eq!(found.resolve(i64::MIN + 20).unwrap(), TagsCode::Known(5));
+            assert_eq!(found.resolve(i64::MIN + 40).unwrap(), TagsCode::Unreadable);
+            assert_eq!(found.put(6, 1), i64::MIN + end, "{damage:?}");
+
+            // In the file behind a whole one, the end is where that file begins.
+            bytes[40..42].copy_from_slice(&END);
+            std::fs::write(dir.path().join(format!("{:020}", 0)), &bytes[..130]).unwrap();
+            let mut second = vec![0; 130];
+            second[..2].copy_from_slice(&damage);
+            std::fs::write(dir.path().join(format!("{:020}", 130)), second).unwrap();
+            assert_eq!(ext(dir.path(), true).put(6, 1), i64::MIN + 130, "{damage:?}");
+        }
+    }
+
+    #[test]
+    fn long_units_and_long_files_are_read_in_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let bitmap = vec![3; 700];
+        let unit = ExtUnit { tags_code: 5, store_timestamp_ms: 1, bitmap: &bitmap };
+        let mut bytes = unit.encode().unwrap();
+        bytes.resize(100_000, 0);
+        std::fs::write(dir.path().join(format!("{:020}", 0)), &bytes).unwrap();
+        let first = sized(dir.path(), 100_000, true);
+        assert_eq!(first.resolve(i64::MIN).unwrap(), TagsCode::Known(5));
+        let last = (0..4000).map(|code| first.put(code, 1)).last();
+        assert_eq!(last, Some(i64::MIN + 720 + 3999 * 20));
+        first.flush().unwrap();
+        // More than one block of units, whose end lies inside of a unit.
+        let again = sized(dir.path(), 100_000, true).put(1, 1);
+        assert_eq!(again, i64::MIN + 720 + 4000 * 20);
+    }
+
+    #[test]
+    fn an_entry_keeps_its_code_where_no_unit_fits_into_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(sized(dir.path(), 23, true).put(7, 1), 7);
+        assert_eq!(sized(dir.path(), 24, true).put(7, 1), i64::MIN);
     }
 }
