@@ -19,6 +19,8 @@ FEATURE_SETS := "" codecs arrow python,abi3
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find src -name '*.rs')
 PYTHON_CODE := python tests benches scripts examples fuzz
 
+comma := ,
+
 # A step's name, then its output only if it fails.
 say = printf '── %s\n' '$(1)'
 quietly = $(if $(V),$(1),log=$$(mktemp); ($(1)) >"$$log" 2>&1 || { cat "$$log" >&2; rm -f "$$log"; exit 1; }; rm -f "$$log")
@@ -109,12 +111,19 @@ fuzz-long: ## The same targets and the property tests on stable Rust; CASES=1000
 
 # Branches are counted by the compiler, but not yet for everybody: hence RUSTC_BOOTSTRAP.
 .PHONY: coverage
-coverage: $(MADE)/venv ## Lines and branches of the Rust core that its tests run; ARGS=--missed names those that did not
+coverage: $(MADE)/venv ## Lines and branches of the Rust core that the tests run; ARGS=--missed names those that did not
 	@cargo llvm-cov --version >/dev/null 2>&1 || { echo "mqstore: rustup component add llvm-tools && cargo install cargo-llvm-cov" >&2; exit 1; }
-	@$(call say,Coverage)
-	@export RUSTC_BOOTSTRAP=1; \
-	  $(call quietly,cargo llvm-cov --branch --locked --features arrow --tests --lcov --output-path target/coverage.lcov)
-	@$(PY) scripts/coverage.py target/coverage.lcov --lines 95 --branches 90 $(ARGS)
+	@$(call say,Coverage by Rust$(comma) Python and Spark tests; a quarter of an hour)
+	@export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR='$(CURDIR)/target/coverage' PYO3_PYTHON='$(CURDIR)/$(PY)'; \
+	  source <(cargo llvm-cov show-env --sh --branch 2>/dev/null); \
+	  export LLVM_PROFILE_FILE="$$CARGO_TARGET_DIR/%8m.profraw"; \
+	  rm -f "$$CARGO_TARGET_DIR"/*.profraw; \
+	  cargo test --locked --quiet --features arrow --tests; \
+	  cargo build --locked --quiet --lib --features python,abi3; \
+	  rm -f $(MADE)/native*; cp "$$CARGO_TARGET_DIR/debug/libmqstore.so" python/mqstore/_native.abi3.so; \
+	  $(PY) -m pytest -q tests/python tests/cli tests/spark; \
+	  cargo llvm-cov report --branch --lcov --output-path target/coverage.lcov
+	@$(PY) scripts/coverage.py target/coverage.lcov --lines 95 --branches 85 $(ARGS)
 
 MUTATED := src/format/*.rs src/log/index_*.rs src/store/recover.rs src/store/analysis.rs src/store/redispatch.rs
 
