@@ -1,8 +1,8 @@
 //! What verify, rebuild and recovery of a store take, beside what two threads take that only read it
 //! and its checksums: `care FOLDER MIB [ROUNDS [WORK ...]]` makes a store of that size below the folder
-//! unless it is there, does each work, or those named beside the limit, in turns, and prints a line of JSON for each: the median of the rounds, the
-//! rate, the share of the limit's and the most memory that was held. Without arguments it runs once,
-//! small.
+//! unless it is there, does each work, or those named beside the limit, in turns, and prints a line of
+//! JSON for each: the median of the rounds, the rate, the share of the limit's and the most memory that
+//! was held. Without arguments it runs once, small.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 
 use std::fs::File;
@@ -53,6 +53,8 @@ const WORKS: &[Work] = &[
 ];
 
 fn bench(folder: &Path, bytes: u64, rounds: u64, named: &[String]) {
+    let names: Vec<_> = WORKS.iter().map(|(name, _)| *name).collect();
+    assert!(named.iter().all(|name| names.contains(&name.as_str())), "works: {names:?}");
     let is_wanted = |(name, _): &&Work| {
         *name == "limit" || named.is_empty() || named.iter().any(|wanted| wanted == name)
     };

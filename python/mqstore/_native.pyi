@@ -874,8 +874,8 @@ class Store:
         A requested schema may ask for view types: bodies then stay where they were read, and are
         copied only where a batch would hold many times their size.
 
-        Of 16 MiB and more the log is walked by a thread of its own, and up to four others fill in
-        columns, as there are processors; they end when nobody holds the stream any more.
+        Of 16 MiB and more the log is read by up to four threads, as there are processors, each with
+        parts of its own; they end when nobody holds the stream any more. Rows keep their order.
 
         Args:
             columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but

@@ -100,7 +100,6 @@ fn what_is_appended_is_read_before_and_after_a_clean_restart() {
     check(&store, 600);
 }
 
-/// A copy of a store that was never closed, as a killed process leaves it.
 #[test]
 fn files_made_ready_whole_hold_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,6 +115,7 @@ fn files_made_ready_whole_hold_the_same() {
     store.close().unwrap();
 }
 
+/// A copy of a store that was never closed, as a killed process leaves it.
 fn crashed_copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
