@@ -61,9 +61,14 @@ impl<'a> DispatchKeys<'a> {
     /// The hashes that its entries hold, in order: those of no more keys than are put, and none of a
     /// message that was rolled back.
     pub fn hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
-        let hasher = TopicHash::of(self.topic);
+        self.hashes_of(TopicHash::of(self.topic))
+    }
+
+    /// The same where what the hashes of its topic begin with is known.
+    #[inline]
+    pub fn hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
         let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
-        self.iter().take(most).map(move |key| hasher.with_key(key))
+        self.iter().take(most).map(move |key| topic.with_key(key))
     }
 }
 

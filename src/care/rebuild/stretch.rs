@@ -12,7 +12,6 @@ use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::peek;
-use crate::format::sys_flag::Transaction;
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
 use crate::store::dispatch::DispatchRequest;
@@ -312,10 +311,7 @@ impl<'a> Gather<'a> {
         if self.reading.with_index {
             let before = self.chunk.hashes.len();
             let topic = self.topics.get(self.last).map(|topic| topic.hash).unwrap_or_default();
-            let keys = request.keys().put().map(|key| topic.with_key(key));
-            if request.transaction != Transaction::Rollback {
-                self.chunk.hashes.extend(keys);
-            }
+            self.chunk.hashes.extend(request.keys().hashes_of(topic));
             self.chunk.keyed.push(Keyed {
                 physical_offset: request.physical_offset,
                 store_timestamp_ms: request.store_timestamp_ms,
