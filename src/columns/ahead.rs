@@ -4,6 +4,7 @@
 //! The log is cut while it is read: whoever is free takes the next part. Batches are given in the
 //! order of the parts. What is made ahead is bounded: one batch waits with each thread.
 
+use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,6 @@ use arrow_schema::ArrowError;
 
 use super::builder::BatchLimits;
 use super::scan::BatchError;
-use crate::error::{Error, Result};
 
 /// A shorter log is not worth the threads.
 const LONG: u64 = 16 << 20;
@@ -114,12 +114,12 @@ impl BatchesAhead {
     /// The batches of `bytes` of a log, each made by one of the makers on a thread of its own.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system gives no thread.
+    /// The system's, when it gives no thread.
     pub fn start(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
         limits: BatchLimits,
-    ) -> Result<Self> {
+    ) -> io::Result<Self> {
         let step = u64::try_from(limits.body_bytes).unwrap_or(u64::MAX);
         Self::in_parts(makers, bytes, step.clamp(1 << 20, PART.end))
     }
@@ -129,7 +129,7 @@ impl BatchesAhead {
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
         step: u64,
-    ) -> Result<Self> {
+    ) -> io::Result<Self> {
         let cuts = Cuts { next: bytes.start, end: bytes.end, step };
         let (to_turns, turns) = mpsc::channel();
         let mut ahead = Self {
@@ -148,8 +148,7 @@ impl BatchesAhead {
             let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
             let thread = thread::Builder::new()
                 .name("mqstore-columns".to_owned())
-                .spawn(move || make(maker, number, &cuts, &turns, &out))
-                .map_err(Error::io("start a thread for", "mqstore-columns"))?;
+                .spawn(move || make(maker, number, &cuts, &turns, &out))?;
             ahead.threads.push(thread);
         }
         Ok(ahead)

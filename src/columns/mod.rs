@@ -20,7 +20,7 @@ pub use builder::{BatchBuilder, BatchLimits};
 pub use functions::{Function, FunctionError};
 pub use queue_entries::{QueueBatches, queue_schema};
 pub use rows::{MessageRows, RowsError};
-pub use scan::{BatchError, MessageBatches, Scans};
+pub use scan::{BatchError, MessageBatches, ScanMaker, Scans};
 pub use schema::{Column, schema, schema_like, schema_of};
 pub use slice::SliceBatches;
 pub use stats::stats_batch;

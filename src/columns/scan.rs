@@ -1,17 +1,20 @@
 //! A scan of a log as record batches.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
+use super::ahead::Maker;
 use super::builder::BatchBuilder;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
 use crate::log::scanner::Taken;
 use crate::log::{Block, CommitLog};
+use crate::store::MessageStore;
 use crate::store::scan::Scan;
-use crate::store::scan_part::ScanPart;
+use crate::store::scan_part::{ScanPart, ScanParts};
 
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
@@ -121,5 +124,41 @@ impl<S: Scans> MessageBatches<S> {
             Some(error) => Err(error.into()),
             None => Ok(None),
         }
+    }
+}
+
+/// Batches of parts of a store's scan, for one of several threads.
+#[derive(Debug)]
+pub struct ScanMaker {
+    store: Arc<MessageStore>,
+    parts: ScanParts,
+    batches: MessageBatches<ScanPart>,
+}
+
+impl ScanMaker {
+    /// The messages of `parts` in batches of `builder`.
+    #[must_use]
+    pub fn new(store: Arc<MessageStore>, parts: ScanParts, builder: BatchBuilder) -> Self {
+        let batches = MessageBatches::new(parts.part(0..0), builder);
+        Self { store, parts, batches }
+    }
+}
+
+impl Maker for ScanMaker {
+    fn begin(&mut self, part: Range<u64>) {
+        self.batches.begin(self.parts.part(part));
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.store.check_open()?;
+        self.batches.next(self.store.log())
+    }
+
+    fn is_over(&self) -> bool {
+        self.batches.is_over()
+    }
+
+    fn met_damage(&self) -> bool {
+        self.batches.scan().met_damage()
     }
 }

@@ -1,7 +1,6 @@
 //! Rows as Arrow streams, over the PyCapsule protocol.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
@@ -13,13 +12,12 @@ use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
 use crate::columns::{
-    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, MessageBatches, makers,
-    schema_like, schema_of,
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, MessageBatches, ScanMaker,
+    makers, schema_like, schema_of,
 };
 use crate::error::Error;
 use crate::store::MessageStore;
 use crate::store::scan::Scan;
-use crate::store::scan_part::{ScanPart, ScanParts};
 
 use super::reading::{bound, on_damage, scan_filter};
 use super::store::Store;
@@ -244,42 +242,15 @@ impl BatchSource for Messages {
         let made = if makers > 0 {
             let parts = scan.clone().parts(store.log())?;
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
-                let (store, parts) = (Arc::clone(store), parts.clone());
-                let batches = MessageBatches::new(parts.part(0..0), builder()?);
-                Ok(Box::new(PartMaker { store, parts, batches }))
+                Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
             };
             let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
-            Made::Ahead(BatchesAhead::start(makers, parts.bytes(), self.limits)?)
+            let ahead = BatchesAhead::start(makers, parts.bytes(), self.limits);
+            Made::Ahead(ahead.map_err(Error::io("start a thread that reads", store.path()))?)
         } else {
             Made::Here(Box::new(MessageBatches::new(scan.clone(), builder()?)))
         };
         Ok(Box::new(StoreBatches { store: Arc::clone(store), made }))
-    }
-}
-
-/// Makes the batches of parts of a scan.
-struct PartMaker {
-    store: Arc<MessageStore>,
-    parts: ScanParts,
-    batches: MessageBatches<ScanPart>,
-}
-
-impl Maker for PartMaker {
-    fn begin(&mut self, part: Range<u64>) {
-        self.batches.begin(self.parts.part(part));
-    }
-
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.store.check_open()?;
-        self.batches.next(self.store.log())
-    }
-
-    fn is_over(&self) -> bool {
-        self.batches.is_over()
-    }
-
-    fn met_damage(&self) -> bool {
-        self.batches.scan().met_damage()
     }
 }
 

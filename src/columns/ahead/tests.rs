@@ -4,36 +4,9 @@ use arrow_select::concat::concat_batches;
 
 use super::*;
 use crate::columns::tests::{batches, written};
-use crate::columns::{BatchBuilder, Column, MessageBatches, schema_of};
+use crate::columns::{BatchBuilder, Column, ScanMaker, schema_of};
 use crate::store::MessageStore;
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
-use crate::store::scan_part::{ScanPart, ScanParts};
-
-/// Makes the batches of parts of a scan.
-struct PartMaker {
-    store: Arc<MessageStore>,
-    parts: ScanParts,
-    batches: MessageBatches<ScanPart>,
-}
-
-impl Maker for PartMaker {
-    fn begin(&mut self, part: Range<u64>) {
-        assert!(!part.is_empty());
-        self.batches.begin(self.parts.part(part));
-    }
-
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.batches.next(self.store.log())
-    }
-
-    fn is_over(&self) -> bool {
-        self.batches.is_over()
-    }
-
-    fn met_damage(&self) -> bool {
-        self.batches.scan().met_damage()
-    }
-}
 
 /// The same scan as [`batches`], on so many threads.
 fn ahead(
@@ -48,8 +21,7 @@ fn ahead(
     let parts = scan.parts(store.log()).unwrap();
     let maker = |_| -> Box<dyn Maker> {
         let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
-        let batches = MessageBatches::new(parts.part(0..0), builder);
-        Box::new(PartMaker { store: Arc::clone(store), parts: parts.clone(), batches })
+        Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder))
     };
     let makers = (0..threads).map(maker).collect();
     BatchesAhead::in_parts(makers, parts.bytes(), step).unwrap()
