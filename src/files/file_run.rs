@@ -222,6 +222,12 @@ impl FileRun {
         self.roots.dirs()
     }
 
+    /// The first of them, by which errors name the run.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
+        self.dirs().first().cloned().unwrap_or_default()
+    }
+
     /// The storage that the files lie on.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {

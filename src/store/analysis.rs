@@ -227,7 +227,7 @@ impl Analysis {
         if log.run().files().is_empty() {
             let queued = queues.all().iter().map(|queue| queue.max_physical_offset()).max();
             if let Some(reach) = queued.filter(|&reach| reach > 0) {
-                let dir = log.run().dirs().first().cloned().unwrap_or_default();
+                let dir = log.run().dir();
                 return Err(Error::corrupt(
                     &dir,
                     0,

@@ -113,7 +113,7 @@ pub(super) fn read(
         if scanner.position() - told >= STEP {
             told = scanner.position();
             if progress(told.saturating_sub(log.min_offset())).is_break() {
-                let path = log.run().dirs().first().cloned().unwrap_or_default();
+                let path = log.run().dir();
                 return Err(Error::io("examine", path)(std::io::ErrorKind::Interrupted.into()));
             }
         }

@@ -47,7 +47,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn dir(&self) -> PathBuf {
-        self.run.dirs().first().cloned().unwrap_or_default()
+        self.run.dir()
     }
 
     /// How long its files are, those of its extension too.

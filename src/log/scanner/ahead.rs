@@ -71,7 +71,7 @@ type Take<'t> = dyn FnMut(&MessageView<'_>) -> Result<ControlFlow<()>> + 't;
 
 fn on_two_threads(mut scanner: Scanner<'_>, take: &mut Take<'_>) -> Result<Walked> {
     let (to_taker, blocks) = mpsc::sync_channel(AHEAD);
-    let dir = scanner.log.run().dirs().first().cloned().unwrap_or_default();
+    let dir = scanner.log.run().dir();
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("mqstore-read".to_owned())
