@@ -451,6 +451,20 @@ fn read_index(
     cx: &Context<'_>,
     states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
 ) -> Result<Index> {
+    match list_index(cx, states) {
+        // One file that cannot be read must not end the whole check.
+        Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
+            cx.error(&path, Error::io(op, &path)(source));
+            Ok(Index::none())
+        }
+        index => index,
+    }
+}
+
+fn list_index(
+    cx: &Context<'_>,
+    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
+) -> Result<Index> {
     if !cx.config.message_index_enable {
         return Ok(Index::none());
     }

@@ -18,12 +18,12 @@ use crate::support::{
     Home, append, body, check, check_queues, names_in, places, read_queue, scratch, set_len,
 };
 
-fn options(target: RebuildTarget) -> RebuildOptions {
+pub(crate) fn options(target: RebuildTarget) -> RebuildOptions {
     let what = RebuildWhat { queues: true, index: true };
     RebuildOptions { what, topics: None, target, threads: Some(2) }
 }
 
-fn rebuild_with(
+pub(crate) fn rebuild_with(
     home: &Home,
     storage: Arc<dyn Storage>,
     options: &RebuildOptions,

@@ -28,7 +28,11 @@ pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
     };
     let len = match cx.storage.open(&path, Access::Read).and_then(|file| file.stat()) {
         Ok(stat) => stat.len,
-        Err(_) => 0,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => {
+            cx.error(&path, Error::io("stat", &path)(error));
+            return Some(checkpoint.fields);
+        }
     };
     if len < FIELDS_LEN as u64 {
         let expected = format!("a file of {CHECKPOINT_LEN} bytes");

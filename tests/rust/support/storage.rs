@@ -11,6 +11,11 @@ use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageF
 /// A call that a test can let fail or count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
+    Open,
+    Read,
+    List,
+    Kind,
+    Stat,
     Create,
     Reserve,
     /// Of a file of the log that holds something.
@@ -29,7 +34,7 @@ pub(crate) enum Call {
 struct Fault {
     call: Call,
     /// Part of the path.
-    path: &'static str,
+    path: String,
     /// How many calls go well before.
     skip: usize,
     errno: i32,
@@ -50,6 +55,9 @@ pub(crate) struct Staged {
     before_sync: Mutex<Option<Watch>>,
     after_sync: Mutex<Option<Watch>>,
     after_list: Mutex<Option<Listed>>,
+    /// Part of the path of files whose readers wait, and how many reads do not.
+    held_reads: Mutex<Option<(&'static str, usize)>>,
+    read_released: Condvar,
     /// How many more calls that change something go well; all behind fail.
     budget: Mutex<Option<usize>>,
 }
@@ -71,7 +79,8 @@ impl Staged {
     }
 
     /// Lets every such call on a path with `path` in it fail, after `skip` that go well.
-    pub(crate) fn fail(&self, call: Call, path: &'static str, skip: usize, errno: i32) {
+    pub(crate) fn fail(&self, call: Call, path: &str, skip: usize, errno: i32) {
+        let path = path.to_owned();
         self.faults.lock().unwrap().push(Fault { call, path, skip, errno });
     }
 
@@ -106,6 +115,17 @@ impl Staged {
         self.released.notify_all();
     }
 
+    /// After `skip` reads of files with `path` in their path, lets each wait until
+    /// [`Staged::release_reads`].
+    pub(crate) fn hold_reads(&self, path: &'static str, skip: usize) {
+        *self.held_reads.lock().unwrap() = Some((path, skip));
+    }
+
+    pub(crate) fn release_reads(&self) {
+        *self.held_reads.lock().unwrap() = None;
+        self.read_released.notify_all();
+    }
+
     /// Whether a flush waits to be released.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.lock().unwrap().0 > 0
@@ -127,23 +147,42 @@ impl Staged {
         *self.after_list.lock().unwrap() = Some(then);
     }
 
+    /// A call that changes something.
     fn enter(&self, call: Call, path: &Path) -> io::Result<()> {
-        *self.counts.lock().unwrap().entry(call).or_default() += 1;
         if let Some(left) = &mut *self.budget.lock().unwrap() {
             if *left == 0 {
                 return Err(io::Error::other("the process is gone"));
             }
             *left -= 1;
         }
+        self.look(call, path)
+    }
+
+    /// A call of any kind.
+    fn look(&self, call: Call, path: &Path) -> io::Result<()> {
+        *self.counts.lock().unwrap().entry(call).or_default() += 1;
         let text = path.to_string_lossy().into_owned();
         let mut faults = self.faults.lock().unwrap();
-        let hit = |fault: &Fault| fault.call == call && text.contains(fault.path);
+        let hit = |fault: &Fault| fault.call == call && text.contains(&fault.path);
         let Some(at) = faults.iter().position(hit) else { return Ok(()) };
         if faults[at].skip > 0 {
             faults[at].skip -= 1;
             return Ok(());
         }
         Err(io::Error::from_raw_os_error(faults[at].errno))
+    }
+
+    fn hold(&self, path: &Path) {
+        let mut held = self.held_reads.lock().unwrap();
+        while let Some((part, skip)) = &mut *held
+            && path.to_string_lossy().contains(*part)
+        {
+            if *skip > 0 {
+                *skip -= 1;
+                return;
+            }
+            held = self.read_released.wait(held).unwrap();
+        }
     }
 
     fn wait(&self) {
@@ -171,6 +210,7 @@ impl StagedStorage {
 
 impl Storage for StagedStorage {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        self.0.look(Call::Open, path)?;
         Ok(self.wrap(path, Os.open(path, access)?))
     }
 
@@ -180,6 +220,7 @@ impl Storage for StagedStorage {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.0.look(Call::List, dir)?;
         let names = Os.list(dir)?;
         if let Some(then) = &*self.0.after_list.lock().unwrap() {
             then(dir);
@@ -211,6 +252,7 @@ impl Storage for StagedStorage {
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
+        self.0.look(Call::Kind, path)?;
         Os.kind(path)
     }
 
@@ -228,10 +270,13 @@ struct StagedFile {
 
 impl StorageFile for StagedFile {
     fn stat(&self) -> io::Result<FileStat> {
+        self.stage.look(Call::Stat, &self.path)?;
         self.file.stat()
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.stage.look(Call::Read, &self.path)?;
+        self.stage.hold(&self.path);
         self.file.read_at(buffer, position)
     }
 

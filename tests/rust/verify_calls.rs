@@ -1,0 +1,150 @@
+//! `verify` where the system fails it, where files go while it looks, and where it is told to end.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use mqstore::care::verify::verify_on;
+use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
+use mqstore::config::StoreConfig;
+use mqstore::error::{Error, Result};
+
+use crate::support::storage::{Call, Staged};
+use crate::support::{Home, append, small};
+
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+
+fn try_look(stage: &Arc<Staged>, home: &Home) -> Result<VerifyReport> {
+    let options = VerifyOptions { threads: Some(2), ..VerifyOptions::default() };
+    let on = &mut |_, _| ControlFlow::Continue(());
+    verify_on(stage.storage(), home.path(), home.config.clone(), &options, on)
+}
+
+/// A closed store with extensions of queues, so that every kind of file is there.
+fn extended() -> Home {
+    let config = StoreConfig {
+        enable_consume_queue_ext: true,
+        mapped_file_size_consume_queue_ext: Some(130),
+        ..small()
+    };
+    let home = Home::new(config);
+    let store = home.create();
+    home.fill(&store, 0..120);
+    store.close().unwrap();
+    home
+}
+
+/// A path from the store's root.
+fn below(home: &Home, path: &Path) -> String {
+    path.strip_prefix(home.path()).unwrap().to_string_lossy().into_owned()
+}
+
+/// The codes found, with how often, and whether all is well.
+fn found(stage: &Arc<Staged>, home: &Home) -> (BTreeMap<Code, u64>, bool) {
+    let report = try_look(stage, home).unwrap();
+    (report.found, report.ok)
+}
+
+#[test]
+fn a_file_that_goes_while_it_is_looked_for_is_no_fault() {
+    // Retention of a running broker takes away what was listed a moment before.
+    let home = extended();
+    for path in ["commitlog/00000000000000004096", "consumequeue/Topic/1/00000000000000000200"] {
+        assert!(home.path().join(path).exists());
+        let stage = Staged::new();
+        stage.fail(Call::Open, path, 0, ENOENT);
+        assert_eq!(found(&stage, &home), (BTreeMap::new(), true), "{path}");
+    }
+    // A unit that an entry leads to must be there, whoever took its file.
+    let stage = Staged::new();
+    stage.fail(Call::Open, "consumequeue_ext/Topic/1/00000000000000000130", 0, ENOENT);
+    assert_eq!(found(&stage, &home), (BTreeMap::from([(Code::ExtAddress, 6)]), false));
+}
+
+#[test]
+fn what_the_system_cannot_read_is_named_and_the_rest_is_looked_at() {
+    let home = extended();
+    let indexes: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
+    for call in [Call::Open, Call::Read] {
+        for (path, more) in [
+            ("commitlog/00000000000000004096", &[][..]),
+            ("consumequeue/Topic/1/00000000000000000200", &[(Code::QueueMissing, 1)]),
+            (&*indexes[0], &[]),
+            (&*indexes[1], &[]),
+            ("checkpoint", &[]),
+        ] {
+            let stage = Staged::new();
+            stage.fail(call, path, 0, EIO);
+            let report = try_look(&stage, &home).unwrap();
+            let wanted = more.iter().copied().chain([(Code::Unreadable, 1)]);
+            assert_eq!(report.found, wanted.collect(), "{call:?} {path}: {:?}", report.findings);
+            let finding = report.findings.iter().find(|f| f.code == Code::Unreadable).unwrap();
+            assert_eq!((finding.severity, &*finding.expected), (Severity::Error, "to read it"));
+            assert!(path.starts_with(&*finding.path.to_string_lossy()), "{finding:?}");
+            let said = ["open ", "read "][usize::from(call == Call::Read)];
+            assert!(finding.found.starts_with(said), "{finding:?}");
+            assert!(finding.found.ends_with("Input/output error (os error 5)"), "{finding:?}");
+            let all = report.counts.messages == 120;
+            assert_eq!(all, !path.starts_with("commitlog"), "{:?}", report.counts);
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_an_error() {
+    let home = extended();
+    for folder in ["commitlog", "consumequeue", "consumequeue_ext", "index"] {
+        for (call, op) in [(Call::List, "list"), (Call::Kind, "stat")] {
+            let stage = Staged::new();
+            stage.fail(call, folder, 0, EIO);
+            let error = try_look(&stage, &home).unwrap_err().to_string();
+            let place = home.path().join(folder);
+            assert_eq!(error, format!("{op} {}: Input/output error (os error 5)", place.display()));
+        }
+    }
+}
+
+#[test]
+fn a_check_that_is_told_to_end_reads_little_more() {
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(32 << 20),
+        max_index_num: Some(1000),
+        ..small()
+    };
+    let home = Home::new(config);
+    let store = home.create();
+    for number in 0..400 {
+        append(&store, number, &[7; 60_000]).unwrap();
+    }
+    store.close().unwrap();
+    let stage = Staged::new();
+    assert_eq!(found(&stage, &home), (BTreeMap::new(), true));
+    let whole = stage.count(Call::Read);
+    for (level, held, skip) in
+        [(Level::Full, "consumequeue/Topic/0", 0), (Level::Quick, "commitlog", 2)]
+    {
+        let stage = Staged::new();
+        let mut calls = 0;
+        let options = VerifyOptions { level, threads: Some(1), ..VerifyOptions::default() };
+        stage.hold_reads(held, skip);
+        let outcome =
+            verify_on(stage.storage(), home.path(), home.config.clone(), &options, &mut |_, _| {
+                calls += 1;
+                // It is known by the second call what the first one said.
+                if calls == 2 {
+                    stage.release_reads();
+                }
+                ControlFlow::Break(())
+            });
+        match outcome.unwrap_err() {
+            Error::Io { op: "verify", source, .. } => {
+                assert_eq!(source.kind(), std::io::ErrorKind::Interrupted);
+            }
+            error => panic!("{error}"),
+        }
+        let read = stage.count(Call::Read);
+        assert!(read < whole / 2, "{read} of {whole} reads, {}", level.name());
+    }
+}
