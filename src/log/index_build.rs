@@ -5,7 +5,6 @@
 //! kept in memory, 20 MB by default, and written when the file is full. So memory does not grow with
 //! the index, and no page of a file is visited at random.
 
-use std::hint::black_box;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use super::index_file::{IndexOpen, IndexPut};
 use super::index_run::IndexRun;
+use super::slot_table::SlotTable;
 use crate::error::{Error, Result};
 use crate::files::{Storage, StorageFile};
 use crate::format::index::{
@@ -37,8 +37,6 @@ pub struct IndexBuilder {
     file: Option<Building>,
     /// Of a file that was made elsewhere, right before the first one here.
     previous: Option<IndexHeader>,
-    /// The slot table, the newest entry of each slot.
-    slots: Vec<i32>,
     files: u64,
     keys: u64,
     full_until_ms: Option<i64>,
@@ -64,6 +62,7 @@ struct Building {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     header: IndexHeader,
+    slots: SlotTable,
     /// Entries that are not written yet, and where they belong.
     block: Vec<u8>,
     block_at: u64,
@@ -95,7 +94,6 @@ impl IndexBuilder {
             run,
             clock,
             file: None,
-            slots: Vec::new(),
             files: 0,
             keys: 0,
             previous: None,
@@ -153,10 +151,9 @@ impl IndexBuilder {
         for &key_hash in key_hashes {
             self.make_room()?;
             let layout = self.run.layout();
-            let Some(building) = &mut self.file else { return Ok(()) };
             let slot = layout.slot_of(key_hash) as usize;
-            let Some(newest) = self.slots.get_mut(slot) else { return Ok(()) };
-            building.put(newest, &IndexPut { key_hash, physical_offset, store_timestamp_ms });
+            let Some(building) = &mut self.file else { return Ok(()) };
+            building.put(slot, &IndexPut { key_hash, physical_offset, store_timestamp_ms });
             self.keys += 1;
             if building.block.len() >= BLOCK {
                 building.write_block()?;
@@ -172,8 +169,9 @@ impl IndexBuilder {
         let (near, far) =
             key_hashes.split_at_checked(PUT_CHUNK).unwrap_or((key_hashes, Default::default()));
         let layout = self.run.layout();
-        let slots = near.iter().map(|&hash| layout.slot_of(hash) as usize);
-        black_box(slots.filter_map(|slot| self.slots.get(slot)).fold(0, |sum, slot| sum | slot));
+        if let Some(building) = &self.file {
+            building.slots.fetch(near.iter().map(|&hash| layout.slot_of(hash) as usize));
+        }
         far
     }
 
@@ -203,13 +201,12 @@ impl IndexBuilder {
             header.begin_timestamp_ms = previous.end_timestamp_ms.max(0);
             header.end_timestamp_ms = previous.end_timestamp_ms.max(0);
         }
-        self.slots.clear();
-        self.slots.resize(layout.slots() as usize, 0);
         self.files += 1;
         self.file = Some(Building {
             path: listed.path.clone(),
             file,
             header,
+            slots: SlotTable::new(layout.slots(), layout.max_entry_count())?,
             block: Vec::with_capacity(BLOCK + 64),
             block_at: layout.entry_position(1),
             early: self.flushes_early.then(Early::default),
@@ -222,14 +219,10 @@ impl IndexBuilder {
         let Some(mut building) = self.file.take() else { return Ok(None) };
         building.write_block()?;
         let at = self.run.layout().slot_position(0);
-        let mut bytes = vec![0; BLOCK];
-        for (number, slots) in self.slots.chunks(BLOCK / SLOT_LEN).enumerate() {
+        for (number, slots) in building.slots.raw().chunks(BLOCK / SLOT_LEN).enumerate() {
             // What holds no slot in use stays a hole.
-            if slots.iter().any(|&slot| slot != 0) {
-                let places = bytes.as_chunks_mut().0.iter_mut();
-                places.zip(slots).for_each(|(place, slot)| *place = slot.to_be_bytes());
-                let bytes = bytes.get(..slots.len() * SLOT_LEN).unwrap_or_default();
-                building.write(bytes, at + (number * BLOCK) as u64)?;
+            if slots.iter().any(|slot| *slot != [0; SLOT_LEN]) {
+                building.write(slots.as_flattened(), at + (number * BLOCK) as u64)?;
             }
         }
         const { assert!(BLOCK.is_multiple_of(SLOT_LEN) && HEADER_LEN < BLOCK) };
@@ -280,26 +273,26 @@ enum Flush {
 }
 
 impl Building {
-    /// `IndexFile#putKey`, the slot at hand.
+    /// `IndexFile#putKey`, for a key of that slot.
     #[inline]
-    fn put(&mut self, newest: &mut i32, put: &IndexPut) {
+    fn put(&mut self, slot: usize, put: &IndexPut) {
         let header = &mut self.header;
         let count = header.index_count;
+        let Some(newest) = self.slots.put(slot, count) else { return };
         let entry = IndexEntry {
             key_hash: put.key_hash,
             physical_offset: put.physical_offset,
             seconds: seconds_since(header.begin_timestamp_ms, put.store_timestamp_ms),
-            prev_entry: *newest,
+            prev_entry: newest,
         };
         self.block.extend_from_slice(&entry.encode());
         if count <= 1 {
             header.begin_physical_offset = put.physical_offset;
             header.begin_timestamp_ms = put.store_timestamp_ms;
         }
-        if *newest == 0 {
+        if newest == 0 {
             header.hash_slot_count = header.hash_slot_count.saturating_add(1);
         }
-        *newest = count;
         header.index_count = count + 1; // below the layout's number of entries
         header.end_physical_offset = put.physical_offset;
         header.end_timestamp_ms = put.store_timestamp_ms;

@@ -1,11 +1,11 @@
 //! Index files as a whole: which layout one has, its entries and slots in order, and whether they
 //! agree with each other.
 
-use std::hint::black_box;
 use std::path::Path;
 
 use super::index_file::IndexFile;
 use super::index_walk::{Head, IndexBytes, ReadBytes};
+use super::slot_table::SlotTable;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
@@ -23,9 +23,6 @@ const ATTEMPTS: usize = 16;
 
 /// How much of a file is read at once.
 const BLOCK_LEN: usize = 1 << 16;
-
-/// So many slots for each entry leave most pages of the table untouched.
-const SPARSE: u32 = 512;
 
 /// How many slots are read ahead of the entries that go there.
 const CHECK_CHUNK: usize = 32;
@@ -330,11 +327,9 @@ impl IndexFile {
         if let Some((at, expected, found)) = header_fault(&header, false) {
             tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }
-        let slots = usize::try_from(layout.slots()).unwrap_or(0);
-        let is_sparse = count <= layout.slots() / SPARSE;
-        let mut newest = if is_sparse { vec![0; slots] } else { written_zeros(slots) };
+        let mut newest = SlotTable::new(layout.slots(), count)?;
         let (mut first, mut last) = (None, i64::MIN);
-        let mut number = 0;
+        let mut number: u32 = 0;
         let mut entries = self.records_before(count);
         while let Some(block) = entries.next_block()? {
             first =
@@ -345,22 +340,21 @@ impl IndexFile {
                     let entry = IndexEntry::decode(raw);
                     *slot = usize::try_from(layout.slot_of(entry.key_hash)).unwrap_or(usize::MAX);
                 }
-                // Nothing waits for these reads, so they go on side by side.
                 let slots = slots.get(..chunk.len()).unwrap_or_default();
-                black_box(slots.iter().fold(0, |all, &slot| all | newest.get(slot).unwrap_or(&0)));
+                newest.fetch(slots.iter().copied());
                 for (raw, &slot) in chunk.iter().zip(slots) {
                     number += 1;
                     let entry = IndexEntry::decode(raw);
-                    let Some(newest) = newest.get_mut(slot) else { continue };
+                    let newest = newest.put(slot, number.cast_signed());
+                    let Some(newest) = newest.map(i32::cast_unsigned) else { continue };
                     if entry.key_hash < 0
                         || entry.seconds < 0
                         || entry.physical_offset < last
-                        || u32::try_from(entry.prev_entry).unwrap_or(0) != *newest
+                        || u32::try_from(entry.prev_entry).unwrap_or(0) != newest
                     {
                         let at = layout.entry_position(number);
-                        tell_entry(&mut tell, at, &entry, last, *newest);
+                        tell_entry(&mut tell, at, &entry, last, newest);
                     }
-                    *newest = number;
                     last = entry.physical_offset;
                 }
             }
@@ -374,38 +368,25 @@ impl IndexFile {
             }
         }
         let mut slots = Records::<SLOT_LEN>::new(self, layout.slot_position(0), layout.slots());
-        let mut expected = newest.as_slice();
+        let mut expected = newest.raw();
         let mut first = 0;
         while let Some(block) = slots.next_block()? {
             let (of_block, more) = expected.split_at_checked(block.len()).unwrap_or_default();
             expected = more;
-            for (chunk, of_chunk) in block.chunks(CHECK_CHUNK).zip(of_block.chunks(CHECK_CHUNK)) {
-                let pairs = || chunk.iter().map(slot_value).zip(of_chunk);
-                if pairs().fold(0, |all, (value, newest)| all | (value ^ newest)) != 0 {
-                    for ((value, newest), slot) in pairs().zip(first..) {
-                        if value == *newest || (value >= count && value < self.head()?.count) {
-                            continue;
-                        }
-                        let (expected, found) =
-                            (format!("entry {newest}"), format!("entry {value}"));
-                        let at = layout.slot_position(slot);
-                        tell(at, CorruptionKind::IndexSlot, expected, found);
+            if block != of_block {
+                for ((slot, raw), newest) in (first..).zip(block).zip(of_block) {
+                    let (value, newest) = (slot_value(raw), slot_value(newest));
+                    if value == newest || (value >= count && value < self.head()?.count) {
+                        continue;
                     }
+                    let (expected, found) = (format!("entry {newest}"), format!("entry {value}"));
+                    tell(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
                 }
-                first += u32::try_from(chunk.len()).unwrap_or(0);
             }
+            first += u32::try_from(block.len()).unwrap_or(0);
         }
         Ok(count.saturating_sub(1))
     }
-}
-
-/// Zeros in memory that was written once: pages that the system gives as zeros are brought in twice,
-/// to be read and then to be written.
-#[allow(clippy::slow_vector_initialization, reason = "the zeros are to be written")]
-fn written_zeros(len: usize) -> Vec<u32> {
-    let mut zeros = Vec::new();
-    zeros.resize(len, 0);
-    zeros
 }
 
 /// The entry that a slot names; none where it is negative.

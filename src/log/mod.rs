@@ -20,6 +20,7 @@ pub mod queue;
 pub mod queue_folder;
 pub mod range_scan;
 pub mod scanner;
+mod slot_table;
 pub mod store_checkpoint;
 mod tail_run;
 
