@@ -9,7 +9,7 @@ use std::fs::File;
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -40,8 +40,14 @@ fn main() {
     }
 }
 
+/// A store, and where its log ends.
+struct Filled {
+    path: PathBuf,
+    end: u64,
+}
+
 /// A work: its name, and what does it on a store.
-type Work = (&'static str, fn(&Path));
+type Work = (&'static str, fn(&Filled));
 
 const WORKS: &[Work] = &[
     ("limit", limit),
@@ -63,6 +69,10 @@ fn bench(folder: &Path, bytes: u64, rounds: u64, named: &[String]) {
     if !store.exists() {
         fill(&store, bytes);
     }
+    let reader = MessageStore::open(&store, OpenMode::Read, StoreConfig::default()).unwrap();
+    let end = reader.end_offset();
+    drop(reader);
+    let filled = Filled { path: store.clone(), end };
     // Each work is done once before the clock counts, so that each finds the log in memory.
     let mut seconds = vec![Vec::new(); works.len()];
     let mut peak_kib = vec![0; works.len()];
@@ -71,7 +81,7 @@ fn bench(folder: &Path, bytes: u64, rounds: u64, named: &[String]) {
             prepare(name, &store);
             let _ = std::fs::write("/proc/self/clear_refs", "5");
             let before = Instant::now();
-            work(&store);
+            work(&filled);
             if round > 0 || rounds == 1 {
                 seconds[at].push(before.elapsed().as_secs_f64());
                 peak_kib[at] = peak_kib[at].max(most_memory_kib());
@@ -132,16 +142,12 @@ fn prepare(name: &str, store: &Path) {
 }
 
 /// Two threads that only read the log into blocks and take the checksum of each.
-fn limit(store: &Path) {
-    let log = std::fs::read_dir(store.join("commitlog")).unwrap();
+fn limit(store: &Filled) {
+    let log = std::fs::read_dir(store.path.join("commitlog")).unwrap();
     let mut files: Vec<_> = log.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let files: Vec<_> = files.iter().map(|path| File::open(path).unwrap()).collect();
-    let end = {
-        let store = MessageStore::open(store, OpenMode::Read, StoreConfig::default()).unwrap();
-        store.end_offset()
-    };
-    let (next, whole) = (AtomicU64::new(0), end.div_ceil(BLOCK as u64));
+    let (next, whole) = (AtomicU64::new(0), store.end.div_ceil(BLOCK as u64));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -165,36 +171,38 @@ fn go_on(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn verified(store: &Path) {
+fn verified(store: &Filled) {
     let options = VerifyOptions { level: Level::Full, threads: Some(THREADS), most_findings: 100 };
-    let report = verify(store, StoreConfig::default(), &options, &mut go_on).unwrap();
+    let report = verify(&store.path, StoreConfig::default(), &options, &mut go_on).unwrap();
     assert!(report.ok, "{:?}", report.findings);
 }
 
-fn rebuilt(store: &Path) {
+fn rebuilt(store: &Filled) {
     let options = RebuildOptions {
         what: What { queues: true, index: true },
         topics: None,
-        target: Target::Folder(store.with_file_name("out")),
+        target: Target::Folder(store.path.with_file_name("out")),
         threads: Some(THREADS),
     };
-    let report = rebuild(store, StoreConfig::default(), &options, &mut go_on).unwrap();
+    let report = rebuild(&store.path, StoreConfig::default(), &options, &mut go_on).unwrap();
     assert!(report.damaged.is_empty() && report.messages > 0);
 }
 
 /// A store that was closed in good order.
-fn opened(store: &Path) {
-    let store = MessageStore::open(store, OpenMode::ReadWrite, StoreConfig::default()).unwrap();
+fn opened(store: &Filled) {
+    let store =
+        MessageStore::open(&store.path, OpenMode::ReadWrite, StoreConfig::default()).unwrap();
     assert_eq!(store.recovery().unwrap().dispatched, 0);
     store.close().unwrap();
 }
 
-fn recovered(store: &Path) {
-    let store = MessageStore::open(store, OpenMode::ReadWrite, StoreConfig::default()).unwrap();
+fn recovered(store: &Filled) {
+    let store =
+        MessageStore::open(&store.path, OpenMode::ReadWrite, StoreConfig::default()).unwrap();
     assert!(store.recovery().unwrap().dispatched > 0);
     store.close().unwrap();
 }
 
-fn recovered_log_alone(store: &Path) {
+fn recovered_log_alone(store: &Filled) {
     recovered(store);
 }
