@@ -191,32 +191,46 @@ fn append_by(
     seconds
 }
 
-/// How long single appends take while files roll: tells percentiles, gives the time of all.
+/// How long single appends take while files roll: tells percentiles, gives the time of all. Beside them
+/// those of eight copies of a body into memory that was in use before, which take about as long: what
+/// the machine itself interrupts.
 fn latency(folder: &Path, count: usize, messages: &Messages) -> f64 {
     let store = MessageStore::open(folder, OpenMode::Create, config(FlushDiskType::Async)).unwrap();
     put(&store, messages, 0..BEFORE, 1);
-    let mut took: Vec<u64> = Vec::with_capacity(count);
+    let (seconds, appends) = percentiles(count, |number| {
+        black_box(store.append(&messages.get(BEFORE + number)).unwrap());
+    });
+    store.close().unwrap();
+    let body = messages.body.as_slice();
+    let mut memory = vec![1_u8; body.len() << 12];
+    let (_, copies) = percentiles(count, |number| {
+        let at = number % (1 << 9) * body.len() * 8;
+        let places = black_box(&mut memory)[at..].chunks_exact_mut(body.len());
+        places.take(8).for_each(|place| place.copy_from_slice(body));
+    });
+    eprintln!("appends: {appends}\ncopies:  {copies}");
+    seconds
+}
+
+/// The seconds that `count` calls take, and the percentiles of single ones.
+fn percentiles(count: usize, mut call: impl FnMut(usize)) -> (f64, String) {
+    // Written before: its own fresh pages, one for 512 calls, would be what is measured.
+    let mut took = vec![u64::MAX; count];
     let begin = Instant::now();
     let mut last = begin;
-    for number in BEFORE..BEFORE + count {
-        black_box(store.append(&messages.get(number)).unwrap());
+    for (number, took) in took.iter_mut().enumerate() {
+        call(number);
         let now = Instant::now();
-        took.push(u64::try_from((now - last).as_nanos()).unwrap());
+        *took = u64::try_from((now - last).as_nanos()).unwrap();
         last = now;
     }
     let seconds = begin.elapsed().as_secs_f64();
-    store.close().unwrap();
     took.sort_unstable();
     let at = |share: f64| took[((count - 1) as f64 * share) as usize];
-    eprintln!(
-        "median {} ns, p99 {} ns, p99.9 {} ns, p99.99 {} ns, longest {} ns",
-        at(0.5),
-        at(0.99),
-        at(0.999),
-        at(0.9999),
-        at(1.0)
-    );
-    seconds
+    let shares =
+        [("median", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("longest", 1.0)];
+    let told = shares.map(|(name, share)| format!("{name} {} ns", at(share)));
+    (seconds, told.join(", "))
 }
 
 /// Keys into a file that has some already, one by one or in batches of 1,024.
