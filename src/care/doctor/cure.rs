@@ -21,8 +21,8 @@ pub(super) fn command_in(text: &str) -> Option<&str> {
     text.split('`').skip(1).step_by(2).find(|command| command.starts_with("mqstore "))
 }
 
-/// A command of a fix with the store and everything else in its place. `None` where a word has a
-/// character that a terminal could be led astray with.
+/// A command of a fix with the store and everything else in its place. `None` where there is no key to
+/// ask for, or a word has a character that a terminal could be led astray with.
 pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<String> {
     let store = store.to_str()?;
     let mut out = Vec::new();
@@ -43,6 +43,7 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
             "OUT" => out.push(quoted(&format!("{}.salvaged", store.trim_end_matches('/')))?),
             "QUEUE" => out.push(words.queue_id.to_string()),
             "TIME" => out.push(words.time_ms.to_string()),
+            "KEY" if words.key.is_empty() => return None,
             "KEY" => out.push(quoted(words.key)?),
             other => out.push(other.to_owned()),
         }
@@ -92,6 +93,14 @@ mod tests {
             let words = Words { topics, needs_topics: true, ..Words::default() };
             assert_eq!(fill("mqstore rebuild STORE -t TOPIC", Path::new("s"), &words), None);
         }
+    }
+
+    #[test]
+    fn without_a_key_none_is_asked_for() {
+        let words = Words { topics: vec!["a"], ..Words::default() };
+        assert_eq!(fill("mqstore query STORE -t TOPIC -k KEY", Path::new("s"), &words), None);
+        let filled = fill("mqstore rebuild STORE -t TOPIC", Path::new("s"), &words);
+        assert_eq!(filled.as_deref(), Some("mqstore rebuild s -t a"));
     }
 
     #[test]

@@ -1,0 +1,258 @@
+//! `doctor`: what it says of the next start of a store that was not closed, what only the messages
+//! tell, and that it can be told to end.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+
+use mqstore::Error;
+use mqstore::care::{Code, Diagnosis, Severity, doctor};
+use mqstore::format::properties::{self, names};
+use mqstore::store::NewMessage;
+
+use crate::support::{Home, START_MS, append, patch, places, small};
+
+fn examine(home: &Home) -> Vec<Diagnosis> {
+    doctor(home.path(), &home.config, &mut |_, _| ControlFlow::Continue(())).unwrap()
+}
+
+fn codes(diagnoses: &[Diagnosis]) -> Vec<Code> {
+    diagnoses.iter().map(|diagnosis| diagnosis.code).collect()
+}
+
+/// The evidence of one code; empty where the code is not named.
+fn evidence(home: &Home, code: Code) -> Vec<String> {
+    let diagnoses = examine(home);
+    let of_code = diagnoses.into_iter().find(|diagnosis| diagnosis.code == code);
+    of_code.map(|diagnosis| diagnosis.evidence).unwrap_or_default()
+}
+
+/// The one line on what a start reads.
+fn start(home: &Home) -> String {
+    let lines = evidence(home, Code::DocSlowStart);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines.into_iter().next().unwrap()
+}
+
+fn set_checkpoint(home: &Home, times: [i64; 3]) {
+    for (at, time) in (0..).step_by(8).zip(times) {
+        patch(&home.path().join("checkpoint"), at, &time.to_be_bytes());
+    }
+}
+
+#[test]
+fn what_a_start_reads_goes_by_the_checkpoint() {
+    let home = Home::killed(120);
+    let all = places(&home);
+    let end = home.read().end_offset();
+    let files = fs::read_dir(home.path().join("commitlog")).unwrap().count() as u64;
+    let said = |from: u64, queue_files: u64| {
+        let bytes = end.div_ceil(4096) * 4096 - from;
+        format!(
+            "the file `abort`; RocketMQ's start reads {bytes} bytes of log from physical offset \
+             {from} on, and the ends of queues in {queue_files} files"
+        )
+    };
+    assert!(files > 3);
+    let queue_files = (0..4).map(|queue| {
+        fs::read_dir(home.path().join(format!("consumequeue/Topic/{queue}"))).unwrap().count()
+            as u64
+    });
+    let queue_files: u64 = queue_files.sum();
+    // With all times known the last file with messages is enough, with none the whole log.
+    let known = START_MS + 1_000_000;
+    let last = all.last().unwrap().0 / 4096 * 4096;
+    set_checkpoint(&home, [known; 3]);
+    assert_eq!(start(&home), said(last, queue_files));
+    set_checkpoint(&home, [0; 3]);
+    assert_eq!(start(&home), said(0, queue_files));
+    // A time of 0 tells nothing of a file.
+    set_checkpoint(&home, [known; 3]);
+    let first = all.iter().find(|(at, _)| *at >= last).unwrap().0;
+    let copy = home.copy();
+    copy.patch(first + 56, &[0; 8]);
+    assert_eq!(start(&copy), said(last - 4096, queue_files));
+    // Folders below a queue's are no business of a start, and there may be none at all.
+    let copy = home.copy();
+    fs::create_dir_all(copy.path().join("consumequeue/Topic/0/a/b")).unwrap();
+    fs::write(copy.path().join("consumequeue/Topic/0/a/b/file"), b"x").unwrap();
+    fs::write(copy.path().join("consumequeue/Topic/0/a/file"), b"x").unwrap();
+    assert_eq!(start(&copy), said(last, queue_files + 1));
+    fs::remove_dir_all(copy.path().join("consumequeue")).unwrap();
+    assert_eq!(start(&copy), said(last, 0));
+    fs::remove_file(copy.path().join("abort")).unwrap();
+    assert_eq!(evidence(&copy, Code::DocSlowStart), [""; 0]);
+}
+
+#[test]
+fn index_files_that_a_start_deletes_are_named() {
+    let home = Home::killed(120);
+    set_checkpoint(&home, [START_MS + 1_000_000; 3]);
+    assert_eq!(evidence(&home, Code::DocIndexDoomed), [""; 0]);
+    set_checkpoint(&home, [START_MS + 1_000_000, START_MS + 1_000_000, START_MS + 30_000]);
+    // What is no index file is none that a start deletes.
+    let index = home.path().join("index");
+    fs::create_dir(index.join("20300101000000000")).unwrap();
+    fs::write(index.join("20300101000000001"), b"short").unwrap();
+    fs::write(index.join("notes"), [0x7f; 40]).unwrap();
+    let doomed = evidence(&home, Code::DocIndexDoomed);
+    let usable: Vec<_> = home
+        .index_files()
+        .into_iter()
+        .filter(|path| path.is_file() && fs::read(path).unwrap().len() > 40)
+        .filter_map(|path| {
+            let head = fs::read(&path).unwrap();
+            let end = i64::from_be_bytes(head[8..16].try_into().unwrap());
+            (end > START_MS + 30_000).then(|| (path, end))
+        })
+        .collect();
+    assert!(usable.len() > 1 && usable.len() == doomed.len(), "{usable:?} {doomed:?}");
+    for ((path, end), line) in usable.iter().zip(doomed) {
+        let name = path.file_name().unwrap().to_string_lossy();
+        assert_eq!(
+            line,
+            format!(
+                "index/{name}: its last message is of {end} ms, the checkpoint knows the index up \
+                 to {} ms",
+                START_MS + 30_000
+            )
+        );
+    }
+}
+
+#[test]
+fn told_to_end_it_ends_in_either_walk() {
+    let mut home = Home::new(small());
+    home.config.mapped_file_size_commit_log = Some(64 << 20);
+    let store = home.create();
+    for number in 0..600 {
+        append(&store, number, &[7; 60_000]).unwrap();
+    }
+    store.close().unwrap();
+    for (part, op) in [(0, "verify"), (2, "examine")] {
+        let mut told = Vec::new();
+        let outcome = doctor(home.path(), &home.config, &mut |done, total| {
+            told.push(done);
+            if done > total * part / 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match outcome.unwrap_err() {
+            Error::Io { op: found, source, .. } => {
+                assert_eq!((found, source.kind()), (op, ErrorKind::Interrupted));
+            }
+            error => panic!("{error}"),
+        }
+        assert!(told.is_sorted(), "{told:?}");
+    }
+}
+
+/// Appends a message with a key; its time counts from the first message's.
+fn keyed(home: &Home, sys_flag: i32, key: &str, seconds: i64) {
+    let store = home.write();
+    let mut raw = Vec::new();
+    properties::push(&mut raw, names::KEYS, key.as_bytes());
+    let message = NewMessage {
+        sys_flag,
+        properties: &raw,
+        store_timestamp_ms: Some(START_MS + seconds * 1000),
+        ..NewMessage::new(b"Topic", b"x")
+    };
+    store.append(&message).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn keys_of_what_came_to_nothing_collide_with_none() {
+    let home = Home::closed(20);
+    keyed(&home, 0, "Aa", 100);
+    // Prepared and rolled back: the index has the first of them alone.
+    let rolled_back = home.copy();
+    keyed(&rolled_back, 12, "BB", 101);
+    assert_eq!(codes(&examine(&rolled_back)), []);
+    let prepared = home.copy();
+    keyed(&prepared, 4, "BB", 101);
+    let all = places(&prepared);
+    let [older, newer] = [all[20].0, all[21].0];
+    let lines = evidence(&prepared, Code::DocKeyCollision);
+    assert_eq!(lines.len(), 1);
+    let text = format!(
+        "\"Topic#BB\" at physical offset {newer} and \"Topic#Aa\" at {older} have the hash "
+    );
+    assert!(lines[0].starts_with(&text), "{lines:?}");
+    assert!(lines[0].ends_with(", as have 0 messages more"), "{lines:?}");
+    // Where the older message is damaged its key is unknown, and nothing collides.
+    prepared.flip(older + 5);
+    assert!(!codes(&examine(&prepared)).contains(&Code::DocKeyCollision));
+}
+
+#[test]
+fn of_times_that_step_back_the_first_and_the_furthest_are_told() {
+    let home = Home::closed(20);
+    for (key, seconds) in [("a", 5), ("b", 2), ("c", 400)] {
+        keyed(&home, 0, key, seconds);
+    }
+    let place = places(&home)[20].0;
+    let lines = evidence(&home, Code::DocClockBack);
+    let time = START_MS + 5000;
+    assert_eq!(
+        lines,
+        [format!(
+            "2 messages with a time before that of an older one, the first at physical offset \
+             {place} with {time} ms; by up to 17000 ms"
+        )]
+    );
+    let found = examine(&home);
+    let cure = found.iter().find(|found| found.code == Code::DocClockBack).unwrap();
+    assert_eq!(cure.severity, Severity::Info);
+    assert!(cure.cure.as_ref().unwrap().contains(" a"), "{cure:?}");
+    // A message without a key is told too, and no command asks for it.
+    let home = Home::closed(20);
+    let store = home.write();
+    let message =
+        NewMessage { store_timestamp_ms: Some(START_MS), ..NewMessage::new(b"Topic", b"x") };
+    store.append(&message).unwrap();
+    store.close().unwrap();
+    let found = examine(&home);
+    let back = found.iter().find(|found| found.code == Code::DocClockBack).unwrap();
+    assert_eq!((back.evidence.len(), &back.cure), (1, &None));
+}
+
+#[test]
+fn more_than_five_lines_of_evidence_are_counted() {
+    let home = Home::closed(120);
+    let queue = {
+        let store = home.read();
+        let queue = store.queue(b"Topic", 1).unwrap().unwrap();
+        queue.units(0, 30).unwrap()
+    };
+    for number in [2, 5, 8, 11, 14, 17, 20] {
+        let entry = queue[usize::try_from(number).unwrap()].entry;
+        home.put_entry(1, number, entry.physical_offset + 4, entry.store_size, entry.tags_code);
+    }
+    let lines = evidence(&home, Code::DocQueueWrong);
+    assert_eq!((lines.len(), &*lines[5]), (6, "and 2 more"), "{lines:?}");
+}
+
+#[test]
+fn damage_is_walked_over_and_the_rest_is_told() {
+    let home = Home::closed(40);
+    keyed(&home, 0, "late", 3);
+    let all = places(&home);
+    home.flip(all[10].0 + 5);
+    // A name that is no text cannot be in a table.
+    let (path, _) = home.log_file(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let from = bytes.windows(6).position(|window| window == b"\x05Topic").unwrap();
+    bytes[from + 1] = 0xff;
+    fs::write(&path, bytes).unwrap();
+    fs::write(home.path().join("config/topics.json"), br#"{"topicConfigTable":{}}"#).unwrap();
+    fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
+    let found = examine(&home);
+    let line = evidence(&home, Code::DocTopicDeleted);
+    assert_eq!(line, ["39 messages of Topic, which config/topics.json does not have"]);
+    assert!(codes(&found).contains(&Code::DocClockBack), "{found:?}");
+    assert!(codes(&found).contains(&Code::LogFrame), "{found:?}");
+    // Damage up to the end.
+    home.flip(all.last().unwrap().0 + 5);
+    let found = examine(&home);
+    assert!(!codes(&found).contains(&Code::DocClockBack), "{found:?}");
+}
