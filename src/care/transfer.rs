@@ -70,8 +70,8 @@ impl Transfer {
     /// A transfer into a new store at `out`.
     ///
     /// # Errors
-    /// [`Error::Io`] where something is in the way; [`Error::Corrupt`] where a table of offsets
-    /// cannot be read, and would have to be changed.
+    /// [`Error::Io`] where something is in the way; [`Error::Corrupt`] where a table of topics or of
+    /// offsets cannot be read, and would have to be changed.
     pub fn begin(storage: Arc<dyn Storage>, out: &Path, plan: Plan) -> Result<Self> {
         let Plan { config, base_offset, rule, closed_up, files } = plan;
         let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
@@ -84,6 +84,8 @@ impl Transfer {
                 for (queue_id, at) in delays(&delay_table(bytes)?) {
                     numbering.watch(SCHEDULE_TOPIC, queue_id, at);
                 }
+            } else if name == TOPICS {
+                topic_table(bytes)?;
             }
         }
         let new = NewStore::create(storage, out, config, base_offset)?;
@@ -142,7 +144,7 @@ impl Transfer {
             let config = self.new.config_mut();
             (config.enable_lmq, config.enable_multi_dispatch) = (true, true);
         }
-        enter_topics(&mut self.files, &self.numbering);
+        enter_topics(&mut self.files, &self.numbering)?;
         for (name, bytes) in &mut self.files {
             if OFFSET_FILES.contains(&name.as_str()) {
                 moved_offsets(name, bytes, &self.numbering)?;
@@ -218,12 +220,10 @@ pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
 }
 
 /// Sees to it that the table of topics names those with queues of batches: without it nobody could
-/// tell. Where there is no table at all every topic is entered; one that is there and lacks a topic may
-/// lack it since it was deleted. A table that cannot be read is left as it is.
-fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) {
+/// tell. Where there is no table at all every topic is entered.
+fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()> {
     let known = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-    let table = known.map(|(_, bytes)| TopicTable::parse(bytes));
-    let Ok(mut table) = table.unwrap_or_else(|| Ok(TopicTable::default())) else { return };
+    let mut table = known.map(|(_, bytes)| topic_table(bytes)).transpose()?.unwrap_or_default();
     let mut changed = false;
     if known.is_none() {
         let mut topics: Vec<_> = numbering.topics().collect();
@@ -250,6 +250,14 @@ fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) {
         files.retain(|(name, _)| name != TOPICS);
         files.push((TOPICS.to_owned(), table.to_bytes()));
     }
+    Ok(())
+}
+
+fn topic_table(bytes: &[u8]) -> Result<TopicTable> {
+    if bytes.is_empty() {
+        return Ok(TopicTable::default());
+    }
+    TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
 }
 
 fn offsets(name: &str, bytes: &[u8]) -> Result<OffsetTable> {

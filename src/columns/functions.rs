@@ -460,3 +460,6 @@ fn sys_flags(flags: &Int32Array) -> Result<ArrayRef> {
     }
     Ok(Arc::new(StructArray::try_new(flag_fields(), columns, flags.nulls().cloned())?))
 }
+
+#[cfg(test)]
+mod tests;

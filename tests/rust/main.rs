@@ -9,6 +9,7 @@
 
 #[cfg(feature = "planted")]
 mod controls;
+mod copying;
 mod doctor;
 mod failing_calls;
 mod flush;
