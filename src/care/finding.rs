@@ -431,4 +431,32 @@ mod tests {
             "commitlog/0 byte 7: bytes that are no message: expected a record, found zeros"
         );
     }
+
+    #[test]
+    fn what_parts_found_is_joined_once_and_within_the_limit() {
+        let add = |findings: &Findings, offset| {
+            let path = Path::new("/s/commitlog/a");
+            findings.add(Code::LogFrame, Severity::Error, path, Some(offset), "a", "b");
+        };
+        let part = |limit, offsets: &[u64]| {
+            let findings = Findings::new(Path::new("/s"), limit);
+            offsets.iter().for_each(|offset| add(&findings, *offset));
+            findings
+        };
+        // The same finding is one, here and over there.
+        let all = part(3, &[1, 1, 2]);
+        all.join(part(3, &[2]).into_found());
+        assert_eq!(all.into_parts().1, BTreeMap::from([(Code::LogFrame, 2)]));
+        // What a part counted and did not list counts here too.
+        let all = part(3, &[9]);
+        all.join(part(2, &[1, 2, 3, 4]).into_found());
+        all.join(part(2, &[5, 6]).into_found());
+        let (list, counts, wrong) = all.into_parts();
+        assert_eq!(list.iter().filter_map(|f| f.offset).collect::<Vec<_>>(), [1, 2, 5]);
+        assert_eq!((counts, wrong), (BTreeMap::from([(Code::LogFrame, 7)]), true));
+        // Nothing is listed where nothing may be.
+        let none = part(0, &[1]);
+        none.join(part(0, &[2]).into_found());
+        assert_eq!((none.into_parts().0, wrong), (vec![], true));
+    }
 }

@@ -563,4 +563,16 @@ mod tests {
         assert_eq!(file.read_at(&mut buffer, 6).unwrap(), 4);
         assert_eq!(&buffer, b"\0abc\x09\x09");
     }
+
+    #[test]
+    fn places_that_no_file_can_have_are_refused_or_hold_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Os.create(&dir.path().join("f"), 10).unwrap();
+        for (position, len) in [(u64::MAX, 1), (0, u64::MAX)] {
+            let error = file.reserve(position, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{position} {len}");
+        }
+        assert_eq!(file.next_data(u64::MAX).unwrap(), None);
+        assert_eq!(file.stat().unwrap().len, 10);
+    }
 }

@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 use mqstore::Error;
-use mqstore::care::{Code, Diagnosis, Severity, doctor};
+use mqstore::care::{Code, Diagnosis, Severity, StatsOptions, doctor, stats};
 use mqstore::format::properties::{self, names};
 use mqstore::store::NewMessage;
 
-use crate::support::{Home, START_MS, append, patch, places, small};
+use crate::support::{Home, START_MS, append, patch, places, set_len, small};
 
 fn examine(home: &Home) -> Vec<Diagnosis> {
     doctor(home.path(), &home.config, &mut |_, _| ControlFlow::Continue(())).unwrap()
@@ -129,6 +129,20 @@ fn told_to_end_it_ends_in_either_walk() {
         append(&store, number, &[7; 60_000]).unwrap();
     }
     store.close().unwrap();
+    // A walk for counting hears it too, and tells how far it came.
+    let mut told = Vec::new();
+    let counted =
+        stats(home.path(), home.config.clone(), &StatsOptions::by(&[]), &mut |done, total| {
+            told.push((done, total));
+            if told.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+    assert!(matches!(counted, Err(Error::Io { op: "read", .. })), "{counted:?}");
+    let [(first, total), (second, _)] = told[..] else { panic!("{told:?}") };
+    assert!((16 << 20) < first && first < second && second <= total, "{told:?}");
+    let whole = stats(home.path(), home.config.clone(), &StatsOptions::by(&[]), &mut |_, _| {
+        ControlFlow::Continue(())
+    });
+    assert_eq!(whole.unwrap().groups[0].1.messages, 600);
     for (part, op) in [(0, "verify"), (2, "examine")] {
         let mut told = Vec::new();
         let outcome = doctor(home.path(), &home.config, &mut |done, total| {
@@ -255,4 +269,91 @@ fn damage_is_walked_over_and_the_rest_is_told() {
     home.flip(all.last().unwrap().0 + 5);
     let found = examine(&home);
     assert!(!codes(&found).contains(&Code::DocClockBack), "{found:?}");
+}
+
+#[test]
+fn beside_a_writer_what_waits_is_no_state() {
+    let home = Home::new(small());
+    let store = home.create();
+    home.fill(&store, 0..40);
+    store.hold_dispatch(true);
+    home.fill(&store, 40..60);
+    assert_eq!(codes(&examine(&home)), []);
+    // The same of a store that nobody has, once it was killed.
+    let copy = home.copy();
+    drop(store);
+    let found = codes(&examine(&copy));
+    assert!(found.contains(&Code::DocUndispatched) && found.contains(&Code::DocSlowStart));
+}
+
+#[test]
+fn damage_of_the_log_s_own_files_goes_by_its_finding() {
+    let home = Home::closed(120);
+    let cut = home.copy();
+    set_len(&cut.log_file(4096).0, 1000);
+    let found = codes(&examine(&cut));
+    assert!(found.contains(&Code::FileLength), "{found:?}");
+    assert!(!found.contains(&Code::DocQueueOrder), "{found:?}");
+    let empty = home.copy();
+    set_len(&empty.log_file(4096).0, 0);
+    let found = codes(&examine(&empty));
+    assert!(found.contains(&Code::EmptyFile), "{found:?}");
+    assert!(!found.contains(&Code::DocEmptyLast), "{found:?}");
+    // Nothing to say of a store without messages.
+    let none = Home::new(small());
+    none.create().close().unwrap();
+    assert_eq!(codes(&examine(&none)), []);
+}
+
+#[test]
+fn a_topic_is_deleted_only_where_a_table_says_so() {
+    let home = Home::closed(40);
+    let store = home.write();
+    for topic in [&b"TBW102"[..], b"%LMQ%light"] {
+        store.append(&NewMessage::new(topic, b"x")).unwrap();
+    }
+    store.close().unwrap();
+    fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
+    let topics = home.path().join("config/topics.json");
+    for (table, deleted) in
+        [(Some(r#"{"topicConfigTable":{}}"#), true), (Some("{"), false), (None, false)]
+    {
+        match table {
+            Some(text) => fs::write(&topics, text).unwrap(),
+            None => fs::remove_file(&topics).unwrap(),
+        }
+        let lines = evidence(&home, Code::DocTopicDeleted);
+        assert_eq!(lines.iter().any(|line| line.starts_with("40 messages of Topic,")), deleted);
+        assert!(!lines.iter().any(|line| line.contains("TBW102")), "{lines:?}");
+        assert_eq!(evidence(&home, Code::DocUndispatched).is_empty(), false);
+    }
+    // A database of the broker's configuration holds no queues.
+    let database = home.path().join("config/metadata");
+    fs::create_dir_all(&database).unwrap();
+    fs::write(database.join("CURRENT"), "MANIFEST-000001\n").unwrap();
+    fs::write(database.join("MANIFEST-000001"), b"").unwrap();
+    assert_eq!(evidence(&home, Code::DocRocksDb), [""; 0]);
+    assert!(!evidence(&home, Code::DocUndispatched).is_empty());
+}
+
+#[test]
+fn of_times_in_queues_steps_back_and_ties_are_told_one_after_the_other() {
+    let home = Home::closed(20);
+    // Queue 0 has five messages: five more, the last at the edge of a file with the time before.
+    for (number, seconds) in [100, 50, 60, 70, 80, 80, 80, 80, 80].into_iter().enumerate() {
+        keyed(&home, 0, &format!("n{number}"), seconds);
+    }
+    let lines = evidence(&home, Code::DocTimeLookup);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let time = START_MS + 50_000;
+    assert_eq!(
+        lines[0],
+        format!(
+            "1 messages with a time before that of the one in front, the first in queue 0 of Topic \
+             at 6 with {time} ms"
+        )
+    );
+    assert!(
+        lines[1].starts_with("1 messages that begin a file with the time of the last one before")
+    );
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mqstore::Error;
-use mqstore::care::rebuild::rebuild_on;
+use mqstore::care::rebuild::{divided, rebuild_on};
 use mqstore::care::{RebuildReport, RebuildTarget, RebuildWhat};
 use mqstore::files::Os;
 use mqstore::store::NewMessage;
@@ -205,4 +205,63 @@ fn older_messages_behind_damage_are_remains_and_end_the_log() {
     home.flip(all[3].0 + 5);
     let report = dry(&home);
     assert_eq!((report.messages, report.log_end, report.damaged), (3, all[3].0, vec![]));
+}
+
+#[test]
+fn a_folder_for_which_nothing_is_made_goes_to_the_quarantine() {
+    let home = Home::closed(40);
+    let old = home.path().join("batchconsumequeue/Gone/0");
+    fs::create_dir_all(&old).unwrap();
+    fs::write(old.join("notes"), b"kept").unwrap();
+    let first = home.copy();
+    let report = rebuild_with(&home, Arc::new(Os), &options(RebuildTarget::InPlace)).unwrap();
+    let kept = report.quarantine.unwrap();
+    assert_eq!(fs::read(kept.join("batchconsumequeue/Gone/0/notes")).unwrap(), b"kept");
+    assert!(!home.path().join("batchconsumequeue").exists());
+    // Whichever move fails, what lay there is kept once, and the next opening goes well.
+    for calls in 0.. {
+        let again = first.copy();
+        let stage = Staged::new();
+        stage.fail(Call::Rename, "", calls, EIO);
+        let outcome = rebuild_with(&again, stage.storage(), &options(RebuildTarget::InPlace));
+        again.write().close().unwrap();
+        assert!(!again.path().join("rebuild").exists(), "{calls}");
+        let kept = again.snapshot().into_iter().filter(|(path, _)| path.ends_with("Gone/0/notes"));
+        assert_eq!(kept.count(), 1, "{calls}");
+        crate::support::check(&again.read(), 40);
+        if outcome.is_ok() {
+            assert!(calls > 3, "{calls}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_divided_rebuild_asks_for_a_store_too() {
+    let home = Home::new(small());
+    let what = RebuildWhat { queues: true, index: true };
+    let part = divided::Part { path: home.path(), config: &home.config, what };
+    let spill = home.path().join("spill");
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    let error = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap_err();
+    assert!(error.to_string().ends_with("no folder `commitlog` in it"), "{error}");
+    assert!(!spill.exists());
+    // What was handed on by nobody is refused, and a file that is there is not written over.
+    let home = Home::closed(40);
+    let part = divided::Part { path: home.path(), config: &home.config, what };
+    let out = scratch();
+    let (spill, later) = (out.path().join("spill"), out.path().join("later"));
+    let error = divided::settle(&part, &[&[0xff; 3]], u64::MAX, 2, &later, go_on).unwrap_err();
+    assert!(error.to_string().starts_with("take a part of "), "{error}");
+    let scanned = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap();
+    let twice = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap_err();
+    assert!(twice.to_string().contains("File exists"), "{twice}");
+    let settled = divided::settle(&part, &[&scanned], u64::MAX, 2, &later, go_on).unwrap();
+    assert_eq!((settled.messages, settled.index_keys), (40, 40));
+    // Without an index there are no files of it.
+    let what = RebuildWhat { queues: true, index: false };
+    let part = divided::Part { what, ..part };
+    let later = out.path().join("last");
+    let settled = divided::settle(&part, &[&scanned], u64::MAX, 2, &later, go_on).unwrap();
+    assert_eq!((settled.messages, settled.index_files), (40, 0));
 }

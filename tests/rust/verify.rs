@@ -404,3 +404,70 @@ fn flip_if_there(path: &std::path::Path, position: u64) {
         flip(path, position);
     }
 }
+
+#[test]
+fn names_that_no_queue_has_are_strays() {
+    let home = Home::closed(40);
+    let queues = home.path().join("consumequeue");
+    fs::write(queues.join("file"), b"x").unwrap();
+    for name in ["01", "-1", "+1", "1x", "2147483648"] {
+        fs::create_dir(queues.join("Topic").join(name)).unwrap();
+    }
+    fs::create_dir(queues.join("To\u{1}pic")).unwrap();
+    assert_eq!(found(&home), BTreeMap::from([(Code::StrayName, 7)]));
+    // A file that begins in the middle of an entry is none of the queue's.
+    let copy = Home::closed(40);
+    fs::write(copy.path().join("consumequeue/Topic/0/00000000000000000407"), [1; 200]).unwrap();
+    let report = look(&copy);
+    assert!(report.found.contains_key(&Code::FileGap), "{:?}", report.findings);
+    let in_it = |f: &&mqstore::care::Finding| f.path.to_string_lossy().ends_with("0407");
+    assert!(report.findings.iter().all(|f| in_it(&f)), "{:?}", report.findings);
+}
+
+#[test]
+fn entries_of_an_index_out_of_order_are_told() {
+    let home = Home::closed(20);
+    let path = &home.index_files()[0];
+    let slots = 40 + 4 * 7;
+    let bytes = fs::read(path).unwrap();
+    let entry = |number: usize| &bytes[slots + 20 * number..slots + 20 * number + 16];
+    let (one, other) = (entry(5).to_vec(), entry(6).to_vec());
+    patch(path, (slots + 20 * 5) as u64, &other);
+    patch(path, (slots + 20 * 6) as u64, &one);
+    let report = look(&home);
+    let finding = report.findings.iter().find(|f| f.code == Code::IndexEntry).unwrap();
+    assert!(finding.expected.starts_with("an offset of "), "{finding:?}");
+    assert!(finding.found.starts_with("entry 6 with physical offset "), "{finding:?}");
+    // Entries of what the log no longer holds are passed over.
+    let late = Home::closed(120);
+    let path = &late.index_files()[0];
+    patch(path, (slots + 20 * 5) as u64, &other);
+    patch(path, (slots + 20 * 6) as u64, &one);
+    fs::remove_file(late.log_file(0).0).unwrap();
+    let report = look(&late);
+    let of_entries = |f: &&mqstore::care::Finding| f.code == Code::IndexEntry;
+    assert_eq!(report.findings.iter().filter(of_entries).count(), 0, "{:?}", report.findings);
+}
+
+#[test]
+fn a_link_in_the_index_is_named_and_an_index_that_is_not_asked_for_is_left_alone() {
+    let mut home = Home::closed(20);
+    let link = home.path().join("index/20300101000000000");
+    std::os::unix::fs::symlink("/etc/hostname", link).unwrap();
+    assert_eq!(found(&home), one(Code::NoRegularFile));
+    fs::write(&home.index_files()[0], b"damaged").unwrap();
+    assert!(look(&home).found.contains_key(&Code::IndexLayout));
+    home.config.message_index_enable = false;
+    let report = look(&home);
+    assert_eq!((report.found, report.counts.index_files), (BTreeMap::new(), 0));
+}
+
+#[test]
+fn a_path_that_is_empty_or_not_there_is_no_store() {
+    for (path, reason) in [("", "the path is empty"), ("/nowhere/at/all", "no such path")] {
+        let options = VerifyOptions::default();
+        let error = verify(path.as_ref(), small(), &options, &mut |_, _| ControlFlow::Continue(()));
+        let error = error.unwrap_err().to_string();
+        assert_eq!(error, format!("{path}: not a store: {reason}"));
+    }
+}

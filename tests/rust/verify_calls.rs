@@ -1,6 +1,7 @@
 //! `verify` where the system fails it, where files go while it looks, and where it is told to end.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, append, small};
+use crate::support::{Home, append, set_len, small};
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
@@ -147,4 +148,61 @@ fn a_check_that_is_told_to_end_reads_little_more() {
         let read = stage.count(Call::Read);
         assert!(read < whole / 2, "{read} of {whole} reads, {}", level.name());
     }
+}
+
+#[test]
+fn a_queue_or_an_index_that_fails_at_the_second_look_is_named() {
+    // Its entries are looked at one by one, where not every one was met.
+    let home = Home::closed(60);
+    home.put_entry(1, 3, 77, 7, 7);
+    let reads = |stage: &Arc<Staged>| stage.count(Call::Read);
+    let stage = Staged::new();
+    let sound = try_look(&stage, &home).unwrap();
+    assert!(sound.found.contains_key(&Code::QueueNowhere));
+    let mut failed = Vec::new();
+    for skip in 0..reads(&stage) {
+        let stage = Staged::new();
+        stage.fail(Call::Read, "consumequeue/Topic/1", skip, EIO);
+        let report = try_look(&stage, &home).unwrap();
+        if !report.found.contains_key(&Code::Unreadable) {
+            break;
+        }
+        assert!(!report.ok);
+        let finding = report.findings.iter().find(|f| f.code == Code::Unreadable).unwrap();
+        failed.push(finding.path.clone());
+    }
+    // While it is read through, while the log is walked, and behind that.
+    assert!(failed.len() > 3, "{failed:?}");
+    assert!(failed.iter().any(|path| path.ends_with("consumequeue/Topic/1")), "{failed:?}");
+    assert!(failed.iter().any(|path| path.starts_with("commitlog")), "{failed:?}");
+}
+
+#[test]
+fn a_folder_that_goes_while_it_is_looked_for_has_nothing() {
+    let home = Home::closed(20);
+    let stage = Staged::new();
+    stage.fail(Call::List, "consumequeue/Topic", 0, ENOENT);
+    assert_eq!(found(&stage, &home), (BTreeMap::from([(Code::QueueMissing, 4)]), false));
+}
+
+#[test]
+fn a_checkpoint_that_is_none_is_told_as_what_it_is() {
+    let home = Home::closed(20);
+    let path = home.path().join("checkpoint");
+    let look = |home: &Home| try_look(&Staged::new(), home).unwrap();
+    set_len(&path, 10);
+    let report = look(&home);
+    assert_eq!((report.found, report.ok), ([(Code::CheckpointFile, 1)].into(), true));
+    assert_eq!(report.findings[0].found, "10 bytes");
+    set_len(&path, 0);
+    assert_eq!(look(&home).findings[0].found, "none, or an empty one");
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+    let report = look(&home);
+    assert_eq!((report.found.len(), report.ok), (1, false), "{:?}", report.findings);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let report = look(&home);
+    assert_eq!((report.found, report.ok), ([(Code::NoRegularFile, 1)].into(), false));
+    assert_eq!(report.findings[0].found, "no regular file");
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use mqstore::care::{Code, Severity, VerifyOptions, VerifyReport, verify};
 use mqstore::config::StoreConfig;
 use mqstore::format::batch::{BatchItem, BatchQueueEntry, ENTRY_LEN};
+use mqstore::format::consume_queue::DelayLevels;
 use mqstore::format::cq_ext;
 use mqstore::format::properties::{self, names};
 use mqstore::store::{MessageStore, NewMessage};
@@ -341,4 +342,84 @@ fn hc15_a_delay_that_is_no_number_counts_as_none_and_is_told() {
     let found: Vec<_> = report.findings.iter().map(|finding| finding.found.as_str()).collect();
     assert_eq!(found, ["\"x\"", "\"99999999999\""]);
     assert!(report.findings.iter().all(|finding| finding.severity == Severity::Warning));
+}
+
+#[test]
+fn a_unit_with_room_behind_its_bit_map_is_told() {
+    let home = extended();
+    let (path, at) = unit_at(&home, 5);
+    // The last of its file: the end mark goes along.
+    patch(&path, at, &[0, 22]);
+    let report = look(&home);
+    let finding = report.findings.iter().find(|finding| finding.code == Code::ExtUnit).unwrap();
+    assert_eq!((finding.offset, &*finding.expected), (Some(at + 18), "a bit map of 2 bytes"));
+    assert_eq!(finding.found, "0");
+}
+
+#[test]
+fn single_messages_that_speak_of_a_batch_are_no_batches() {
+    let home = batch_store();
+    let store = home.create();
+    (0..10).for_each(|number| append_batch(&home, &store, number));
+    for count in ["x", "3"] {
+        let mut raw = Vec::new();
+        properties::push(&mut raw, names::INNER_NUM, count.as_bytes());
+        let message = NewMessage { properties: &raw, ..NewMessage::new(b"Plain", b"x") };
+        store.append(&message).unwrap();
+    }
+    store.close().unwrap();
+    assert_eq!(look(&home).findings, []);
+}
+
+#[test]
+fn a_batch_larger_than_a_block_is_counted_too() {
+    let mut home = batch_store();
+    home.config.mapped_file_size_commit_log = Some(4 << 20);
+    let store = home.create();
+    append_batch(&home, &store, 0);
+    let mut body = Vec::new();
+    for _ in 0..2 {
+        let item = BatchItem { flag: 0, body: &[7; 200_000], properties: b"" };
+        item.encode_to(&mut body).unwrap();
+    }
+    let mut raw = Vec::new();
+    properties::push(&mut raw, names::INNER_NUM, b"2");
+    let message = NewMessage { sys_flag: 0xC0, properties: &raw, ..NewMessage::new(b"B", &body) };
+    let place = u64::try_from(store.append(&message).unwrap().physical_offset).unwrap();
+    append_batch(&home, &store, 2);
+    store.close().unwrap();
+    let report = look(&home);
+    assert_eq!((report.findings, report.counts.messages), (vec![], 3));
+    // One that says it holds more.
+    let path = home.log_file(place).0;
+    let bytes = fs::read(&path).unwrap();
+    let from = usize::try_from(place).unwrap();
+    let text = b"INNER_NUM\x012";
+    let found = bytes[from..].windows(text.len()).position(|window| window == text).unwrap();
+    home.patch(place + (found + text.len() - 1) as u64, b"3");
+    let report = look(&home);
+    let finding = report.findings.iter().find(|finding| finding.code == Code::LogBatch).unwrap();
+    assert_eq!((finding.offset, &*finding.found), (Some(place), "2"), "{finding:?}");
+    assert_eq!(finding.expected, "3 messages in the body");
+}
+
+#[test]
+fn a_delay_s_queue_holds_the_time_that_its_broker_set() {
+    let mut home = Home::new(small());
+    let store = home.create();
+    let mut raw = Vec::new();
+    properties::push(&mut raw, names::DELAY, b"3");
+    for queue_id in [2, 2, 3] {
+        let message = NewMessage {
+            queue_id,
+            properties: &raw,
+            ..NewMessage::new(b"SCHEDULE_TOPIC_XXXX", b"body")
+        };
+        store.append(&message).unwrap();
+    }
+    store.close().unwrap();
+    assert_eq!(look(&home).findings, []);
+    // With other levels other times would be due; what the queue has is no damage.
+    home.config.message_delay_level = DelayLevels::parse("1h 2h 3h").unwrap();
+    assert_eq!(look(&home).findings, []);
 }
