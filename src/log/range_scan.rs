@@ -19,7 +19,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::message::{self, Frame, MessageView};
 use crate::format::peek;
 
-use super::block::Block;
+use super::block::{Block, BlockPool};
 use super::commit_log::{CommitLog, Found};
 use super::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 
@@ -57,6 +57,8 @@ pub struct RangeScan {
     follows: bool,
     /// What was read and not yet given, while nobody runs the scan.
     walk: Option<Walk>,
+    /// The memory of all parts of a range.
+    pool: Arc<BlockPool>,
 }
 
 /// What to do where files of the range are gone.
@@ -73,8 +75,18 @@ impl RangeScan {
     #[must_use]
     pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
         let end = end.min(log_end);
-        let (begun, looks_behind, follows, walk) = (false, true, false, None);
-        Self { next: begin, end, log_end, verify_crc, lost, begun, looks_behind, follows, walk }
+        Self {
+            next: begin,
+            end,
+            log_end,
+            verify_crc,
+            lost,
+            begun: false,
+            looks_behind: true,
+            follows: false,
+            walk: None,
+            pool: Arc::default(),
+        }
     }
 
     /// The same where nobody reads what lies before it: what is no record at its very beginning is
@@ -101,7 +113,8 @@ impl RangeScan {
     /// The records that begin in a part of its bytes.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> Self {
-        Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost)
+        let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
+        Self { pool: Arc::clone(&self.pool), ..part }
     }
 
     /// Hands what it meets to `take` until that has enough; whether there may be more. Damage is
@@ -121,7 +134,10 @@ impl RangeScan {
         }
         let mut scanner = match self.walk.take() {
             Some(walk) => Scanner::resume(log, walk),
-            None => Scanner::new(log, self.next, self.log_end, self.verify_crc),
+            None => {
+                let scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
+                scanner.sharing(&self.pool)
+            }
         };
         loop {
             let at = scanner.position();

@@ -20,6 +20,9 @@ const LEAST_FUEL: u64 = 64 << 20;
 /// A record that is looked at in any case.
 const SMALL: u64 = 4 << 10;
 
+/// How many bytes are looked at first where a record is sought.
+const FIRST_LOOK: usize = 8 << 10;
+
 /// One step of a scan.
 #[derive(Debug)]
 pub enum Scanned<'a> {
@@ -142,6 +145,13 @@ impl<'l> Scanner<'l> {
             pool: Arc::default(),
         };
         Self::resume(log, walk)
+    }
+
+    /// The same with memory of `pool`, in which that of walks before may wait.
+    #[must_use]
+    pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
+        self.walk.pool = Arc::clone(pool);
+        self
     }
 
     /// Goes on where a walk over the same log stands; what was deleted since is left out.
@@ -379,34 +389,34 @@ impl<'l> Scanner<'l> {
         file_end: u64,
         mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let mut candidates = Vec::new();
-        let mut block = vec![0; BLOCK_BYTES];
+        // What is sought mostly lies near.
+        let mut step = FIRST_LOOK;
+        let mut block = Vec::new();
         while at < file_end {
-            let len = usize::try_from(file_end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            let read = self.log.run().read_at(block.get_mut(..len).unwrap_or_default(), at)?;
+            let len = usize::try_from(file_end - at).unwrap_or(usize::MAX).min(step);
+            step = (step * 4).min(BLOCK_BYTES);
+            block.resize(len, 0);
+            let read = self.log.run().read_at(&mut block, at)?;
             let bytes = block.get(..read).unwrap_or_default();
             if bytes.len() < peek::SIGNATURE {
                 return Ok(None);
             }
-            candidates.clear();
             for (position, bytes) in bytes.windows(peek::SIGNATURE).enumerate() {
                 let place = at + position as u64;
-                if peek::is_record(bytes) && peek::names_place(bytes, place) {
-                    candidates.push((place, peek::claimed_size(bytes).unwrap_or(0)));
+                if !peek::is_record(bytes) || !peek::names_place(bytes, place) {
+                    continue;
                 }
-            }
-            let scanned = (bytes.len() - peek::SIGNATURE + 1) as u64;
-            for &(candidate, claim) in &candidates {
                 // Bytes made to look like records must not cost more than records do.
-                let claim = claim as u64;
+                let claim = peek::claimed_size(bytes).unwrap_or(0) as u64;
                 if claim > self.walk.fuel && claim > SMALL {
                     continue;
                 }
                 self.walk.fuel = self.walk.fuel.saturating_sub(claim);
-                if let Some(found) = accept(self.log, candidate)? {
+                if let Some(found) = accept(self.log, place)? {
                     return Ok(Some(found));
                 }
             }
+            let scanned = (bytes.len() - peek::SIGNATURE + 1) as u64;
             at += scanned;
         }
         Ok(None)

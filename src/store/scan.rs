@@ -1,6 +1,7 @@
 //! Every message of a log in order, or those of them that a filter takes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashSet;
 
@@ -9,6 +10,7 @@ use crate::format::consume_queue::TagFilter;
 use crate::format::message::MessageView;
 use crate::format::properties::names;
 use crate::log::commit_log::Found;
+use crate::log::range_scan::{Lost, RangeScan};
 use crate::log::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 use crate::log::{Block, CommitLog};
 
@@ -68,6 +70,8 @@ pub struct Scan {
     skipped_bytes: u64,
     /// What was read and not yet given, while nobody runs the scan.
     walk: Option<Walk>,
+    /// Set once nobody waits for more.
+    given_up: Option<Arc<AtomicBool>>,
 }
 
 impl Scan {
@@ -87,6 +91,7 @@ impl Scan {
             skipped_ranges: 0,
             skipped_bytes: 0,
             walk: None,
+            given_up: None,
         }
     }
 
@@ -94,6 +99,13 @@ impl Scan {
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         self.verify_crc = verify_crc;
+        self
+    }
+
+    /// The same, which ends once `given_up` is set.
+    #[must_use]
+    pub fn until(mut self, given_up: Arc<AtomicBool>) -> Self {
+        self.given_up = Some(given_up);
         self
     }
 
@@ -130,7 +142,8 @@ impl Scan {
             self.find_start(log)?;
         }
         let Self { filter, on_damage, verify_crc, next: start, stop, end, .. } = self;
-        Ok(ScanParts { filter, on_damage, verify_crc, start, stop, end })
+        let range = RangeScan::new(start, stop, end, verify_crc, Lost::Accept);
+        Ok(ScanParts { filter, on_damage, range })
     }
 
     /// Hands messages to `take`, with the block that each lies in, until it has enough; whether there
@@ -156,7 +169,8 @@ impl Scan {
         loop {
             let at = scanner.position();
             self.next = at;
-            if at >= self.stop {
+            let given_up = self.given_up.as_ref().is_some_and(|up| up.load(Ordering::Relaxed));
+            if at >= self.stop || given_up {
                 return Ok(false);
             }
             let damage = match scanner.step_in_block()? {

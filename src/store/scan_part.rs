@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
-use crate::log::range_scan::{Lost, Met, RangeScan};
+use crate::log::range_scan::{Met, RangeScan};
 use crate::log::scanner::Taken;
 use crate::log::{Block, CommitLog};
 
@@ -16,28 +16,26 @@ use super::scan::{Damage, OnDamage, ScanFilter, raised};
 pub struct ScanParts {
     pub(super) filter: ScanFilter,
     pub(super) on_damage: OnDamage,
-    pub(super) verify_crc: bool,
-    pub(super) start: u64,
-    pub(super) stop: u64,
-    pub(super) end: u64,
+    /// Of all messages.
+    pub(super) range: RangeScan,
 }
 
 impl ScanParts {
     /// The bytes of the log that the parts are cut out of.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
-        self.start..self.stop
+        self.range.bytes()
     }
 
     /// The part of the messages that begin in `bytes`.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> ScanPart {
-        let Range { start, end } = bytes;
-        let mut range = RangeScan::new(start, end, self.end, self.verify_crc, Lost::Accept);
-        if start == self.start {
+        let whole = self.bytes();
+        let mut range = self.range.part(bytes.clone());
+        if bytes.start == whole.start {
             range = range.beginning_at_once();
         }
-        if end == self.stop {
+        if bytes.end == whole.end {
             range = range.ending_at_once();
         }
         let Self { filter, on_damage, .. } = self.clone();
