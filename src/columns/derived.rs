@@ -306,6 +306,8 @@ fn not_of_type(data_type: &DataType, wanted: &str) -> ArrowError {
 
 #[cfg(test)]
 mod tests {
+    use arrow_schema::Field;
+
     use super::*;
 
     #[test]
@@ -315,5 +317,24 @@ mod tests {
                 assert_eq!(hex(number), format!("{number:016X}").as_bytes());
             }
         }
+    }
+
+    #[test]
+    fn lists_and_maps_are_of_texts() {
+        let wrong = DataType::Int32;
+        let error = Keys::new(&wrong).unwrap_err().to_string();
+        assert_eq!(error, "Schema error: Int32 is no list of texts");
+        let pair = |fields: Vec<Field>| {
+            let entries = Field::new("entries", DataType::Struct(fields.into()), false);
+            DataType::Map(Arc::new(entries), false)
+        };
+        let name = || Field::new("key", DataType::Utf8, false);
+        let entries = Field::new("entries", DataType::Utf8, false);
+        for wrong in [wrong, DataType::Map(Arc::new(entries), false), pair(vec![name()])] {
+            let error = Properties::new(&wrong).unwrap_err().to_string();
+            assert!(error.ends_with(" is no map of texts"), "{error}");
+        }
+        let value = Field::new("value", DataType::Utf8, true);
+        assert!(Properties::new(&pair(vec![name(), value])).is_ok());
     }
 }

@@ -17,8 +17,10 @@ use crate::format::host::Host;
 use crate::format::message::{Frame, MessageView, Record, Version, read_frame};
 use crate::format::properties;
 use crate::format::sys_flag::Compression;
+use crate::log::range_scan::{Lost, RangeScan};
 use crate::log::scanner::Taken;
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::slice::{AtDamage, Places, Slice, SliceFilter};
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
 const HOST: Host = Host::V4([10, 9, 8, 7], 10911);
@@ -516,4 +518,66 @@ fn rows_before_damage_come_before_its_error_and_nothing_after() {
         count += batch.num_rows();
     }
     assert_eq!((count, lenient.scan().skipped_ranges()), (90, 10));
+}
+
+#[test]
+fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = written(dir.path());
+    let columns = vec![Column::Broker, Column::Flag, Column::QueueOffset, Column::Error];
+    let end = store.end_offset();
+    let of = |at_damage| {
+        let range = RangeScan::new(0, end, end, true, Lost::Refuse);
+        let filter = SliceFilter::new(ScanFilter::ALL);
+        let slice = Slice::new(Places::Range(range), filter, at_damage, true, Lost::Refuse);
+        let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
+        // Bodies are asked for by nobody, so none of them is damage.
+        let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
+        let builder = builder.of_broker("b-1").unwrap();
+        SliceBatches::new(slice, builder, columns.clone(), Some("b-1".to_owned()))
+    };
+    let mut sound = of(AtDamage::Fail);
+    let mut rows = Vec::new();
+    assert!(!sound.is_over());
+    while let Some(batch) = sound.next(store.log()).unwrap() {
+        rows.extend(ints(&batch, "flag"));
+    }
+    assert_eq!(rows, (0..100).collect::<Vec<_>>());
+    assert!(sound.is_over() && sound.next(store.log()).unwrap().is_none());
+    // A record in the middle is no longer one.
+    let place = 50 * (end / 100) / 8 * 8;
+    let path = store.log().run().find(place).unwrap().path.clone();
+    store.close().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let base: u64 = path.file_name().unwrap().to_string_lossy().parse().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xAB; 300], place - base).unwrap();
+    let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
+    let mut given = of(AtDamage::Give);
+    let (mut rows, mut errors) = (Vec::new(), Vec::new());
+    while let Some(batch) = given.next(store.log()).unwrap() {
+        let told = texts(&batch, "error");
+        assert_eq!(texts(&batch, "broker")[0].as_deref(), Some("b-1"));
+        match told.first().unwrap() {
+            Some(error) => errors.push(error.clone()),
+            None => rows.extend(ints(&batch, "flag")),
+        }
+    }
+    assert!(given.is_over());
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].contains(&path.to_string_lossy().into_owned()), "{errors:?}");
+    assert!((90..100).contains(&rows.len()) && rows.is_sorted(), "{rows:?}");
+    // Asked to fail it gives the rows before, then the error, then nothing.
+    let mut strict = of(AtDamage::Fail);
+    let mut count = 0;
+    let error = loop {
+        match strict.next(store.log()) {
+            Ok(Some(batch)) => count += batch.num_rows(),
+            Ok(None) => panic!("no error"),
+            Err(error) => break error,
+        }
+        assert!(!strict.is_over());
+    };
+    assert!(error.to_string().contains("physical offsets"), "{error}");
+    assert!((30..60).contains(&count) && strict.is_over());
+    assert!(strict.next(store.log()).unwrap().is_none());
 }

@@ -11,7 +11,6 @@
 //! - A damaged range belongs to whoever read the record before it, also where that record ends behind
 //!   the range; at the beginning of a file, and of a gap between files, to whoever begins there.
 
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -147,16 +146,7 @@ impl RangeScan {
             if !inside && (!behind || at >= self.log_end || begins_part(log, at)) {
                 return Ok(false);
             }
-            let step = match scanner.step_in_block() {
-                Err(Error::Io { source, .. })
-                    if self.lost == Lost::Accept && source.kind() == ErrorKind::NotFound =>
-                {
-                    self.follows = false;
-                    scanner.seek(file_end(log, at));
-                    continue;
-                }
-                step => step?,
-            };
+            let step = scanner.step_in_block()?;
             let corruption = match step {
                 Ok(_) if !inside => return Ok(false),
                 Ok((Scanned::Message(view), block)) => {

@@ -130,4 +130,9 @@ mod tests {
             assert!(error.contains("INNER_MULTI_DISPATCH"), "{error}");
         }
     }
+
+    #[test]
+    fn a_message_of_one_queue_keeps_its_properties() {
+        assert!(matches!(with_numbers(b"a\x01b\x02", &[]), Cow::Borrowed(b"a\x01b\x02")));
+    }
 }

@@ -2,6 +2,8 @@
 //! their way into it, and rules that replace their content.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use mqstore::care::new_store::{ConfigFile, NewStore};
 use mqstore::care::numbering::Rule as NumberRule;
 use mqstore::care::redact::{Redaction, Replacement, Rule, check_property};
 use mqstore::care::transfer::{Plan, Transfer, config_files};
-use mqstore::care::{VerifyOptions, verify};
+use mqstore::care::{CopyOptions, VerifyOptions, copy, diff, verify};
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
 use mqstore::format::batch::{self, BatchItem};
@@ -22,7 +24,7 @@ use mqstore::format::properties::{self, names};
 use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{START_MS, names_in, scratch, small};
+use crate::support::{Home, START_MS, names_in, scratch, small};
 
 const EIO: i32 = 5;
 
@@ -213,7 +215,7 @@ fn the_table_of_topics_goes_with_the_messages() {
     let (_dir, out) = put(&[("topics.json", none)], &[record(b"T", 0, b"x"), inner]);
     let table = TopicTable::parse(topics_of(&out).as_bytes()).unwrap();
     assert!(table.get("Batch").unwrap().is_batch_queue());
-    let go_on = &mut |_, _| std::ops::ControlFlow::Continue(());
+    let go_on = &mut |_, _| ControlFlow::Continue(());
     let report = verify(&out, small(), &VerifyOptions::default(), go_on).unwrap();
     assert_eq!((report.findings, report.counts.queue_entries), (vec![], 2));
     let known = r#"{"topicConfigTable":{"Batch":{"topicName":"Batch","readQueueNums":8,
@@ -233,6 +235,7 @@ fn places_of_groups_and_delays_move_with_renumbered_messages() {
         ("consumerOffset.json", offsets),
         ("delayOffset.json", delays),
         ("lmqConsumerOffset.json", ""),
+        ("topics.json", ""),
         ("other.json", "anything"),
     ];
     let mut transfer = begin(&out, plan(NumberRule::FromZero, &files)).unwrap();
@@ -441,4 +444,34 @@ fn names_that_no_rule_may_have_are_refused_with_the_reason() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn copies_and_comparisons_end_when_they_are_told_to() {
+    let home = Home::closed(40);
+    let out = scratch();
+    let to = out.path().join("out");
+    let options = CopyOptions::default();
+    let end = &mut |_, _| ControlFlow::Break(());
+    let copied = copy(home.path(), &to, home.config.clone(), &options, end);
+    assert!(
+        matches!(&copied, Err(Error::Io { op: "copy", source, .. })
+        if source.kind() == ErrorKind::Interrupted),
+        "{copied:?}"
+    );
+    assert!(names_in(out.path()).is_empty());
+    let compared = diff(home.path(), home.path(), &home.config, end);
+    assert!(
+        matches!(&compared, Err(Error::Io { op: "compare", source, .. })
+        if source.kind() == ErrorKind::Interrupted),
+        "{compared:?}"
+    );
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    copy(home.path(), &to, home.config.clone(), &options, go_on).unwrap();
+    let same = diff(home.path(), &to, &home.config, go_on).unwrap();
+    assert_eq!((same.messages, same.queues, same.differences.len()), (40, 4, 0));
+    // Offsets of delayed messages without any are none.
+    let empty = out.path().join("empty");
+    begin(&empty, plan(NumberRule::Keep, &[("delayOffset.json", "")])).unwrap().finish().unwrap();
+    assert_eq!(fs::read(empty.join("config/delayOffset.json")).unwrap(), b"");
 }

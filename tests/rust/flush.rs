@@ -306,3 +306,25 @@ fn fl08_flushes_are_shared_and_no_append_returns_before_its_own() {
     drop(store);
     assert_eq!(home.open(OpenMode::Read).unwrap().end_offset(), appends as u64 * RECORD);
 }
+
+#[test]
+fn in_the_background_log_and_queues_are_flushed_when_their_time_comes() {
+    let stage = Staged::new();
+    let config = StoreConfig {
+        flush_interval_commit_log: 1,
+        flush_commit_log_thorough_interval: 1,
+        flush_consume_queue_thorough_interval: 1,
+        flush_interval_consume_queue: 1,
+        ..small()
+    };
+    let home = Home::on(stage.storage(), config);
+    let store = home.create();
+    home.fill(&store, 0..20);
+    // Far fewer pages than are worth a flush of their own.
+    until(|| store.log().flushed_offset() == store.log().end_offset());
+    let flushed = stage.count(Call::SyncDerived);
+    home.fill(&store, 20..40);
+    until(|| stage.count(Call::SyncDerived) > flushed);
+    store.close().unwrap();
+    crate::support::check(&home.read(), 40);
+}

@@ -29,6 +29,7 @@ mod recovery;
 mod recovery_plan;
 mod retention;
 mod seal;
+mod slices;
 mod support;
 mod tidy;
 mod verify;

@@ -36,3 +36,31 @@ fn a_reader_of_an_empty_store_learns_sizes_from_its_first_files() {
         before = count;
     }
 }
+
+#[test]
+fn what_a_store_takes_follows_its_settings() {
+    use mqstore::Error;
+    use mqstore::store::NewMessage;
+    let refused = |config: mqstore::StoreConfig, topic: &[u8], bytes: usize| {
+        let home = Home::new(config);
+        let store = home.create();
+        let body = vec![7; bytes];
+        let answer = store.append(&NewMessage::new(topic, &body));
+        store.close().unwrap();
+        match answer {
+            Ok(_) => None,
+            Err(Error::InvalidMessage { field, limit, .. }) => Some((field, limit)),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let bare = || mqstore::StoreConfig { validate_topic_names: false, ..small() };
+    assert_eq!(refused(bare(), b"../x", 1), Some(("topic", Some(127))));
+    assert_eq!(refused(bare(), b"a.b", 1), None);
+    // Longer names take another version of the record, which can be forbidden.
+    let long = [b'T'; 200];
+    assert_eq!(refused(bare(), &long, 1), None);
+    let narrow = mqstore::StoreConfig { auto_message_version_on_topic_len: false, ..bare() };
+    assert_eq!(refused(narrow, &long, 1), Some(("topic", Some(127))));
+    // A record that fits into no file, though its body is no larger than it may be.
+    assert_eq!(refused(bare(), b"T", 4050), Some(("message", Some(4088))));
+}

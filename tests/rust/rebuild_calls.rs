@@ -185,9 +185,11 @@ fn a_blank_that_does_not_end_its_file_is_damage() {
     let home = Home::closed(120);
     let last = places(&home).into_iter().filter(|(at, _)| *at < FILE).next_back().unwrap();
     let blank = last.0 + last.1;
-    home.patch(blank, &7_u32.to_be_bytes());
-    let report = dry(&home);
-    assert_eq!((report.messages, report.damaged), (120, vec![(blank, FILE)]));
+    for size in [7_u32, 100] {
+        home.patch(blank, &size.to_be_bytes());
+        let report = dry(&home);
+        assert_eq!((report.messages, report.damaged), (120, vec![(blank, FILE)]), "{size}");
+    }
 }
 
 #[test]

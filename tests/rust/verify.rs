@@ -471,3 +471,44 @@ fn a_path_that_is_empty_or_not_there_is_no_store() {
         assert_eq!(error, format!("{path}: not a store: {reason}"));
     }
 }
+
+#[test]
+fn of_a_message_with_very_many_keys_the_first_must_be_in_the_index() {
+    let mut home = Home::new(small());
+    home.config.max_index_num = Some(4000);
+    home.config.mapped_file_size_commit_log = Some(64 << 10);
+    let store = home.create();
+    let keys: Vec<_> = (0..1500).map(|number| format!("k{number}")).collect();
+    let mut raw = Vec::new();
+    mqstore::format::properties::push(&mut raw, b"KEYS", keys.join(" ").as_bytes());
+    for number in 0..2 {
+        let message = mqstore::store::NewMessage {
+            properties: if number == 0 { &raw } else { b"KEYS\x01k\x02" },
+            ..mqstore::store::NewMessage::new(b"Topic", b"x")
+        };
+        store.append(&message).unwrap();
+    }
+    store.close().unwrap();
+    let report = look(&home);
+    assert_eq!((report.findings, report.ok), (vec![], true));
+    // One of them is another's.
+    let slots = 40 + 4 * 7;
+    patch(&home.index_files()[0], slots + 20 * 700, &[1, 2, 3, 4]);
+    assert!(found(&home).contains_key(&Code::IndexOther));
+}
+
+#[test]
+fn looked_at_quickly_large_records_are_counted_and_their_bytes_are_not_summed_up() {
+    let mut config = small();
+    config.mapped_file_size_commit_log = Some(4 << 20);
+    let home = Home::new(config);
+    let store = home.create();
+    let place = append(&store, 0, &vec![b'x'; 1 << 20]).unwrap().physical_offset;
+    append(&store, 1, b"x").unwrap();
+    store.close().unwrap();
+    home.flip(u64::try_from(place).unwrap() + 700_000);
+    let quick = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
+    let report = look_as(&home, &quick);
+    assert_eq!((report.findings, report.counts.messages), (vec![], 2));
+    assert_eq!(found(&home), one(Code::LogBody));
+}

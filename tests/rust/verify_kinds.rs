@@ -423,3 +423,48 @@ fn a_delay_s_queue_holds_the_time_that_its_broker_set() {
     home.config.message_delay_level = DelayLevels::parse("1h 2h 3h").unwrap();
     assert_eq!(look(&home).findings, []);
 }
+
+#[test]
+fn an_extension_longer_than_a_block_is_held_against_its_queue() {
+    let config = StoreConfig {
+        enable_consume_queue_ext: true,
+        mapped_file_size_consume_queue_ext: Some(200_000),
+        mapped_file_size_consume_queue: Some(200_000),
+        mapped_file_size_commit_log: Some(4 << 20),
+        max_index_num: Some(10_000),
+        ..small()
+    };
+    let home = Home::new(config);
+    let store = home.create();
+    for _ in 0..6000 {
+        store.append(&NewMessage::new(b"Topic", b"x")).unwrap();
+    }
+    store.close().unwrap();
+    let report = look(&home);
+    assert_eq!((report.findings, report.counts.queue_entries), (vec![], 6000));
+    // The tags code of a unit far behind.
+    let path = home.path().join("consumequeue_ext/Topic/0/00000000000000000000");
+    patch(&path, 5000 * UNIT as u64 + 9, &[9]);
+    let report = look(&home);
+    assert_eq!(report.found, [(Code::ExtTags, 1)].into(), "{:?}", report.findings);
+    assert_eq!(report.findings[0].offset, Some(5000 * UNIT as u64));
+}
+
+#[test]
+fn in_a_topic_of_batches_a_single_message_may_speak_of_one() {
+    for count in ["3", "x"] {
+        let home = Home::new(small());
+        let store = home.create();
+        let mut raw = Vec::new();
+        properties::push(&mut raw, names::INNER_NUM, count.as_bytes());
+        let message = NewMessage { properties: &raw, ..NewMessage::new(b"Topic", b"x") };
+        store.append(&message).unwrap();
+        store.close().unwrap();
+        let topics = r#"{"topicConfigTable":{"Topic":{"topicName":"Topic","readQueueNums":4,
+            "writeQueueNums":4,"perm":6,"attributes":{"queue.type":"BatchCQ"}}}}"#;
+        fs::write(home.path().join("config/topics.json"), topics).unwrap();
+        let report = look(&home);
+        assert_eq!(report.found.get(&Code::ConfigKind), Some(&1), "{:?}", report.findings);
+        assert!(!report.found.contains_key(&Code::LogBatch), "{count}: {:?}", report.findings);
+    }
+}

@@ -178,3 +178,42 @@ fn messages_that_wait_for_their_entries_count() {
     put(&home, "consumerOffset.json", &offset("Topic", 1, 11));
     assert!(look(&home).found.contains_key(&Code::OffsetBeyond));
 }
+
+#[test]
+fn without_a_table_that_can_be_read_no_topic_counts_as_deleted() {
+    let home = Home::closed(20);
+    fs::remove_dir_all(home.path().join("consumequeue/Topic/1")).unwrap();
+    put(&home, "topics.json", "{");
+    let report = look(&home);
+    assert_eq!(report.found, [(Code::ConfigUnreadable, 1), (Code::QueueMissing, 1)].into());
+    let finding = report.findings.iter().find(|f| f.code == Code::QueueMissing).unwrap();
+    assert_eq!(finding.severity, Severity::Error);
+}
+
+#[test]
+fn topics_that_every_broker_has_need_no_entry() {
+    let home = Home::closed(20);
+    let store = home.write();
+    for topic in [&b"DefaultCluster_REPLY_TOPIC"[..], b"TBW102"] {
+        store.append(&mqstore::store::NewMessage::new(topic, b"x")).unwrap();
+    }
+    store.close().unwrap();
+    put(&home, "topics.json", &topic("", 4));
+    assert_eq!(look(&home).findings, []);
+}
+
+#[test]
+fn beside_a_writer_consumers_may_be_ahead_of_what_is_seen() {
+    let home = Home::new(crate::support::small());
+    let store = home.create();
+    home.fill(&store, 0..20);
+    store.flush().unwrap();
+    put(&home, "consumerOffset.json", &offset("Topic", 1, 9));
+    let report = look(&home);
+    let finding = report.findings.iter().find(|f| f.code == Code::OffsetBeyond).unwrap();
+    assert_eq!((finding.severity, report.ok), (Severity::Info, true));
+    store.close().unwrap();
+    let report = look(&home);
+    let finding = report.findings.iter().find(|f| f.code == Code::OffsetBeyond).unwrap();
+    assert_eq!((finding.severity, report.ok), (Severity::Warning, false));
+}
