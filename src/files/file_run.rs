@@ -7,7 +7,7 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lru::LruCache;
 
@@ -353,11 +353,16 @@ impl FileRun {
     /// # Errors
     /// As [`FileRun::create`].
     pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
-        let _creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _creating = self.creating();
         match self.find(base_offset) {
             Some(file) => Ok(file),
             None => self.create(base_offset),
         }
+    }
+
+    /// Held by whoever makes a file that others may want as well.
+    pub(super) fn creating(&self) -> MutexGuard<'_, ()> {
+        self.creating.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the next file, sparse and full of zeros, and its name durable.
@@ -365,19 +370,10 @@ impl FileRun {
     /// # Errors
     /// [`Error::Io`] when it cannot be made; nothing is left behind then.
     pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
-        let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
-        // A disk that does not tell how full it is counts as empty.
-        let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
-        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
-            field: "store_path_commit_log".to_owned(),
-            reason: "names no folder that takes files".to_owned(),
-        })?;
-        let path = dir.join(file_name::offset_name(base_offset));
+        let path = self.next_path(base_offset)?;
+        let dir = path.parent().unwrap_or(&path);
         make_folder(&*self.storage, dir)?;
-        let open = self
-            .storage
-            .create(&path, self.file_size())
-            .map_err(|error| in_the_way(error, &path))?;
+        let open = self.make(&path)?;
         let durable =
             open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
@@ -385,13 +381,36 @@ impl FileRun {
             let _ = self.storage.remove_file(&path);
             return Err(error);
         }
-        let file = self.run_file(base_offset, path, self.file_size());
+        let file = self.add(base_offset, path);
         self.open_files.put(file.id, &open);
+        Ok(file)
+    }
+
+    /// Where a file that is to be made lies.
+    pub(super) fn next_path(&self, base_offset: u64) -> Result<PathBuf> {
+        let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
+        // A disk that does not tell how full it is counts as empty.
+        let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
+        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
+            field: "store_path_commit_log".to_owned(),
+            reason: "names no folder that takes files".to_owned(),
+        })?;
+        Ok(dir.join(file_name::offset_name(base_offset)))
+    }
+
+    /// Makes a file, sparse and full of zeros; its name is not durable yet.
+    pub(super) fn make(&self, path: &Path) -> Result<Arc<dyn StorageFile>> {
+        self.storage.create(path, self.file_size()).map_err(|error| in_the_way(error, path))
+    }
+
+    /// Takes in a file that was made.
+    pub(super) fn add(&self, base_offset: u64, path: PathBuf) -> Arc<RunFile> {
+        let file = self.run_file(base_offset, path, self.file_size());
         self.change(|files| {
             let at = files.partition_point(|other| other.base_offset < base_offset);
             files.insert(at, Arc::clone(&file));
         });
-        Ok(file)
+        file
     }
 
     fn sync_name(&self, dir: &Path) -> Result<()> {

@@ -12,17 +12,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::Io`].
 pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
-    let mut made = Vec::new();
-    for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
-        if storage.kind(folder).map_err(Error::io("stat", folder))?.is_some() {
-            break;
-        }
-        made.push(folder);
-    }
-    if made.is_empty() {
-        return Ok(());
-    }
-    storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    let made = make_folder_by_name(storage, dir)?;
     if planted::is(Bug::NewFolderNotFlushed) {
         return Ok(());
     }
@@ -40,6 +30,25 @@ pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a folder and those above it, where they are missing; those that were made, the lowest first.
+/// Their names are not durable yet.
+pub(super) fn make_folder_by_name<'a>(
+    storage: &dyn Storage,
+    dir: &'a Path,
+) -> Result<Vec<&'a Path>> {
+    let mut made = Vec::new();
+    for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+        if storage.kind(folder).map_err(Error::io("stat", folder))?.is_some() {
+            break;
+        }
+        made.push(folder);
+    }
+    if !made.is_empty() {
+        storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    }
+    Ok(made)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod file_size;
 pub mod folder;
 pub mod mapped_file;
 pub mod memory;
+pub mod new_files;
 pub mod planted;
 pub mod roots;
 pub mod storage;

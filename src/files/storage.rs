@@ -82,6 +82,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes everything durable that lies on the file system of a directory, names and bytes.
+    fn sync_all(&self, dir: &Path) -> io::Result<()>;
     /// Renames within one file system, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file's name.
@@ -217,6 +219,18 @@ impl Storage for Os {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         File::open(dir)?.sync_all()
+    }
+
+    fn sync_all(&self, dir: &Path) -> io::Result<()> {
+        let dir = File::open(dir)?;
+        #[cfg(target_os = "linux")]
+        nix::unistd::syncfs(&dir)?;
+        #[cfg(not(target_os = "linux"))]
+        {
+            nix::unistd::sync();
+            dir.sync_all()?;
+        }
+        Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::FileRun;
+use crate::files::new_files::Wanted;
 use crate::format::batch::{BatchQueueEntry, ENTRY_LEN};
 use crate::format::consume_queue::QueueEntry;
 
@@ -233,6 +234,17 @@ impl BatchConsumeQueue {
     pub fn most_skipped(&self) -> i64 {
         let in_file = i64::try_from(self.run().file_size() / ENTRY).unwrap_or(i64::MAX);
         in_file.saturating_mul(i64::from(i16::MAX))
+    }
+
+    /// The files that entries in memory need and that are not there.
+    pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
+        std::iter::once((self.run(), self.entries.missing_files()))
+    }
+
+    /// Whether a flush has something to do.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.entries.is_dirty()
     }
 
     /// Writes the entries in memory to the queue's files, where other processes see them.

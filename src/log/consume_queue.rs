@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::files::FileRun;
+use crate::files::new_files::Wanted;
 use crate::format::consume_queue::{ENTRY_LEN, QueueEntry};
 
 use super::consume_queue_ext::ConsumeQueueExt;
@@ -299,6 +300,18 @@ impl ConsumeQueue {
         self.entries.push(tail, &QueueEntry::PRE_BLANK.encode().repeat(blanks))?;
         self.max_offset.store(queue_offset, Ordering::Release);
         Ok(())
+    }
+
+    /// The files that entries in memory need and that are not there.
+    pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
+        let ext = self.ext.as_ref().map(ConsumeQueueExt::wanted_files);
+        ext.into_iter().chain([(self.run(), self.entries.missing_files())])
+    }
+
+    /// Whether a flush has something to do.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.entries.is_dirty() || self.ext.as_ref().is_some_and(ConsumeQueueExt::is_dirty)
     }
 
     /// Writes the entries in memory to the queue's files, where other processes see them.

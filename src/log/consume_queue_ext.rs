@@ -6,6 +6,7 @@
 
 use crate::error::Result;
 use crate::files::FileRun;
+use crate::files::new_files::Wanted;
 use crate::format::consume_queue::QueueEntry;
 use crate::format::cq_ext::{self, END, END_LEN, ExtFrame, ExtUnit, MAX_UNIT_LEN};
 
@@ -145,6 +146,16 @@ impl ConsumeQueueExt {
                 _ => return Ok(TagsCode::Unreadable),
             }
         }
+    }
+
+    /// The files that units in memory need and that are not there.
+    pub(super) fn wanted_files(&self) -> Wanted<'_> {
+        (self.run(), self.units.missing_files())
+    }
+
+    /// Whether a flush has something to do.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.units.is_dirty()
     }
 
     /// Writes the units in memory to the files.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, PutStatus, Result};
+use crate::files::new_files::Wanted;
 use crate::files::{FileRun, RunFile};
 use crate::format::batch::{self, BatchQueueEntry};
 use crate::format::consume_queue::{self, QueueEntry};
@@ -290,6 +291,18 @@ impl Queue {
                 limit: None,
             }),
         }
+    }
+
+    /// The files that entries in memory need and that are not there.
+    #[must_use]
+    pub fn wanted_files(&self) -> Vec<Wanted<'_>> {
+        either!(self, queue => queue.wanted_files().collect())
+    }
+
+    /// Whether a flush has something to do.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        either!(self, queue => queue.is_dirty())
     }
 
     /// Writes the entries in memory to the queue's files, where other processes see them.

@@ -119,21 +119,33 @@ impl TailRun {
         Ok(())
     }
 
+    /// The files that what waits in memory needs and that are not there.
+    pub(super) fn missing_files(&self) -> Vec<u64> {
+        let (start, end) = {
+            let tail = self.tail();
+            if tail.is_empty() {
+                return Vec::new();
+            }
+            (tail.start, tail.end())
+        };
+        let size = self.run.file_size();
+        let bases = (start / size..end.div_ceil(size)).map(|number| number * size);
+        bases.filter(|&base| self.run.find(base).is_none()).collect()
+    }
+
+    /// Whether a flush has something to do.
+    pub(super) fn is_dirty(&self) -> bool {
+        let tail = self.tail();
+        !tail.is_empty() || !tail.dirty.is_empty()
+    }
+
     /// Writes what waits in memory to the files, where other processes see it.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full; what was not written stays in memory.
     pub(super) fn commit(&self) -> Result<()> {
         // Whoever adds entries need not wait for a file to be made.
-        let (start, end) = {
-            let tail = self.tail();
-            if tail.is_empty() {
-                return Ok(());
-            }
-            (tail.start, tail.end())
-        };
-        let size = self.run.file_size();
-        for base in (start / size..end.div_ceil(size)).map(|number| number * size) {
+        for base in self.missing_files() {
             self.run.create_if_missing(base)?;
         }
         let mut tail = self.tail();

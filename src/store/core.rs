@@ -413,9 +413,7 @@ impl Core {
 
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
-        for queue in self.queues.all() {
-            queue.flush()?;
-        }
+        self.queues.flush()?;
         let index_ms = match &mut guard(&writing.dispatcher).index {
             Some(index) => {
                 // What is full and durable need not be built again after a crash.

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::file_run::{OpenFiles, Stray};
-use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::files::{Access, FileKind, FileRun, Storage, new_files};
 use crate::format::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
@@ -310,11 +310,29 @@ impl QueueTable {
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
-        let queues: Vec<_> = {
-            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            table.values().flat_map(|queues| queues.values().map(Arc::clone)).collect()
-        };
+        let queues = self.all();
+        let wanted = queues.iter().flat_map(|queue| queue.wanted_files());
+        let wanted: Vec<_> = wanted.filter(|(_, bases)| !bases.is_empty()).collect();
+        if wanted.len() >= new_files::MANY {
+            new_files::create_all(&wanted)?;
+        }
         queues.iter().try_for_each(|queue| queue.commit())
+    }
+
+    /// Makes the entries of all queues durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flush(&self) -> Result<()> {
+        self.commit()?;
+        let queues = self.all();
+        let dirty: Vec<_> = queues.iter().filter(|queue| queue.is_dirty()).collect();
+        if let Some(first) = dirty.first().filter(|_| dirty.len() >= new_files::MANY) {
+            // Then each has little left to do.
+            let dir = first.run().dir();
+            self.storage.sync_all(&dir).map_err(Error::io("flush", dir))?;
+        }
+        queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
     }
 
     /// Every queue, by topic and number.

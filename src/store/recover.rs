@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crate::error::{Corruption, Error, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{FileRun, Storage};
+use crate::files::{FileRun, Storage, new_files};
 use crate::log::{CommitLog, ConsumeQueue};
 
 use super::analysis::Analysis;
@@ -83,7 +83,14 @@ pub fn repair(
         None
     };
     log.set_end(analysis.end);
-    for queue in queues.all() {
+    let all = queues.all();
+    if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {
+        // Their files are made together: a process that was killed may have left names that are not
+        // durable.
+        let root = paths.root();
+        storage.sync_all(root).map_err(Error::io("flush", root))?;
+    }
+    for queue in all {
         mend_lengths(queue.run())?;
         if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext) {
             mend_lengths(ext.run())?;

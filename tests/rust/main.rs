@@ -20,6 +20,7 @@ mod hostile_names;
 mod hostile_queue;
 mod index_damage;
 mod long_recovery;
+mod many_queues;
 mod power_cuts;
 mod ranges;
 mod reader;

@@ -53,6 +53,9 @@ impl Storage for Counting {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         Os.sync_dir(dir)
     }
+    fn sync_all(&self, dir: &Path) -> io::Result<()> {
+        Os.sync_all(dir)
+    }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         Os.rename(from, to)
     }

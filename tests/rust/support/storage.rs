@@ -24,6 +24,7 @@ pub(crate) enum Call {
     SyncDerived,
     Write,
     SyncDir,
+    SyncAll,
     Rename,
     Remove,
     SetLen,
@@ -235,6 +236,11 @@ impl Storage for StagedStorage {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.0.enter(Call::SyncDir, dir)?;
         Os.sync_dir(dir)
+    }
+
+    fn sync_all(&self, dir: &Path) -> io::Result<()> {
+        self.0.enter(Call::SyncAll, dir)?;
+        Os.sync_all(dir)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
