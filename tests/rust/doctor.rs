@@ -157,6 +157,8 @@ fn told_to_end_it_ends_in_either_walk() {
         }
         assert!(told.is_sorted(), "{told:?}");
     }
+    // Let go on it comes to the end: all messages have one time.
+    assert_eq!(codes(&examine(&home)), [Code::DocTimeLookup]);
 }
 
 /// Appends a message with a key; its time counts from the first message's.

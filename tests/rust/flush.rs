@@ -328,3 +328,43 @@ fn in_the_background_log_and_queues_are_flushed_when_their_time_comes() {
     store.close().unwrap();
     crate::support::check(&home.read(), 40);
 }
+
+#[test]
+fn of_many_messages_those_before_the_one_at_fault_are_told() {
+    let bodies: Vec<_> = (0..200).map(body).collect();
+    let messages: Vec<_> = bodies.iter().map(|body| NewMessage::new(b"Topic", body)).collect();
+    // No room for the second file.
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    let store = home.create();
+    stage.fail(Call::Create, "commitlog", 1, ENOSPC);
+    let error = store.append_many(&messages).unwrap_err();
+    assert!(
+        matches!(&error.error, Error::Io { source, .. }
+        if source.raw_os_error() == Some(ENOSPC)),
+        "{error:?}"
+    );
+    let told = error.results.len();
+    assert!(told > 10 && error.index == told, "{told} {}", error.index);
+    assert_eq!(read_queue(&store, 0, 0).records.len(), told);
+    stage.heal();
+    assert_eq!(store.append_many(&messages[told..]).unwrap().len(), 200 - told);
+    assert_eq!(read_queue(&store, 0, 0).records.len(), 200);
+    store.close().unwrap();
+    // Late they are stored all the same; of a failed flush nobody can tell.
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), StoreConfig { sync_flush_timeout: 20, ..sync() });
+    let store = home.create();
+    stage.hold_flushes();
+    let late = store.append_many(&messages[..5]).unwrap_err();
+    assert!(matches!(late.error, Error::FlushTimeout { .. }), "{late:?}");
+    assert_eq!((late.results.len(), late.index), (5, 4));
+    stage.release();
+    until(|| store.log().flushed_offset() == store.log().end_offset());
+    stage.fail(Call::Sync, "commitlog", 0, EIO);
+    let failed = store.append_many(&messages[5..10]).unwrap_err();
+    assert!(matches!(failed.error, Error::Poisoned { .. }), "{failed:?}");
+    assert_eq!((failed.results.len(), failed.index), (0, 0));
+    let closed = store.append_many(&messages[..1]).unwrap_err();
+    assert!(matches!(closed.error, Error::Poisoned { .. }) && closed.results.is_empty());
+}

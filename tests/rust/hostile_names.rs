@@ -9,7 +9,7 @@ use mqstore::Error;
 use mqstore::store::{OpenMode, RecoveryMode};
 
 use crate::support::storage::Staged;
-use crate::support::{Home, START_MS, check, names_in, patch, places, set_len, small};
+use crate::support::{Home, START_MS, check, names_in, patch, places, read_queue, set_len, small};
 
 fn pipe(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -377,4 +377,52 @@ fn mf08_a_size_that_the_files_do_not_have_is_refused() {
     check(&store, 60);
     assert_eq!(store.config().mapped_file_size_commit_log, Some(4096));
     assert_eq!(store.config().mapped_file_size_consume_queue, Some(200));
+}
+
+#[test]
+fn mf08_a_size_that_the_queues_do_not_have_is_refused_too() {
+    let home = Home::closed(60);
+    let mut other = home.copy();
+    other.config.mapped_file_size_consume_queue = Some(400);
+    let before = other.snapshot();
+    for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+        let text = other.open(mode).unwrap_err().to_string();
+        assert!(text.contains("400") && text.contains("200"), "{text}");
+        assert!(text.contains("consumequeue/Topic/"), "{text}");
+    }
+    assert!(other.snapshot() == before);
+}
+
+#[test]
+fn an_index_file_that_tells_no_layout_is_a_reader_s_warning() {
+    let mut home = Home::closed(20);
+    fs::write(&home.index_files()[0], b"damaged").unwrap();
+    let warned = |home: &Home| home.read().warnings().iter().any(|text| text.contains("index/"));
+    assert!(warned(&home), "{:?}", home.read().warnings());
+    let error = home.open(OpenMode::ReadWrite).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("do not fit the index file"), "{text}");
+    // Without an index nobody asks what its files hold.
+    home.config.message_index_enable = false;
+    let store = home.write();
+    assert_eq!(read_queue(&store, 0, 0).records.len(), 5);
+}
+
+#[test]
+fn what_else_lies_in_a_store_is_listed_by_what_it_is() {
+    let home = Home::closed(4);
+    let found = || {
+        let list = mqstore::store::inventory::inventory(&mqstore::files::Os, home.path()).unwrap();
+        list.into_iter().map(|found| found.path).collect::<Vec<_>>()
+    };
+    let before = found();
+    // A database has both of its files.
+    let database = home.path().join("rocksdbstore");
+    fs::create_dir(&database).unwrap();
+    fs::write(database.join("CURRENT"), "MANIFEST-000001\n").unwrap();
+    assert_eq!(found(), before);
+    fs::write(database.join("MANIFEST-000001"), b"").unwrap();
+    let now = found();
+    assert_eq!(now.len(), before.len() + 1, "{now:?}");
+    assert!(now.iter().any(|path| path.contains("rocksdbstore")), "{now:?}");
 }

@@ -64,3 +64,19 @@ fn what_a_store_takes_follows_its_settings() {
     // A record that fits into no file, though its body is no larger than it may be.
     assert_eq!(refused(bare(), b"T", 4050), Some(("message", Some(4088))));
 }
+
+#[test]
+fn a_batch_s_bodies_together_are_no_larger_than_one_may_be() {
+    use mqstore::Error;
+    use mqstore::store::NewMessage;
+    let home = Home::new(mqstore::StoreConfig { max_message_size: 1000, ..small() });
+    let store = home.create();
+    let body = [7; 400];
+    let batch = |count| store.append_batch(&vec![NewMessage::new(b"T", &body); count]);
+    assert_eq!(batch(2).unwrap().len(), 2);
+    match batch(3).unwrap_err() {
+        Error::InvalidMessage { field: "messages", limit: Some(1000), .. } => {}
+        error => panic!("{error}"),
+    }
+    assert_eq!(store.queue(b"T", 0).unwrap().unwrap().max_offset, 2);
+}

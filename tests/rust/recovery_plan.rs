@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mqstore::Error;
+use mqstore::care::recover;
 use mqstore::files::{Os, Storage};
 use mqstore::store::MessageStore;
 use mqstore::store::plan::{RecoveryPlan, plan};
@@ -135,4 +136,37 @@ fn a_store_in_use_is_left_alone() {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let planned = plan(home.path(), home.config.clone(), &storage, &mut go_on);
     assert!(matches!(planned, Err(Error::Locked { .. })), "{planned:?}");
+}
+
+#[test]
+fn told_to_end_neither_a_plan_nor_a_recovery_changes_anything() {
+    let mut home = Home::new(crate::support::small());
+    home.config.mapped_file_size_commit_log = Some(64 << 20);
+    let store = home.create();
+    for number in 0..600 {
+        crate::support::append(&store, number, &[7; 60_000]).unwrap();
+    }
+    let copy = home.copy();
+    drop(store);
+    fs::write(copy.path().join("checkpoint"), [0; 4096]).unwrap();
+    fs::remove_dir_all(copy.path().join("consumequeue")).unwrap();
+    let names = || copy.snapshot().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+    let before = names();
+    for dry_run in [true, false] {
+        let mut told = Vec::new();
+        let ended = recover(copy.path(), copy.config.clone(), dry_run, &mut |done, total| {
+            told.push((done, total));
+            ControlFlow::Break(())
+        });
+        assert!(
+            matches!(&ended, Err(Error::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::Interrupted),
+            "{dry_run}: {ended:?}"
+        );
+        assert!(told.len() == 1 && told[0].0 <= told[0].1, "{told:?}");
+        assert!(!names().iter().any(|path| path.starts_with("consumequeue")), "{dry_run}");
+    }
+    assert!(before.len() > 2);
+    let report = recover(copy.path(), copy.config.clone(), false, &mut go_on).unwrap().report;
+    assert!(!report.rebuilt.is_empty(), "{report:?}");
 }

@@ -206,3 +206,60 @@ fn a_checkpoint_that_is_none_is_told_as_what_it_is() {
     assert_eq!((report.found, report.ok), ([(Code::NoRegularFile, 1)].into(), false));
     assert_eq!(report.findings[0].found, "no regular file");
 }
+
+#[test]
+fn whatever_read_of_the_index_fails_it_is_named() {
+    let home = Home::closed(60);
+    let mut failed = 0;
+    for skip in 0.. {
+        let stage = Staged::new();
+        stage.fail(Call::Read, "index/", skip, EIO);
+        let report = try_look(&stage, &home).unwrap();
+        if report.findings.is_empty() {
+            break;
+        }
+        assert!(report.found.contains_key(&Code::Unreadable), "{skip}: {:?}", report.findings);
+        assert!(!report.ok && report.findings.iter().any(|f| f.found.contains("os error 5")));
+        failed += 1;
+    }
+    assert!(failed > 10, "{failed}");
+}
+
+#[test]
+fn whatever_folder_cannot_be_listed_it_is_named() {
+    let home = Home::closed(20);
+    let (mut errors, mut findings) = (0, 0);
+    for skip in 0.. {
+        let stage = Staged::new();
+        stage.fail(Call::List, "consumequeue/Topic", skip, EIO);
+        match try_look(&stage, &home) {
+            Err(error) => {
+                assert!(error.to_string().starts_with("list "), "{error}");
+                errors += 1;
+            }
+            Ok(report) if report.findings.is_empty() => break,
+            Ok(report) => {
+                assert!(report.found.contains_key(&Code::Unreadable), "{:?}", report.findings);
+                findings += 1;
+            }
+        }
+    }
+    assert!(errors > 0 && findings > 0, "{errors} {findings}");
+}
+
+#[test]
+fn a_checkpoint_or_an_extension_that_fails_is_named() {
+    let home = extended();
+    for (call, path) in [
+        (Call::Stat, "checkpoint"),
+        (Call::Open, "consumequeue_ext/Topic/1/00000000000000000130"),
+        (Call::Read, "consumequeue_ext/Topic/1/00000000000000000130"),
+    ] {
+        let stage = Staged::new();
+        stage.fail(call, path, 0, EIO);
+        let report = try_look(&stage, &home).unwrap();
+        let named =
+            |f: &&mqstore::care::Finding| f.code == Code::Unreadable && f.found.contains(path);
+        assert!(report.findings.iter().any(|f| named(&f)), "{call:?} {:?}", report.findings);
+    }
+}

@@ -180,3 +180,42 @@ fn a_queue_of_any_number_is_one_where_it_has_a_folder() {
     assert_eq!((finding.offset, finding.severity), (Some(places(&home)[3].0), Severity::Warning));
     assert_eq!(finding.found, "\"../xy\", first here");
 }
+
+#[test]
+fn entries_that_lead_before_the_log_or_fill_a_queue_stand_for_no_message() {
+    let home = Home::closed(120);
+    std::fs::remove_file(home.log_file(0).0).unwrap();
+    assert_eq!(look(&home).findings, []);
+    let copy = home.copy();
+    let entry = copy.read().queue(b"Topic", 1).unwrap().unwrap().units(20, 1).unwrap()[0].entry;
+    copy.put_entry(1, 20, 10, entry.store_size, entry.tags_code);
+    let report = look(&copy);
+    let finding = the(&report, Code::QueueMissing);
+    assert!(finding.expected.contains("entries of 1 more messages"), "{finding:?}");
+    assert!(finding.path.ends_with("consumequeue/Topic/1"), "{finding:?}");
+    // What fills a queue up to its first entry has no place behind one.
+    for number in [20, 29] {
+        let copy = home.copy();
+        copy.put_entry(1, number, 0, i32::MAX, 0);
+        let report = look(&copy);
+        let finding = the(&report, Code::QueueBlank);
+        let (path, at) = copy.queue_file(1, number);
+        assert!(path.ends_with(&finding.path) && finding.offset == Some(at), "{finding:?}");
+        let end = if number == 29 { "fillers up to the end" } else { "fillers up to entry 21" };
+        assert_eq!(finding.found, end);
+    }
+}
+
+#[test]
+fn damage_behind_which_a_short_file_ends_is_told_beside_its_length() {
+    let home = Home::closed(120);
+    let inside: Vec<_> = places(&home).into_iter().filter(|(at, _)| at / 4096 == 1).collect();
+    let (last, size) = *inside.last().unwrap();
+    home.flip(last + 5);
+    set_len(&home.log_file(4096).0, last + size - 4096);
+    let report = look(&home);
+    assert_eq!(the(&report, Code::FileLength).found, format!("{} bytes", last + size - 4096));
+    let finding = the(&report, Code::LogFrame);
+    assert_eq!(finding.offset, Some(last + 4 - 4096));
+    assert!(finding.found.ends_with("no message behind in this file"), "{finding:?}");
+}
