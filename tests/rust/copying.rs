@@ -289,8 +289,11 @@ fn the_json_files_of_a_folder_come_along_and_nothing_else() {
     assert_eq!(error, format!("list {}: Input/output error (os error 5)", config.display()));
 }
 
-/// What rules make of a record: its body and its properties.
-fn redacted(rules: &[Rule], record: &Record<'_>) -> Result<Option<(Vec<u8>, Vec<u8>, i32)>> {
+/// A record's body, its properties and its sys flag.
+type Content = (Vec<u8>, Vec<u8>, i32);
+
+/// What rules make of a record; `None` where they leave it as it is.
+fn redacted(rules: &[Rule], record: &Record<'_>) -> Result<Option<Content>> {
     let mut bytes = vec![0; record.encoded_size()];
     record.encode_into(&mut bytes);
     let Ok(Frame::Message(view)) = read_frame(&bytes) else { panic!("{record:?}") };
@@ -406,8 +409,8 @@ fn properties_are_replaced_by_name_and_keys_one_by_one() {
 fn each_message_of_a_batch_is_changed_and_one_that_cannot_be_read_is_refused() {
     let members = batch_of(&["secret", "-"], b"customer\x01Jo\x02");
     let inner = Record { sys_flag: 0xC0, ..record(b"T", 0, &members) };
-    let constant = body_rule(Replacement::Constant(b"-".to_vec()));
-    let (body, _, sys_flag) = redacted(&[constant.clone()], &inner).unwrap().unwrap();
+    let constant = [body_rule(Replacement::Constant(b"-".to_vec()))];
+    let (body, _, sys_flag) = redacted(&constant, &inner).unwrap().unwrap();
     let items: Vec<_> = batch::items(&body).map(|item| item.unwrap()).collect();
     assert_eq!(items.iter().map(|item| item.body).collect::<Vec<_>>(), [b"-", b"-"]);
     assert!(items.iter().all(|item| (item.flag, item.properties) == (3, b"customer\x01Jo\x02")));
@@ -418,12 +421,12 @@ fn each_message_of_a_batch_is_changed_and_one_that_cannot_be_read_is_refused() {
     assert!(batch::items(&body).all(|item| item.unwrap().properties.is_empty()));
     let same = batch_of(&["-", "-"], b"");
     let inner = Record { body: &same, body_crc: crc::body_crc(&same), ..inner };
-    assert_eq!(redacted(&[constant.clone()], &inner).unwrap(), None);
+    assert_eq!(redacted(&constant, &inner).unwrap(), None);
     // Cut short, or compressed by nothing that is known: given out it would be as it is.
     let cut = &members[..members.len() - 3];
     for (body, flag) in [(cut, 0xC0), (&members[..], 0xC1)] {
         let inner = Record { body, body_crc: crc::body_crc(body), sys_flag: flag, ..inner };
-        let refused = redacted(&[constant.clone()], &inner);
+        let refused = redacted(&constant, &inner);
         assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
     }
 }

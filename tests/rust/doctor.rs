@@ -103,7 +103,7 @@ fn index_files_that_a_start_deletes_are_named() {
         .filter_map(|path| {
             let head = fs::read(&path).unwrap();
             let end = i64::from_be_bytes(head[8..16].try_into().unwrap());
-            (end > START_MS + 30_000).then(|| (path, end))
+            (end > START_MS + 30_000).then_some((path, end))
         })
         .collect();
     assert!(usable.len() > 1 && usable.len() == doomed.len(), "{usable:?} {doomed:?}");

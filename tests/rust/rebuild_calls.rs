@@ -149,8 +149,8 @@ fn of_the_topics_asked_for_queues_without_messages_are_kept() {
     let [old, older] = [b"Old".to_vec(), b"Older".to_vec()];
     assert_eq!(kept(None, true), [old.clone(), older]);
     assert_eq!(kept(Some(&[b"Old"]), true), [old]);
-    assert_eq!(kept(Some(&[b"Topic"]), true), [vec![0; 0]; 0]);
-    assert_eq!(kept(Some(&[b"Nobody"]), false), [vec![0; 0]; 0]);
+    assert!(kept(Some(&[b"Topic"]), true).is_empty());
+    assert!(kept(Some(&[b"Nobody"]), false).is_empty());
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn of_what_was_not_flushed_a_wrong_body_ends_the_log() {
 #[test]
 fn a_blank_that_does_not_end_its_file_is_damage() {
     let home = Home::closed(120);
-    let last = places(&home).into_iter().filter(|(at, _)| *at < FILE).next_back().unwrap();
+    let last = places(&home).into_iter().rfind(|(at, _)| *at < FILE).unwrap();
     let blank = last.0 + last.1;
     for size in [7_u32, 100] {
         home.patch(blank, &size.to_be_bytes());
