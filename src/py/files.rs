@@ -19,9 +19,8 @@ use crate::log::{self, folder};
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::view::find_end;
 
-use super::message_scan::MessageScan;
+use super::message_scan::{MessageScan, Source};
 use super::reading::{bound, on_damage};
-use super::records_ahead::Source;
 use super::stored::StoredMessage;
 use super::values::value_methods;
 

@@ -1,19 +1,36 @@
 //! An iterator over messages of a log.
 
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
 use crate::error::Result;
+use crate::log::CommitLog;
+use crate::log::scanner::Taken;
+use crate::store::MessageStore;
 use crate::store::scan::Scan;
 
-use super::records_ahead::{Piece, RecordsAhead, Source};
 use super::stored::StoredMessage;
 
-/// A scan is worth a thread when so many pieces were taken, and so many bytes are left.
-const TAKEN: usize = 2;
-const LONG: u64 = 8 << 20;
+/// Where a scan's log is.
+pub(super) enum Source {
+    Store(Arc<MessageStore>),
+    Log(Arc<CommitLog>),
+}
+
+impl Source {
+    fn log(&self) -> Result<&CommitLog> {
+        match self {
+            Self::Store(store) => store.check_open().map(|()| store.log()),
+            Self::Log(log) => Ok(log),
+        }
+    }
+}
+
+/// How much a scan takes out of what was read at a time, bytes and messages: what stays in the
+/// nearest memory until Python has it.
+const AHEAD: (usize, usize) = (32 << 10, 64);
 
 /// An iterator over messages.
 #[pyclass(module = "mqstore", frozen)]
@@ -24,26 +41,19 @@ pub(crate) struct MessageScan {
 }
 
 struct State {
-    reader: Reader,
-    /// How many pieces were read, and the last of them.
-    pieces: usize,
-    piece: Piece,
+    scan: Scan,
+    /// Records that were read ahead, and where each ends.
+    ready: VecDeque<(u64, Box<[u8]>)>,
     /// Where the one given last ends.
     given_to: u64,
-}
-
-/// Who reads.
-enum Reader {
-    Here(Box<Scan>),
-    Ahead(RecordsAhead),
+    more: bool,
 }
 
 impl MessageScan {
     pub(super) fn new(source: Source, scan: Scan) -> Self {
         let stop = scan.stop_physical_offset();
-        let piece = Piece::before(&scan);
-        let given_to = piece.progress.physical_offset;
-        let state = State { reader: Reader::Here(Box::new(scan)), pieces: 0, piece, given_to };
+        let given_to = scan.physical_offset();
+        let state = State { scan, ready: VecDeque::new(), given_to, more: true };
         Self { source, stop, state: Mutex::new(state) }
     }
 
@@ -59,39 +69,35 @@ impl MessageScan {
 impl State {
     /// The next record, which must have been read ahead.
     fn take(&mut self) -> Option<Box<[u8]>> {
-        let (end, record) = self.piece.take()?;
+        let (end, record) = self.ready.pop_front()?;
         self.given_to = end;
         Some(record)
     }
 
     fn next(&mut self, source: &Source) -> Result<Option<Box<[u8]>>> {
-        if self.piece.is_empty()
-            && self.piece.take_more()?
-            && let Some(piece) = self.read(source)?
-        {
-            self.piece = piece;
-            if self.piece.is_empty() {
-                self.piece.take_more()?;
+        if self.ready.is_empty() && self.more {
+            let log = source.log()?;
+            let Self { scan, ready, .. } = self;
+            let mut bytes = 0;
+            let outcome = scan.run(log, |view, _| {
+                bytes += view.as_bytes().len();
+                // A record names its own place, or it would not be here.
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                ready.push_back((at + u64::from(view.store_size()), view.as_bytes().into()));
+                let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
+                Ok(if full { Taken::Last } else { Taken::More })
+            });
+            match outcome {
+                Ok(more) => self.more = more,
+                // What lies before the damage comes first; then it is met again.
+                Err(_) if !self.ready.is_empty() => {}
+                Err(error) => {
+                    self.more = false;
+                    return Err(error);
+                }
             }
         }
         Ok(self.take())
-    }
-
-    fn read(&mut self, source: &Source) -> Result<Option<Piece>> {
-        self.pieces += 1;
-        if self.pieces == TAKEN
-            && let Reader::Here(scan) = &self.reader
-            && scan.stop_physical_offset().saturating_sub(scan.physical_offset()) >= LONG
-            && thread::available_parallelism().is_ok_and(|threads| threads.get() > 1)
-            // Without a thread it goes on here.
-            && let Ok(ahead) = RecordsAhead::start(Scan::clone(scan), source.clone())
-        {
-            self.reader = Reader::Ahead(ahead);
-        }
-        match &mut self.reader {
-            Reader::Here(scan) => Ok(Some(Piece::read(scan, source))),
-            Reader::Ahead(ahead) => ahead.next(source),
-        }
     }
 }
 
@@ -116,11 +122,7 @@ impl MessageScan {
     #[getter]
     fn physical_offset(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| {
-            if state.piece.is_empty() {
-                state.piece.progress.physical_offset
-            } else {
-                state.given_to
-            }
+            if state.ready.is_empty() { state.scan.physical_offset() } else { state.given_to }
         })
     }
 
@@ -131,11 +133,11 @@ impl MessageScan {
 
     #[getter]
     fn skipped_ranges(&self, py: Python<'_>) -> u64 {
-        self.look(py, |state| state.piece.progress.skipped_ranges)
+        self.look(py, |state| state.scan.skipped_ranges())
     }
 
     #[getter]
     fn skipped_bytes(&self, py: Python<'_>) -> u64 {
-        self.look(py, |state| state.piece.progress.skipped_bytes)
+        self.look(py, |state| state.scan.skipped_bytes())
     }
 }

@@ -20,7 +20,6 @@ mod progress;
 mod purpose;
 mod reading;
 mod rebuild;
-mod records_ahead;
 mod salvage;
 mod scan;
 mod stats;

@@ -16,8 +16,7 @@ use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::errors::not_one_of;
 use super::fields;
-use super::message_scan::MessageScan;
-use super::records_ahead::Source;
+use super::message_scan::{MessageScan, Source};
 use super::store::Store;
 use super::stored::StoredMessage;
 use super::values::{QueueInfo, value_methods};

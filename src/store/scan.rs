@@ -1,7 +1,6 @@
 //! Every message of a log in order, or those of them that a filter takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashSet;
 
@@ -70,8 +69,6 @@ pub struct Scan {
     skipped_bytes: u64,
     /// What was read and not yet given, while nobody runs the scan.
     walk: Option<Walk>,
-    /// Set once nobody waits for more.
-    given_up: Option<Arc<AtomicBool>>,
 }
 
 impl Scan {
@@ -91,7 +88,6 @@ impl Scan {
             skipped_ranges: 0,
             skipped_bytes: 0,
             walk: None,
-            given_up: None,
         }
     }
 
@@ -99,13 +95,6 @@ impl Scan {
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         self.verify_crc = verify_crc;
-        self
-    }
-
-    /// The same, which ends once `given_up` is set.
-    #[must_use]
-    pub fn until(mut self, given_up: Arc<AtomicBool>) -> Self {
-        self.given_up = Some(given_up);
         self
     }
 
@@ -169,8 +158,7 @@ impl Scan {
         loop {
             let at = scanner.position();
             self.next = at;
-            let given_up = self.given_up.as_ref().is_some_and(|up| up.load(Ordering::Relaxed));
-            if at >= self.stop || given_up {
+            if at >= self.stop {
                 return Ok(false);
             }
             let damage = match scanner.step_in_block()? {

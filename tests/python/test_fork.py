@@ -122,13 +122,3 @@ def test_hm05_a_stream_on_threads_is_the_parents(tmp_path: Path) -> None:
         # On one processor nothing is read by threads.
         assert "forked off" in answer or os.cpu_count() == 1, answer
         assert first + stream.read_all().num_rows == 400
-
-
-def test_hm05_a_scan_that_reads_ahead_is_the_parents(tmp_path: Path) -> None:
-    with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 4 << 20}) as store:
-        store.append_many([message(body=bytes(64 << 10))] * 200)
-        scan = store.scan()
-        first = [next(scan) for _ in range(20)]
-        answer = in_child(lambda: str(len(list(scan))))
-        assert "forked off" in answer or os.cpu_count() == 1, answer
-        assert len(first) + len(list(scan)) == 200
