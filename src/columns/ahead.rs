@@ -13,7 +13,6 @@ use std::thread::{self, JoinHandle};
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
-use super::builder::BatchLimits;
 use super::scan::BatchError;
 
 /// A shorter log is not worth the threads.
@@ -111,20 +110,20 @@ pub struct BatchesAhead {
 }
 
 impl BatchesAhead {
-    /// The batches of `bytes` of a log, each made by one of the makers on a thread of its own.
+    /// The batches of `bytes` of a log, each made by one of the makers on a thread of its own. The first
+    /// part has about `part_bytes`.
     ///
     /// # Errors
     /// The system's, when it gives no thread.
     pub fn start(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
-        limits: BatchLimits,
+        part_bytes: u64,
     ) -> io::Result<Self> {
-        let step = u64::try_from(limits.body_bytes).unwrap_or(u64::MAX);
-        Self::in_parts(makers, bytes, step.clamp(1 << 20, PART.end))
+        Self::in_parts(makers, bytes, part_bytes.clamp(1 << 20, PART.end))
     }
 
-    /// The same with the bytes of the first part.
+    /// The same with just so many bytes.
     pub(super) fn in_parts(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,

@@ -21,7 +21,7 @@ use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
 use crate::format::consume_queue::{self, DelayLevels};
 use crate::format::host::Host;
-use crate::format::message::{self, Frame, MessageView};
+use crate::format::message::{self, MessageView};
 use crate::format::properties::{self, names};
 use crate::log::Block;
 use crate::log::scanner::Taken;
@@ -30,6 +30,8 @@ use crate::log::scanner::Taken;
 const WAITING: usize = 64;
 /// So many columns are filled at once for each row.
 const FEW_COLUMNS: usize = 6;
+/// Bytes of a log that are read for a batch with bodies, where threads make batches.
+const PART_OF_BODIES: u64 = 2 << 20;
 /// Larger decompressed bodies do not wait.
 const SMALL_BODY: usize = 64 << 10;
 /// Most bytes that a body may come to when it is decompressed.
@@ -49,6 +51,19 @@ pub struct BatchLimits {
     pub rows: usize,
     /// Bytes of the bodies in a batch, unless one body alone has more.
     pub body_bytes: usize,
+}
+
+impl BatchLimits {
+    /// How many bytes of a log one of several threads reads for a batch with these columns. Those with
+    /// bodies are smaller than they may be: the processors' caches then hold what is under way, and
+    /// less memory is touched for the first time.
+    #[must_use]
+    pub fn part_bytes(self, columns: &[Column]) -> u64 {
+        let most = u64::try_from(self.body_bytes).unwrap_or(u64::MAX);
+        let bodies = [Column::Body, Column::RawBody, Column::Record];
+        let with_bodies = columns.iter().any(|column| bodies.contains(column));
+        if with_bodies { most.min(PART_OF_BODIES) } else { most }
+    }
 }
 
 impl Default for BatchLimits {
@@ -320,9 +335,8 @@ impl BatchBuilder {
         let Some(block) = self.block.as_ref().filter(|_| !self.waiting.is_empty()) else { return };
         let mut rows = Vec::with_capacity(self.waiting.len());
         rows.extend(self.waiting.iter().filter_map(|row| {
-            let record = block.as_bytes().get(row.place..row.place + row.size);
             // It was a record when it was given.
-            let Ok(Frame::Message(view)) = message::read_frame(record?) else { return None };
+            let view = message::read_whole(block.as_bytes().get(row.place..row.place + row.size)?)?;
             Some(Row { view, body: row.body.as_deref().unwrap_or(view.body()) })
         }));
         let pinned = if self.needs.shares { self.pins.pin(block) } else { None };

@@ -203,18 +203,21 @@ impl<'a> Pairs<'a> {
     #[inline]
     pub(super) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
-        for pair in properties::iter(raw) {
+        let mut are_few = true;
+        properties::each(raw, |name, value| {
             let known = self.all.get_mut(start..).unwrap_or_default();
             let count = known.len();
-            if let Some(same) = known.iter_mut().find(|known| known.0 == pair.0) {
-                same.1 = pair.1;
+            if let Some(same) = known.iter_mut().find(|known| known.0 == name) {
+                same.1 = value;
             } else if count < FEW_PROPERTIES {
-                self.all.push(pair);
+                self.all.push((name, value));
             } else {
-                self.all.truncate(start);
-                self.push_many(raw);
-                break;
+                are_few = false;
             }
+        });
+        if !are_few {
+            self.all.truncate(start);
+            self.push_many(raw);
         }
         self.ends.push(self.all.len());
     }

@@ -88,7 +88,7 @@ impl<'a> Iterator for Properties<'a> {
 
 /// Hands all that [`iter`] gives to `take`, in less time: nothing must be kept between two of them.
 #[inline(always)]
-fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
+pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
     let mut item = |begin: usize, name_end: usize, end: usize| {
         let (name, value) = (raw.get(begin..name_end), raw.get(name_end + 1..end));
         if let (Some(name @ [_, ..]), Some(value @ [_, ..])) = (name, value) {

@@ -232,8 +232,11 @@ impl<'l> Scanner<'l> {
             return Ok(Err(Stop::End));
         };
         let bytes = rest(block, self.walk.filled, self.walk.block_start, at);
-        let frame = message::read_frame(bytes);
-        let error = match CommitLog::judge(frame, at, room) {
+        let found = match message::read_whole(bytes) {
+            Some(view) if u64::try_from(view.physical_offset()) == Ok(at) => Found::Message(view),
+            _ => CommitLog::judge(message::read_frame(bytes), at, room),
+        };
+        let error = match found {
             Found::Message(view) => {
                 let checked = if self.walk.verify_crc { view.check_body_crc() } else { Ok(()) };
                 match checked {

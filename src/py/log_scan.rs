@@ -74,7 +74,7 @@ impl BatchSource for LogSlice {
         let maker =
             |_| -> Result<Box<dyn Maker>, BatchError> { Ok(Box::new(self.maker(&schema)?)) };
         let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
-        let ahead = BatchesAhead::start(makers, bytes, self.limits);
+        let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
         Ok(Box::new(ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?))
     }
 }

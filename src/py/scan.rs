@@ -241,11 +241,12 @@ impl BatchSource for Messages {
         let makers = makers(bytes, None);
         let made = if makers > 0 {
             let parts = scan.clone().parts(store.log())?;
+            let part_bytes = self.limits.part_bytes(&self.columns);
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
                 Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
             };
             let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
-            let ahead = BatchesAhead::start(makers, parts.bytes(), self.limits);
+            let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
             Made::Ahead(ahead.map_err(Error::io("start a thread that reads", store.path()))?)
         } else {
             Made::Here(Box::new(MessageBatches::new(scan.clone(), builder()?)))

@@ -56,10 +56,8 @@ fn no_record(found: Result<Frame<'_>, FrameError>, len: usize) -> FormatError {
 impl StoredMessage {
     #[inline]
     pub(super) fn view(&self) -> PyResult<MessageView<'_>> {
-        match message::read_frame(&self.record) {
-            Ok(Frame::Message(view)) => Ok(view),
-            other => Err(no_record(other, self.record.len()).into()),
-        }
+        message::read_whole(&self.record)
+            .ok_or_else(|| no_record(message::read_frame(&self.record), self.record.len()).into())
     }
 
     fn property(&self, name: &[u8]) -> PyResult<Option<String>> {

@@ -4,7 +4,7 @@ use arrow_select::concat::concat_batches;
 
 use super::*;
 use crate::columns::tests::{batches, written};
-use crate::columns::{BatchBuilder, Column, ScanMaker, schema_of};
+use crate::columns::{BatchBuilder, BatchLimits, Column, ScanMaker, schema_of};
 use crate::store::MessageStore;
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
 

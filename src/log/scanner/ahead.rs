@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use super::{Scanned, Scanner, Stop};
 use crate::error::{Error, Result};
-use crate::format::message::{self, Frame, MessageView};
+use crate::format::message::{self, MessageView};
 use crate::format::peek;
 use crate::log::{Block, CommitLog};
 
@@ -89,7 +89,7 @@ fn take_blocks(blocks: Receiver<Result<Records>>, take: &mut Take<'_>) -> Result
         let records = block?;
         let bytes = records.block.as_deref().map(Block::as_bytes).unwrap_or_default();
         let mut left = bytes.get(records.begin..records.end).unwrap_or_default();
-        while let Ok(Frame::Message(view)) = message::read_frame(left) {
+        while let Some(view) = message::read_whole(left) {
             let next = left.get(view.store_size() as usize..).unwrap_or_default();
             if take(&view)?.is_break() {
                 let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
