@@ -12,6 +12,7 @@ mod controls;
 mod copying;
 mod doctor;
 mod failing_calls;
+mod file_runs;
 mod flush;
 mod format;
 mod fuzz;
