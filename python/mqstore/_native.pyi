@@ -881,7 +881,8 @@ class Store:
             columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
                 ``raw_body`` and ``error``.
             batch_rows: At most this many rows in a batch.
-            batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more.
+            batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more. Of
+                a long log those with bodies are of about 2 MiB, made by several threads.
             start_physical_offset: As in ``scan``, and so are the rest.
             stop_physical_offset: As in ``scan``.
             topics: As in ``scan``.
