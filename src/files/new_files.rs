@@ -7,7 +7,7 @@ use super::file_run::FileRun;
 use super::folder::make_folder_by_name;
 use super::planted::{self, Bug};
 use super::storage::Storage;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// From so many on it is worth the flush of all that others wrote as well.
 pub const MANY: usize = 100;
@@ -15,18 +15,20 @@ pub const MANY: usize = 100;
 /// Files that a run wants, by their base offsets.
 pub type Wanted<'a> = (&'a FileRun, Vec<u64>);
 
-/// Makes what is missing of the files that are wanted, all on the file system of the first, as
-/// [`FileRun::create_if_missing`] does. Whoever calls it at the same time must name the runs in the
-/// same order.
+/// Makes what is missing of the files that are wanted, as [`FileRun::create_if_missing`] does;
+/// `make_durable` flushes the file systems that they lie on. Whoever calls it at the same time must
+/// name the runs in the same order.
 ///
 /// # Errors
 /// As [`FileRun::create`].
-pub fn create_all(wanted: &[Wanted<'_>]) -> Result<()> {
+pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
     let _creating: Vec<_> = wanted.iter().map(|(run, _)| run.creating()).collect();
     let mut new = NewFiles { storage: &**first.storage(), folders: Vec::new(), files: Vec::new() };
     let made = wanted.iter().try_for_each(|(run, bases)| new.make(run, bases));
-    if let Err(error) = made.and_then(|()| new.make_durable()) {
+    let durable = made
+        .and_then(|()| if planted::is(Bug::FolderNotFlushed) { Ok(()) } else { make_durable() });
+    if let Err(error) = durable {
         new.remove();
         return Err(error);
     }
@@ -62,16 +64,6 @@ impl<'a> NewFiles<'a> {
         Ok(())
     }
 
-    fn make_durable(&self) -> Result<()> {
-        let Some(dir) = self.files.first().and_then(|file| file.path.parent()) else {
-            return Ok(());
-        };
-        if planted::is(Bug::FolderNotFlushed) {
-            return Ok(());
-        }
-        self.storage.sync_all(dir).map_err(Error::io("flush", dir))
-    }
-
     /// The error is what the caller must know; what is left behind is found by the next one, who would
     /// take folders for durable.
     fn remove(&self) {
@@ -89,6 +81,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::error::Error;
     use crate::files::{Access, Os};
 
     #[test]
@@ -100,15 +93,15 @@ mod tests {
         };
         let (one, two) = (run("topic/0"), run("topic/1"));
         one.create(100).unwrap();
-        create_all(&[(&one, vec![0, 100, 200]), (&two, vec![300])]).unwrap();
+        create_all(&[(&one, vec![0, 100, 200]), (&two, vec![300])], || Ok(())).unwrap();
         let bases = |run: &FileRun| run.files().iter().map(|f| f.base_offset).collect::<Vec<_>>();
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
-        create_all(&[(&one, vec![0]), (&two, vec![])]).unwrap();
+        create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
         // Of the second run another process made a file meanwhile.
         let (three, four) = (run("other/0"), run("other/deeper/1"));
         run("other/deeper/1").create(0).unwrap();
-        let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])]).unwrap_err();
+        let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();
         assert!(matches!(error, Error::Corrupt(_)), "{error}");
         assert!(!dir.path().join("other/0").exists());
         assert!(three.files().is_empty());

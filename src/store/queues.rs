@@ -310,11 +310,14 @@ impl QueueTable {
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
-        let queues = self.all();
+        self.commit_all(&self.all())
+    }
+
+    fn commit_all(&self, queues: &[Arc<Queue>]) -> Result<()> {
         let wanted = queues.iter().flat_map(|queue| queue.wanted_files());
         let wanted: Vec<_> = wanted.filter(|(_, bases)| !bases.is_empty()).collect();
         if wanted.len() >= new_files::MANY {
-            new_files::create_all(&wanted)?;
+            new_files::create_all(&wanted, || self.sync_file_systems())?;
         }
         queues.iter().try_for_each(|queue| queue.commit())
     }
@@ -324,15 +327,29 @@ impl QueueTable {
     /// # Errors
     /// [`Error::Io`].
     pub fn flush(&self) -> Result<()> {
-        self.commit()?;
         let queues = self.all();
-        let dirty: Vec<_> = queues.iter().filter(|queue| queue.is_dirty()).collect();
-        if let Some(first) = dirty.first().filter(|_| dirty.len() >= new_files::MANY) {
+        self.commit_all(&queues)?;
+        if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
             // Then each has little left to do.
-            let dir = first.run().dir();
-            self.storage.sync_all(&dir).map_err(Error::io("flush", dir))?;
+            self.sync_file_systems()?;
         }
         queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
+    }
+
+    /// Makes everything durable that lies on the file systems of the queues; each kind may have one of
+    /// its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_file_systems(&self) -> Result<()> {
+        let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
+        for dir in [dir, batch_dir, ext_dir] {
+            if self.storage.kind(dir).map_err(Error::io("stat", dir))? == Some(FileKind::Directory)
+            {
+                self.storage.sync_all(dir).map_err(Error::io("flush", dir))?;
+            }
+        }
+        Ok(())
     }
 
     /// Every queue, by topic and number.

@@ -87,8 +87,7 @@ pub fn repair(
     if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {
         // Their files are made together: a process that was killed may have left names that are not
         // durable.
-        let root = paths.root();
-        storage.sync_all(root).map_err(Error::io("flush", root))?;
+        queues.sync_file_systems()?;
     }
     for queue in all {
         mend_lengths(queue.run())?;
