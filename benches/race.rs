@@ -192,8 +192,8 @@ fn append_by(
 }
 
 /// How long single appends take while files roll: tells percentiles, gives the time of all. Beside them
-/// those of eight copies of a body into memory that was in use before, which take about as long: what
-/// the machine itself interrupts.
+/// those of copies of the bodies, three calls of which take as long, into memory that was in use
+/// before: what the machine itself interrupts.
 fn latency(folder: &Path, count: usize, messages: &Messages) -> f64 {
     let store = MessageStore::open(folder, OpenMode::Create, config(FlushDiskType::Async)).unwrap();
     put(&store, messages, 0..BEFORE, 1);

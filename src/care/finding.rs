@@ -457,6 +457,7 @@ mod tests {
         // Nothing is listed where nothing may be.
         let none = part(0, &[1]);
         none.join(part(0, &[2]).into_found());
-        assert_eq!((none.into_parts().0, wrong), (vec![], true));
+        let (list, counts, wrong) = none.into_parts();
+        assert_eq!((list, counts, wrong), (vec![], BTreeMap::from([(Code::LogFrame, 2)]), true));
     }
 }
