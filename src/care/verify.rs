@@ -48,8 +48,8 @@ use crate::format::index::IndexLayout;
 use crate::log::QueueKind;
 use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::store::lock::{self, StoreLock};
+use crate::store::parts;
 use crate::store::paths::StorePaths;
-use crate::store::{parts, topics};
 
 /// How closely a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,9 +316,7 @@ fn prepare<'a>(
     cx.check_files(&log);
     let last = log_walk::last_with_data(&cx, &log);
     let layout = parts::queue_layout(&*cx.storage, &cx.paths, config)?;
-    // That the table cannot be read has been told.
-    let (kinds, _) = topics::kinds(&*cx.storage, &cx.paths)?;
-    let queues = Queues::list(&cx, &layout, kinds)?;
+    let queues = Queues::list(&cx, &layout, tables.kinds())?;
     Ok((cx, Prepared { log, last, queues, tables, checkpoint }))
 }
 

@@ -155,7 +155,7 @@ fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32)
 }
 
 /// Structures of one length, read in order.
-struct Records<'a, const N: usize> {
+pub(super) struct Records<'a, const N: usize> {
     file: &'a dyn StorageFile,
     path: &'a Path,
     position: u64,
@@ -165,13 +165,13 @@ struct Records<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Records<'a, N> {
-    fn new(file: &'a IndexFile, position: u64, count: u32) -> Self {
+    pub(super) fn new(file: &'a IndexFile, position: u64, count: u32) -> Self {
         let (path, file) = (file.path(), &**file.file());
         Self { file, path, position, left: count, block: Vec::new(), at: 0 }
     }
 
     /// The next records, as many as are read at once; `None` behind the last.
-    fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
+    pub(super) fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
         if self.left == 0 {
             return Ok(None);
         }

@@ -13,6 +13,7 @@ pub mod index_query;
 pub mod index_run;
 mod index_select;
 pub mod index_service;
+pub mod index_sums;
 mod index_use;
 mod index_walk;
 pub mod log_writer;

@@ -70,15 +70,13 @@ impl IndexAudit {
             if header.end_timestamp_ms > known_ms {
                 break;
             }
-            let mut sound = true;
-            let entries = match open.check(&mut |_| sound = false) {
-                Ok(entries) => entries,
-                Err(Error::Corrupt(_)) => {
-                    sound = false;
-                    0
-                }
+            let sums = open.sums()?;
+            let sound = match sums.whole() {
+                Ok(whole) => sums.is_sound(&whole),
+                Err(Error::Corrupt(_)) => false,
                 Err(error) => return Err(error),
             };
+            let entries = sums.entry_count();
             if !sound {
                 audit.unsound_from = Some(file.name);
                 break;

@@ -87,20 +87,22 @@ impl TopicTable {
 pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
     match config_file::load(storage, &paths.topics(), config_json::TopicTable::parse) {
         Ok(None) => Ok((TopicKinds::new(), None)),
-        Ok(Some(loaded)) => {
-            let kind = |topic: &TopicConfig| {
-                if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain }
-            };
-            let topics = loaded.table.iter();
-            let kinds = topics.map(|topic| (topic.name.as_bytes().into(), kind(&topic))).collect();
-            Ok((kinds, loaded.warning().map(str::to_owned)))
-        }
+        Ok(Some(loaded)) => Ok((kinds_in(&loaded.table), loaded.warning().map(str::to_owned))),
         Err(error @ Error::Corrupt(_)) => {
             let why = format!("{error}; the folders tell the kinds of queues");
             Ok((TopicKinds::new(), Some(why)))
         }
         Err(error) => Err(error),
     }
+}
+
+/// The kinds that a table names.
+#[must_use]
+pub fn kinds_in(table: &config_json::TopicTable) -> TopicKinds {
+    let kind = |topic: &TopicConfig| {
+        if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain }
+    };
+    table.iter().map(|topic| (topic.name.as_bytes().into(), kind(&topic))).collect()
 }
 
 #[cfg(test)]

@@ -94,6 +94,21 @@ fn what_the_system_cannot_read_is_named_and_the_rest_is_looked_at() {
 }
 
 #[test]
+fn a_table_of_topics_that_cannot_be_read_is_named_and_the_rest_is_looked_at() {
+    let home = extended();
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    fs::write(home.path().join("config/topics.json"), r#"{"topicConfigTable":{}}"#).unwrap();
+    for call in [Call::Open, Call::Read] {
+        let stage = Staged::new();
+        stage.fail(call, "config/topics.json", 0, EIO);
+        let report = try_look(&stage, &home).unwrap();
+        let wanted = [(Code::ConfigUnreadable, 1), (Code::Unreadable, 1)];
+        assert_eq!(report.found, wanted.into(), "{call:?}: {:?}", report.findings);
+        assert_eq!((report.counts.messages, report.ok), (120, false));
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_read_is_an_error() {
     let home = extended();
     for folder in ["commitlog", "consumequeue", "consumequeue_ext", "index"] {

@@ -14,8 +14,8 @@ use crate::format::config_json::{OffsetTable, TopicConfig, TopicTable, parse_del
 use crate::format::consume_queue::SCHEDULE_TOPIC;
 use crate::format::json;
 use crate::store::config_file;
-use crate::store::lmq;
-use crate::store::queues::is_broker_topic;
+use crate::store::queues::{TopicKinds, is_broker_topic};
+use crate::store::{lmq, topics};
 
 /// Topics that a broker makes for itself at each start, whatever the table says
 /// (`TopicConfigManager#init`).
@@ -76,6 +76,11 @@ impl Tables {
             read_one(cx, &cx.paths.config().join(name), json::parse);
         }
         Ok(tables)
+    }
+
+    /// The kinds of queues as far as they are told; the folders tell those of others.
+    pub(super) fn kinds(&self) -> TopicKinds {
+        self.topics.as_ref().map(topics::kinds_in).unwrap_or_default()
     }
 
     /// Whether a topic that messages have was deleted: the table does not have it, nor is there a
