@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use mqstore::StoreConfig;
 use mqstore::care::rebuild::{RebuildOptions, Target, What, rebuild};
-use mqstore::care::verify::{Level, VerifyOptions, verify};
+use mqstore::care::verify::{VerifyOptions, verify};
 use mqstore::format::crc::crc32;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
 
@@ -172,7 +172,8 @@ fn go_on(_: u64, _: u64) -> ControlFlow<()> {
 }
 
 fn verified(store: &Filled) {
-    let options = VerifyOptions { level: Level::Full, threads: Some(THREADS), most_findings: 100 };
+    let options =
+        VerifyOptions { threads: Some(THREADS), most_findings: 100, ..VerifyOptions::default() };
     let report = verify(&store.path, StoreConfig::default(), &options, &mut go_on).unwrap();
     assert!(report.ok, "{:?}", report.findings);
 }

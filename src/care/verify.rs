@@ -3,7 +3,7 @@
 //! read against the queues.
 //!
 //! Nothing is written and no lock taken. First queues and index are read by themselves, which also
-//! notes how far they reach; then the log is walked, its files on several threads, and each message
+//! notes how far they reach; then the log is walked, in parts on several threads, and each message
 //! held against its entries. So beside a running broker every entry that was noted has its message,
 //! and what is newer counts as not dispatched yet. Everything is read block by block, so memory grows
 //! with the number of queues and files, not with what they hold.
@@ -13,6 +13,7 @@ mod checkpoint;
 pub mod divided;
 mod entry_check;
 mod ext_check;
+mod file_parts;
 mod index;
 mod index_check;
 mod log_walk;
@@ -80,11 +81,13 @@ pub struct VerifyOptions {
     pub threads: Option<usize>,
     /// How many findings are listed; all are counted.
     pub most_findings: usize,
+    /// About how much of a file of the log a thread walks at a time. What comes out is the same.
+    pub part_bytes: u64,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { level: Level::Full, threads: None, most_findings: 10_000 }
+        Self { level: Level::Full, threads: None, most_findings: 10_000, part_bytes: 64 << 20 }
     }
 }
 
@@ -152,7 +155,8 @@ pub fn verify_on(
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
     watched("verify", path, threads, progress, |meter| {
-        check(storage, path, &config, options, threads, meter)
+        let part_bytes = Some(options.part_bytes);
+        check(&storage, path, &config, options, threads, meter, part_bytes)
     })
 }
 
@@ -321,14 +325,15 @@ fn prepare<'a>(
 }
 
 fn check(
-    storage: Arc<dyn Storage>,
+    storage: &Arc<dyn Storage>,
     path: &Path,
     config: &StoreConfig,
     options: &VerifyOptions,
     threads: usize,
     meter: &Meter,
+    part_bytes: Option<u64>,
 ) -> Result<VerifyReport> {
-    let (cx, mut known) = prepare(storage, path, config, options, threads, meter)?;
+    let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
     set_total(&cx, &known.log, &known.queues);
     let log_start = known.log.min_offset().unwrap_or(0);
     let (queue_entries, index) = rayon::join(
@@ -336,11 +341,12 @@ fn check(
         || read_index(&cx, |files, run| read_states(&cx, files, run)),
     );
     let index = index?;
-    let walks: Vec<FileWalk> = (0..known.log.files().len())
-        .into_par_iter()
-        .with_max_len(1)
-        .map(|number| log_walk::walk(&cx, &known.log, number, known.last, &known.queues, &index))
-        .collect();
+    let Prepared { log, last, queues, .. } = &known;
+    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes);
+    let Some(walks) = walks else {
+        // Whole files leave nothing in doubt.
+        return check(storage, path, config, options, threads, meter, None);
+    };
     conclude(cx, &known, &index, queue_entries, &walks, options.level)
 }
 

@@ -1,10 +1,9 @@
 //! Hostile input, rows HC: records and log files of any bytes, to a reader, to a writer and to verify.
 
 use std::fs;
-use std::ops::ControlFlow;
 
 use mqstore::Error;
-use mqstore::care::{Code, VerifyOptions, VerifyReport, verify};
+use mqstore::care::{Code, VerifyOptions, VerifyReport};
 use mqstore::format::message::{Frame, FrameError, read_frame};
 use mqstore::log::scanner::{Scanned, Stop};
 use mqstore::store::pull::view_of;
@@ -15,9 +14,7 @@ use crate::support::{
 };
 
 fn look(home: &Home) -> VerifyReport {
-    let options = VerifyOptions::default();
-    let go_on = &mut |_, _| ControlFlow::Continue(());
-    verify(home.path(), home.config.clone(), &options, go_on).unwrap()
+    home.verify(&VerifyOptions::default())
 }
 
 /// What a walk over the log says of the first damage that it meets.

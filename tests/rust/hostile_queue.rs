@@ -2,18 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::ops::ControlFlow;
 
-use mqstore::care::{VerifyOptions, VerifyReport, verify};
+use mqstore::care::{VerifyOptions, VerifyReport};
 use mqstore::store::pull::view_of;
 use mqstore::store::{Boundary, MessageStore};
 
 use crate::support::{Home, body, check, names_in, places, read_queue, set_len};
 
 fn look(home: &Home) -> VerifyReport {
-    let options = VerifyOptions::default();
-    let go_on = &mut |_, _| ControlFlow::Continue(());
-    verify(home.path(), home.config.clone(), &options, go_on).unwrap()
+    home.verify(&VerifyOptions::default())
 }
 
 /// The bodies that a read of queue 1 gives.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use mqstore::care::{Severity, VerifyOptions, verify};
+use mqstore::care::{Severity, VerifyOptions};
 use mqstore::store::OpenMode;
 
 use crate::support::{Home, by_key, check, flip, key};
@@ -19,11 +19,7 @@ fn mended(home: &Home) -> Vec<String> {
         assert_eq!(by_key(&store, number).len(), 1, "{}", key(number));
     }
     store.close().unwrap();
-    let report =
-        verify(home.path(), home.config.clone(), &VerifyOptions::default(), &mut |_, _| {
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
+    let report = home.verify(&VerifyOptions::default());
     report
         .findings
         .iter()

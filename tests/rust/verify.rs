@@ -14,8 +14,7 @@ fn look(home: &Home) -> VerifyReport {
 }
 
 fn look_as(home: &Home, options: &VerifyOptions) -> VerifyReport {
-    let config = home.config.clone();
-    verify(home.path(), config, options, &mut |_, _| ControlFlow::Continue(())).unwrap()
+    home.verify(options)
 }
 
 /// The codes found, with how often.

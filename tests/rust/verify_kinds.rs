@@ -2,10 +2,9 @@
 //! queues.
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use mqstore::care::{Code, Severity, VerifyOptions, VerifyReport, verify};
+use mqstore::care::{Code, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
 use mqstore::format::batch::{BatchItem, BatchQueueEntry, ENTRY_LEN};
 use mqstore::format::consume_queue::DelayLevels;
@@ -19,9 +18,7 @@ use crate::support::{Home, START_MS, patch, set_len, small};
 const IN_FILE: u64 = 10;
 
 fn look(home: &Home) -> VerifyReport {
-    let options = VerifyOptions { threads: Some(2), ..VerifyOptions::default() };
-    verify(home.path(), home.config.clone(), &options, &mut |_, _| ControlFlow::Continue(()))
-        .unwrap()
+    home.verify(&VerifyOptions { threads: Some(2), ..VerifyOptions::default() })
 }
 
 fn batch_store() -> Home {

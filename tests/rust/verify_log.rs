@@ -2,18 +2,15 @@
 //! claim of themselves.
 
 use std::fs;
-use std::ops::ControlFlow;
 
-use mqstore::care::{Code, Finding, Severity, VerifyOptions, VerifyReport, verify};
+use mqstore::care::{Code, Finding, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
 use mqstore::store::NewMessage;
 
-use crate::support::{Home, START_MS, places, set_len, small};
+use crate::support::{Home, START_MS, append, places, set_len, small};
 
 fn look(home: &Home) -> VerifyReport {
-    let options = VerifyOptions { threads: Some(2), ..VerifyOptions::default() };
-    verify(home.path(), home.config.clone(), &options, &mut |_, _| ControlFlow::Continue(()))
-        .unwrap()
+    home.verify(&VerifyOptions { threads: Some(2), ..VerifyOptions::default() })
 }
 
 /// The one finding of a code.
@@ -218,4 +215,30 @@ fn damage_behind_which_a_short_file_ends_is_told_beside_its_length() {
     let finding = the(&report, Code::LogFrame);
     assert_eq!(finding.offset, Some(last + 4 - 4096));
     assert!(finding.found.ends_with("no message behind in this file"), "{finding:?}");
+}
+
+#[test]
+fn a_body_made_to_look_like_messages_is_no_place_to_begin_at() {
+    /// Where the body of a record between hosts with IPv4 addresses lies.
+    const BODY_AT: u64 = 88;
+    let mut config = small();
+    config.mapped_file_size_commit_log = Some(64 << 10);
+    let home = Home::new(config);
+    let store = home.create();
+    let first = append(&store, 0, b"x").unwrap();
+    let begin = store.end_offset() + BODY_AT;
+    let record = fs::read(home.log_file(0).0).unwrap()[..first.store_size as usize].to_vec();
+    // Two sound records in a row, each with the physical offset that it has there.
+    let mut body = vec![b'x'; 3_000];
+    for at in [700, 700 + record.len()] {
+        body[at..at + record.len()].copy_from_slice(&record);
+        body[at + 28..at + 36].copy_from_slice(&(begin + at as u64).to_be_bytes());
+    }
+    append(&store, 1, &body).unwrap();
+    home.fill(&store, 2..9);
+    store.close().unwrap();
+    let at = usize::try_from(begin).unwrap() + 700;
+    assert_eq!(fs::read(home.log_file(0).0).unwrap()[at + 28..at + 36], (at as u64).to_be_bytes());
+    let report = look(&home);
+    assert_eq!((report.findings, report.counts.messages), (vec![], 9));
 }

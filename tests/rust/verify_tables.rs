@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::ControlFlow;
 
-use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport, verify};
+use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
 
 use crate::support::Home;
 
 fn look_at(home: &Home, level: Level) -> VerifyReport {
-    let options = VerifyOptions { level, threads: Some(2), ..VerifyOptions::default() };
-    let config = home.config.clone();
-    verify(home.path(), config, &options, &mut |_, _| ControlFlow::Continue(())).unwrap()
+    home.verify(&VerifyOptions { level, threads: Some(2), ..VerifyOptions::default() })
 }
 
 fn look(home: &Home) -> VerifyReport {

@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::file_parts::FilePart;
 use super::index::{self, Index, IndexSeen, IndexState};
 use super::log_walk::{self, FileWalk};
 use super::queues::{Missing, Name, Queues};
@@ -170,7 +171,10 @@ pub fn walk(
             .into_par_iter()
             .with_max_len(1)
             .map(|(number, base)| {
-                (base, log_walk::walk(&cx, log, number, known.last, queues, &index))
+                (
+                    base,
+                    log_walk::walk(&cx, log, FilePart::whole(number), known.last, queues, &index),
+                )
             })
             .collect();
         let met = queues.list.iter().zip(&places).filter_map(|(queue, place)| {

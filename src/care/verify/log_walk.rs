@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::file_parts::FilePart;
 use super::index::Index;
 use super::index_check::{Edges, IndexCheck, Unindexed};
 use super::queue_check::{QueueCheck, Walked};
@@ -25,22 +26,24 @@ use crate::store::queues::{most_queue_id, names_a_folder};
 /// How many bytes go by between two looks at whether to stop.
 const STEP: u64 = 4 << 20;
 /// How many damaged ranges of one file are remembered.
-const MOST_DAMAGED: usize = 100_000;
+pub(super) const MOST_DAMAGED: usize = 100_000;
 /// How many topics that have no folder are told apart.
 const MOST_TOPICS: usize = 1_000;
 
 /// What the walk over one file found, beside its findings.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct FileWalk {
-    messages: u64,
-    newest_ms: i64,
+    pub(super) messages: u64,
+    pub(super) newest_ms: i64,
     /// Where the walk ended, as a position in the file.
-    end: u64,
-    how: FileEnd,
-    damaged: Vec<(u64, u64)>,
-    forgot: bool,
+    pub(super) end: u64,
+    pub(super) how: FileEnd,
+    pub(super) damaged: Vec<(u64, u64)>,
+    pub(super) forgot: bool,
     /// Whether the file could not be read, which was reported.
-    failed: bool,
+    pub(super) failed: bool,
+    /// Whether a walk over the whole file might tell something else than one over a part of it.
+    pub(super) is_doubtful: bool,
     pub(super) behind_index: Unindexed,
     pub(super) before_index: Unindexed,
     pub(super) index_gaps: Edges,
@@ -49,7 +52,7 @@ pub(super) struct FileWalk {
 /// How the walk over a file ended.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) enum FileEnd {
-    /// Nothing more is there: zeros, or the end of the bytes.
+    /// Nothing more is there: zeros, or the end of the bytes, or of the part that was to be walked.
     #[default]
     Nothing,
     /// A blank, as it must.
@@ -81,34 +84,35 @@ pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
     files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true))
 }
 
-/// Walks file `number` of the log. An error of the file is a finding.
+/// Walks a file of the log, or a part of it. An error of the file is a finding.
 pub(super) fn walk<'a>(
     cx: &'a Context<'a>,
     log: &'a FileRun,
-    number: usize,
+    part: FilePart,
     last: Option<usize>,
     queues: &'a Queues,
     index: &'a Index,
 ) -> FileWalk {
     let files = log.files();
-    let Some(file) = files.get(number) else { return FileWalk::default() };
+    let Some(file) = files.get(part.file) else { return FileWalk::default() };
+    let len = part.to.unwrap_or(file.len).saturating_sub(part.from);
     let checks = (|| {
         let open = log.open(file)?;
         let size = log.file_size();
         let reader = FileReader::new(open, &file.path, file.base_offset, file.len, size);
-        let index = IndexCheck::new(cx, index, log, file.base_offset)?;
+        let index = IndexCheck::new(cx, index, log, file.base_offset.saturating_add(part.from))?;
         Ok((reader, index))
     })();
     let (mut reader, index) = match checks {
         Ok(parts) => parts,
         // Retention of a running broker took it away.
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            cx.advance(file.len);
+            cx.advance(len);
             return FileWalk { failed: true, ..FileWalk::default() };
         }
         Err(error) => {
             cx.error(&file.path, error);
-            cx.advance(file.len);
+            cx.advance(len);
             return FileWalk { failed: true, ..FileWalk::default() };
         }
     };
@@ -116,7 +120,8 @@ pub(super) fn walk<'a>(
         cx,
         path: &file.path,
         base: file.base_offset,
-        may_be_remains: last.is_none_or(|last| number >= last),
+        part,
+        may_be_remains: last.is_none_or(|last| part.file >= last),
         most_queue_id: most_queue_id(cx.config.validate_topic_names),
         all_queues: queues,
         queues: QueueCheck::new(cx, queues, log),
@@ -125,18 +130,18 @@ pub(super) fn walk<'a>(
         topic_is_good: false,
         topic_hash: TopicHash::default(),
         topics: HashSet::new(),
-        told: 0,
+        told: part.from,
         result: FileWalk::default(),
     };
     if let Err(error) = walk.run(&mut reader) {
         cx.error(&file.path, error);
         walk.result.failed = true;
     }
-    let end = file.base_offset.saturating_add(log.file_size());
+    let end = file.base_offset.saturating_add(part.to.unwrap_or(log.file_size()));
     if let Err(error) = walk.finish(end) {
         cx.error(&file.path, error);
     }
-    cx.advance(file.len.saturating_sub(walk.told));
+    cx.advance(len.saturating_sub(walk.told - part.from));
     walk.result
 }
 
@@ -144,6 +149,7 @@ struct Walk<'a> {
     cx: &'a Context<'a>,
     path: &'a Path,
     base: u64,
+    part: FilePart,
     /// Whether no later file holds messages.
     may_be_remains: bool,
     most_queue_id: i32,
@@ -163,7 +169,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn run(&mut self, reader: &mut FileReader<'_>) -> Result<()> {
-        let mut at = 0;
+        let mut at = self.part.from;
+        let to = self.part.to.unwrap_or(u64::MAX);
         loop {
             if at - self.told >= STEP {
                 self.cx.advance(at - self.told);
@@ -173,6 +180,9 @@ impl Walk<'_> {
                 }
             }
             self.result.end = at;
+            if at >= to {
+                return Ok(());
+            }
             if let Some(view) = reader.whole(at) {
                 let record = Record { view, size: view.store_size(), is_elided: false };
                 if self.misplaced(&record, at).is_none() {
@@ -267,6 +277,8 @@ impl Walk<'_> {
             Lies::Record(record) => Some(record.view.store_timestamp_ms()),
             _ => None,
         };
+        // Which message is the newest before is not known behind the beginning of a part.
+        self.result.is_doubtful |= self.may_be_remains && self.part.from > 0 && time.is_some();
         if self.may_be_remains && time.is_some_and(|time| time < self.result.newest_ms) {
             let (older, newer) = self.pass_remains(reader, next)?;
             let Some(newer) = newer else {
@@ -433,6 +445,8 @@ impl Walk<'_> {
     fn tell_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
         let severity = Severity::Warning;
         if !names_a_folder(request.topic) {
+            // Another part may tell of the same topic.
+            self.result.is_doubtful = true;
             if self.topics.len() < MOST_TOPICS && self.topics.insert(request.topic.into()) {
                 let shown: String =
                     String::from_utf8_lossy(request.topic).chars().take(64).collect();

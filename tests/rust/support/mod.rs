@@ -6,10 +6,12 @@ pub(crate) mod power_cut;
 pub(crate) mod storage;
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mqstore::care::{VerifyOptions, VerifyReport, verify};
 use mqstore::config::StoreConfig;
 use mqstore::error::{AppendResult, Result};
 use mqstore::files::{Os, Storage};
@@ -44,6 +46,19 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// What `verify` finds; in parts of the log's files or in whole ones it must be the same.
+    pub(crate) fn verify(&self, options: &VerifyOptions) -> VerifyReport {
+        let [whole, in_parts] = [options.part_bytes, 700].map(|part_bytes| {
+            let options = VerifyOptions { part_bytes, ..*options };
+            let on = &mut |_, _| ControlFlow::Continue(());
+            verify(self.path(), self.config.clone(), &options, on).unwrap()
+        });
+        assert_eq!(in_parts.findings, whole.findings, "in parts, and whole");
+        assert_eq!((&in_parts.found, in_parts.ok), (&whole.found, whole.ok));
+        assert_eq!(in_parts.counts, whole.counts);
+        whole
+    }
+
     pub(crate) fn new(config: StoreConfig) -> Self {
         Self::on(Arc::new(Os), config)
     }

@@ -1,0 +1,198 @@
+//! The files of the log in parts that threads walk side by side, and what the parts of a file come to.
+//!
+//! A part begins at a record that names its own place, whose checksum is right, and behind which the log
+//! goes on. A walk from the file's first byte might pass over it all the same, since a body can hold
+//! bytes made to look so: then the part before does not end where this one begins. That, and damage
+//! of which only the messages before tell what it is, is for a walk over the whole file.
+
+use rayon::prelude::*;
+
+use super::Context;
+use super::index::Index;
+use super::index_check::Edges;
+use super::log_walk::{self, FileEnd, FileWalk, MOST_DAMAGED};
+use super::queues::Queues;
+use super::record::{FileReader, Lies};
+use crate::error::Result;
+use crate::files::FileRun;
+
+/// How far behind a place a record is looked for.
+const LOOKED_THROUGH: u64 = 1 << 20;
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilePart {
+    /// The number of the file.
+    pub(super) file: usize,
+    /// Where it begins, as a position in the file.
+    pub(super) from: u64,
+    /// Where the next one begins; `None` where this is the last.
+    pub(super) to: Option<u64>,
+}
+
+impl FilePart {
+    /// All of a file.
+    pub(super) fn whole(file: usize) -> Self {
+        Self { file, from: 0, to: None }
+    }
+}
+
+/// Walks all files in parts of about so many bytes. `None` where the parts do not come to what walks
+/// over the whole files do.
+pub(super) fn walk_all(
+    cx: &Context<'_>,
+    log: &FileRun,
+    last: Option<usize>,
+    queues: &Queues,
+    index: &Index,
+    part_bytes: Option<u64>,
+) -> Option<Vec<FileWalk>> {
+    let files = 0..log.files().len();
+    let parts: Vec<FilePart> = files
+        .into_par_iter()
+        .flat_map_iter(|file| match part_bytes {
+            Some(bytes) => of_file(log, file, bytes.max(1)),
+            None => vec![FilePart::whole(file)],
+        })
+        .collect();
+    let walk = |part: &FilePart| log_walk::walk(cx, log, *part, last, queues, index);
+    let walks: Vec<FileWalk> = parts.par_iter().with_max_len(1).map(walk).collect();
+    let mut joined: Vec<FileWalk> = Vec::new();
+    for (part, walk) in parts.iter().zip(walks) {
+        match joined.pop_if(|_| part.from > 0) {
+            None if part.to.is_some() && walk.is_doubtful => return None,
+            None => joined.push(walk),
+            Some(before) if cx.is_cancelled() => joined.push(before),
+            Some(before) => joined.push(before.then(walk, part.from, cx)?),
+        }
+    }
+    Some(joined)
+}
+
+/// Where a file can be cut. One that cannot be read is left to the walk.
+fn of_file(log: &FileRun, file: usize, bytes: u64) -> Vec<FilePart> {
+    let mut parts = vec![FilePart::whole(file)];
+    for at in places(log, file, bytes).unwrap_or_default() {
+        if let Some(before) = parts.last_mut().filter(|before| before.from < at) {
+            before.to = Some(at);
+            parts.push(FilePart { file, from: at, to: None });
+        }
+    }
+    parts
+}
+
+fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
+    let mut places = Vec::new();
+    let files = log.files();
+    let Some(file) = files.get(number).filter(|file| file.len > bytes) else { return Ok(places) };
+    let (open, size) = (log.open(file)?, log.file_size());
+    let mut reader = FileReader::new(open, &file.path, file.base_offset, file.len, size);
+    let mut from = bytes;
+    while from < file.len {
+        let to = from.saturating_add(LOOKED_THROUGH);
+        if let Some(at) = reader.first_likely(from, to)?
+            && is_certain(&mut reader, at)?
+        {
+            places.push(at);
+        }
+        from = from.saturating_add(bytes);
+    }
+    Ok(places)
+}
+
+/// Whether a sound record lies at a place that seems to be one's, and the log goes on behind it.
+fn is_certain(reader: &mut FileReader<'_>, at: u64) -> Result<bool> {
+    let end = match reader.read(at, false)? {
+        Lies::Record(record) if !record.is_elided && record.view.check_body_crc().is_ok() => {
+            at.saturating_add(u64::from(record.size))
+        }
+        _ => return Ok(false),
+    };
+    reader.looks_right(end)
+}
+
+impl FileWalk {
+    /// What this walk and the one over the part behind it, from `at` on, come to together.
+    fn then(self, next: Self, at: u64, cx: &Context<'_>) -> Option<Self> {
+        let is_sure = |walk: &Self| !walk.is_doubtful && !walk.failed && !walk.forgot;
+        let meets = matches!(self.how, FileEnd::Nothing) && self.end == at;
+        if !meets || !is_sure(&self) || !is_sure(&next) {
+            return None;
+        }
+        let damaged = [self.damaged, next.damaged].concat();
+        if damaged.len() > MOST_DAMAGED {
+            return None;
+        }
+        let (mut behind_index, mut before_index) = (self.behind_index, self.before_index);
+        behind_index.join(&next.behind_index);
+        before_index.join(&next.before_index);
+        Some(Self {
+            messages: self.messages + next.messages,
+            newest_ms: self.newest_ms.max(next.newest_ms),
+            damaged,
+            behind_index,
+            before_index,
+            index_gaps: self.index_gaps.then(&next.index_gaps, cx),
+            ..next
+        })
+    }
+}
+
+impl Edges {
+    /// Those of both together; a gap that lies between is reported.
+    fn then(self, next: &Self, cx: &Context<'_>) -> Self {
+        let mut between = self.last;
+        let Some(first) = &next.first else {
+            between.join(&next.last);
+            return Self { first: self.first, last: between };
+        };
+        between.join(first);
+        let first = match self.first {
+            Some(first) => {
+                between.report(cx);
+                first
+            }
+            None => between,
+        };
+        Self { first: Some(first), last: next.last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::files::{Access, Os};
+    use crate::format::peek;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+
+    #[test]
+    fn a_file_is_cut_where_records_begin_and_not_behind_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = 64 << 10;
+        let config =
+            StoreConfig { mapped_file_size_commit_log: Some(size), ..StoreConfig::default() };
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
+        while store.end_offset() < 40 << 10 {
+            store.append(&NewMessage::new(b"Topic", &[7; 100])).unwrap();
+        }
+        let end = store.end_offset();
+        store.close().unwrap();
+        let log = dir.path().join("commitlog");
+        let (log, _) =
+            FileRun::load(Arc::new(Os), Arc::default(), vec![log], size, Access::Read).unwrap();
+        let parts = of_file(&log, 0, 1_000);
+        assert!(parts.len() > 30, "{parts:?}");
+        for (part, next) in parts.iter().zip(&parts[1..]) {
+            assert_eq!((part.file, part.to), (0, Some(next.from)));
+            let mut head = [0; peek::SIGNATURE];
+            log.read_at(&mut head, next.from).unwrap();
+            assert!(peek::is_record(&head) && peek::names_place(&head, next.from));
+        }
+        let last = parts.last().unwrap();
+        assert!(last.from < end && last.to.is_none(), "{last:?}, the log ends at {end}");
+        assert_eq!(of_file(&log, 0, size).len(), 1);
+    }
+}
