@@ -377,6 +377,7 @@ mod tests {
         assert_eq!(range(Some(b"40"), None), wanted(7, 1));
         assert_eq!(range(None, Some(b"x")), wanted(7, 1));
         assert_eq!(range(Some(b"40"), Some(b"3")), wanted(40, 3));
+        assert_eq!(range(Some(b"0"), Some(b"1")), wanted(0, 1));
         for (base, count) in [
             (&b"x"[..], &b"3"[..]),
             (b"", b"3"),

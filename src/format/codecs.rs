@@ -297,6 +297,17 @@ mod tests {
     }
 
     #[test]
+    fn what_repeats_comes_back_at_any_length() {
+        // Here the stream is read to its end long before all of the body is there.
+        for method in METHODS {
+            for length in (1000..1300).chain([BLOCK, BLOCK + 1024, BLOCK + 1025, 300_000]) {
+                let stream = packed(method, &vec![7; length]);
+                assert_eq!(undo(method, &stream, length).unwrap().len(), length, "{method:?}");
+            }
+        }
+    }
+
+    #[test]
     fn every_shorter_stream_is_truncated() {
         for method in METHODS {
             let stream = packed(method, &text(5000));
@@ -333,6 +344,8 @@ mod tests {
             }
             let plain = undo(method, &text(500), 5000);
             assert!(matches!(plain, Err(BodyError::Malformed { .. })), "{method:?} {plain:?}");
+            let short = undo(method, b"text", 5000);
+            assert!(matches!(short, Err(BodyError::Malformed { .. })), "{method:?} {short:?}");
         }
     }
 

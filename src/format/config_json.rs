@@ -468,12 +468,15 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_kept() {
-        let text = r#"{"topicConfigTable":{"a":{"perm":2,"new":[1]}},"more":{"x":1}}"#;
+        let text = r#"{"topicConfigTable":{"a":{"perm":2,"new":[1],"topicFilterType":"MULTI_TAG",
+            "topicSysFlag":3}},"more":{"x":1}}"#;
         let mut table = TopicTable::parse(text.as_bytes()).unwrap();
         let mut config = table.get("a").unwrap();
         assert_eq!((config.perm, config.read_queue_nums, config.name.as_str()), (2, 16, "a"));
         config.attributes.push(("cleanup.policy".into(), "COMPACTION".into()));
+        assert_eq!((config.topic_filter_type.as_str(), config.topic_sys_flag), ("MULTI_TAG", 3));
         assert!(config.is_compacted());
+        assert_eq!(config.clone().with_batch_queue().attributes.len(), 2);
         table.put(&config, 7);
         let text = String::from_utf8(table.to_bytes()).unwrap();
         assert!(text.contains("\"new\":[1]") && text.contains("\"x\":1"), "{text}");
@@ -497,6 +500,7 @@ mod tests {
             let error = TopicTable::parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.kind, CorruptionKind::Json, "{text}");
         }
+        assert_eq!(TopicTable::parse(b"[]").unwrap_err().found, "an array");
         assert_eq!(TopicTable::parse(b"{}").unwrap(), TopicTable::default());
         assert_eq!(TopicTable::parse(br#"{"topicConfigTable":null}"#).unwrap().iter().count(), 0);
     }

@@ -187,6 +187,9 @@ mod tests {
         for length in [4, i16::MAX] {
             assert_eq!(with(BITMAP_LEN_AT, length), Err(BITMAP_LEN_AT), "{length}");
         }
+        let mut long = UNIT.encode().unwrap();
+        long[BITMAP_LEN_AT + 1] = 4;
+        assert_eq!(read_unit(&long).unwrap_err().expected, "a bitmap of at most 3 bytes");
         for length in [-1, i16::MIN, 0, 2] {
             assert_eq!(with(BITMAP_LEN_AT, length), Ok(()), "{length}");
         }

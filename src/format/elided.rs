@@ -148,6 +148,8 @@ mod tests {
         let bytes = record(Host::V4([9; 4], 1), &[b'x'; 300]);
         let kind = |size| body_place(&bytes, size).unwrap_err().kind;
         assert_eq!(kind(200), CorruptionKind::BodyLength);
+        let no_length = body_place(&bytes[..80], bytes.len()).unwrap_err();
+        assert_eq!((no_length.kind, &*no_length.found), (CorruptionKind::BodyLength, "-1"));
         assert_eq!(kind(bytes.len() + TAIL_MOST), CorruptionKind::Length);
         let mut negative = bytes.clone();
         negative[84..88].fill(0xff);

@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn malformed_text_is_hashed_as_java_decodes_it() {
         // Left: bytes; right: what a JDK 17 makes of them.
-        let cases: [(&[u8], &str); 12] = [
+        let cases: [(&[u8], &str); 13] = [
             (b"\xFFa", "\u{FFFD}a"),
             (b"\xC0\x80", "\u{FFFD}\u{FFFD}"),
             (b"\xE2\x82", "\u{FFFD}"),
@@ -262,6 +262,7 @@ mod tests {
             (b"\xE0\x80\x80", "\u{FFFD}\u{FFFD}\u{FFFD}"),
             (b"\xF0\x9F\x98", "\u{FFFD}"),
             (b"\xF0\x9F\x98a", "\u{FFFD}a"),
+            ("abcdefüü".as_bytes(), "abcdefüü"),
             (b"\xF4\x90\x80\x80", "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}"),
         ];
         for (bytes, text) in cases {
@@ -315,6 +316,8 @@ mod tests {
         assert_eq!(capacity_after(&distinct[..13], 16), 32);
         assert_eq!(capacity_after(&distinct[..96], 128), 128);
         assert_eq!(capacity_after(&distinct[..97], 128), 256);
+        let one_bucket: Vec<u32> = (0..9).map(|number| number * 16).collect();
+        assert_eq!(capacity_after(&one_bucket, 16), 32);
         assert_eq!(capacity_after(&[3; 8], 16), 16);
         assert_eq!(capacity_after(&[3; 9], 16), 32);
         assert_eq!(capacity_after(&[3; 10], 16), 64);

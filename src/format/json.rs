@@ -90,7 +90,7 @@ fn bare_keys(text: &[u8]) -> Result<Vec<BareKey>, FormatError> {
                 if values > MAX_VALUES {
                     return Err(bad(at, format!("at most {MAX_VALUES} values"), "more".into()));
                 }
-                before_key = depth > 0 && open & 1 == 1;
+                before_key = open & 1 == 1;
             }
             b'-' | b'0'..=b'9' if was_before_key => {
                 let start = at;
@@ -163,7 +163,7 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
                 out.push(if i == 0 { '{' } else { ',' });
                 out.push_str(key);
                 out.push(':');
-                write_value(out, value, depth + 1);
+                out.push_str(&value.to_string());
             }
             new_line(out, depth);
             out.push('}');
@@ -235,6 +235,12 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).unwrap(), json!({"a": {"0": 57, "1": 60}}), "{text}");
         }
         assert_eq!(parse(b"{-1:[1,2,{3:4}]}").unwrap(), json!({"-1": [1, 2, {"3": 4}]}));
+        assert_eq!(
+            parse(b"{0:{1:2},3:[4],5:6}").unwrap(),
+            json!({"0": {"1": 2}, "3": [4], "5": 6})
+        );
+        let quoted = parse(br#"{"a":"\",0:1",1:{2:3}}"#).unwrap();
+        assert_eq!(quoted, json!({"a": "\",0:1", "1": {"2": 3}}));
     }
 
     #[test]
@@ -266,6 +272,7 @@ mod tests {
             ("{\"a\":x}", 5),
             ("\u{feff}{\"a\":x}", 8),
             ("{1:2,3:4,5:x}", 11),
+            ("{1:2,3:x,5:6}", 7),
             ("{1:2,\n3:4,\n\"a\":x}", 15),
             ("", 0),
             ("{1}", 2),
@@ -289,6 +296,8 @@ mod tests {
         assert_eq!(parse(&vec![b' '; MAX_LEN + 1]).unwrap_err().position, 0);
         let many = [b"[".to_vec(), b"0,".repeat(MAX_VALUES + 1), b"0]".to_vec()].concat();
         assert!(parse(&many).unwrap_err().expected.contains("values"));
+        assert!(bare_keys(&b"0,".repeat(MAX_VALUES)).is_ok());
+        assert_eq!(parse(&[vec![b' '; MAX_LEN - 1], b"7".to_vec()].concat()).unwrap(), 7);
     }
 
     #[test]
@@ -307,6 +316,7 @@ mod tests {
             "\t\"offsetTable\":{\n\t\t\"a@g\":{0:0,1:5,2:-1\n\t\t},\n\t\t\"b@g\":{}\n\t}\n}"
         );
         assert_eq!(to_text(&parse(text.as_bytes()).unwrap()), text);
+        assert_eq!(to_text(&json!([[{"a": "b"}]])), "[[{\n\t\t\t\"a\":\"b\"\n\t\t}]]");
     }
 
     #[test]

@@ -314,6 +314,38 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_says_how_long_its_blocks_may_be() {
+        for (bd, most) in [(0x40, 64 << 10), (0x50, 256 << 10), (0x60, 1 << 20), (0x70, 4 << 20)] {
+            let of_blocks = |len: usize| {
+                let mut whole = frame(INDEPENDENT, &[&vec![b'x'; len]], None);
+                whole[5] = bd;
+                whole[6] = header_check(&whole[4..6]);
+                decoded(&whole, 8 << 20)
+            };
+            assert_eq!(of_blocks(most).unwrap().len(), most);
+            assert!(of_blocks(most + 1).is_err(), "{bd:#x}");
+        }
+    }
+
+    #[test]
+    fn a_block_comes_to_no_more_than_its_frame_allows() {
+        let around = |body: &[u8], size: Option<u64>| {
+            let flags = INDEPENDENT | if size.is_some() { CONTENT_SIZE } else { 0 };
+            let mut whole = frame(flags, &[], size);
+            whole.truncate(whole.len() - 4);
+            let block = compress(body);
+            push_u32(&mut whole, block.len() as u32);
+            whole.extend_from_slice(&block);
+            push_u32(&mut whole, 0);
+            decoded(&whole, 1 << 20).map(|body| body.len())
+        };
+        assert_eq!(around(&[7; 64 << 10], None), Ok(64 << 10));
+        assert!(around(&[7; (64 << 10) + 1], None).is_err());
+        assert_eq!(around(&[7; 99], Some(99)), Ok(99));
+        assert!(around(&[7; 100], Some(99)).is_err());
+    }
+
+    #[test]
     fn blocks_and_content_keep_to_their_sizes() {
         let long = vec![b'x'; (64 << 10) + 1];
         assert!(reason(&frame(INDEPENDENT, &[&long], None)).contains("65537 bytes"));

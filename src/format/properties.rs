@@ -414,6 +414,12 @@ mod tests {
             inner_base: Some(b"5"),
         };
         assert_eq!(indexed(&raw), wanted);
+        // Names of the same length are others'.
+        for (name, _) in all {
+            let mut other = Vec::new();
+            push(&mut other, &b"x".repeat(name.len()), b"v");
+            assert_eq!(indexed(&other), Indexed::default());
+        }
         assert_eq!(indexed(b"\x00\xFF"), Indexed::default());
     }
 
