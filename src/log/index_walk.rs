@@ -212,6 +212,12 @@ impl Walk {
             }
             std::thread::yield_now();
         }
+        // Of a put under way that rests here, what was put before is still found.
+        let before = if live && next == head.count && next < layout.max_entry_count() {
+            IndexEntry::decode(&bytes.fresh(layout.entry_position(next))?).prev_entry
+        } else {
+            0
+        };
         findings.push(Corruption {
             path: Some(bytes.path().to_owned()),
             offset: position,
@@ -219,7 +225,8 @@ impl Walk {
             expected: format!("an entry below {}", head.count),
             found: format!("entry {next}"),
         });
-        Ok(Self { next: 0 })
+        let before = u32::try_from(before).ok().filter(|before| *before < next);
+        Ok(Self { next: before.unwrap_or(0) })
     }
 
     /// Whether the chain has ended.

@@ -61,6 +61,16 @@ fn hi02_slots_at_or_past_the_count_are_not_followed() {
 }
 
 #[test]
+fn a_put_that_rests_before_the_count_hides_nothing_that_was_put_before_it() {
+    let (_dir, file) = chain_of_three();
+    overwrite(&file, 36, 3);
+    let found = (vec![200, 100], vec![CorruptionKind::IndexSlot]);
+    assert_eq!(select_damaged(&file, 1), found);
+    overwrite(&file, file.layout().entry_position(3) + 16, 3);
+    assert_eq!(select_damaged(&file, 1), (vec![], vec![CorruptionKind::IndexSlot]));
+}
+
+#[test]
 fn hi03_links_that_do_not_lead_downward_end_the_chain() {
     let (_dir, file) = chain_of_three();
     let link = file.layout().entry_position(2) + 16;
