@@ -125,7 +125,8 @@ coverage: $(MADE)/venv ## Lines and branches of the Rust core that the tests run
 	  cargo llvm-cov report --branch --lcov --output-path target/coverage.lcov
 	@$(PY) scripts/coverage.py target/coverage.lcov --lines 95 --branches 90 $(ARGS)
 
-MUTATED := src/format/*.rs src/log/index_*.rs src/store/recover.rs src/store/analysis.rs src/store/redispatch.rs
+MUTATED := src/format/*.rs src/log/index_*.rs src/log/slot_table.rs \
+  $(foreach name,recover analysis redispatch index_audit,src/store/$(name).rs)
 
 .PHONY: mutants
 mutants: ## Changes format, recovery and index in small ways: a test must fail for each; ARGS='--shard 0/20' for a part
