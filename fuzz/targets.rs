@@ -18,6 +18,7 @@ use mqstore::format::message::{Frame, read_frame};
 use mqstore::format::{batch, body, cq_ext, json, properties};
 use mqstore::log::index_file::{IndexFile, IndexOpen};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
+use tempfile::TempDir;
 
 /// A target: its name, and what takes the bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
@@ -76,13 +77,14 @@ pub(crate) fn queue(bytes: &[u8]) {
 
 /// An index file of 7 slots and 28 entries, its chains walked.
 pub(crate) fn index(bytes: &[u8]) {
-    let folder = folder();
-    let path = folder.path().join("20231001000000000");
+    // Made once: making folders and files takes longer than all that is done with them.
+    thread_local!(static FOLDER: TempDir = folder());
+    let path = FOLDER.with(|folder| folder.path().join("20231001000000000"));
     let layout = IndexLayout::new(7, 28).unwrap();
-    let file = fs::File::create(&path).unwrap();
-    file.set_len(layout.file_len()).unwrap();
-    let len = bytes.len().min(layout.file_len() as usize);
-    file.write_all_at(&bytes[..len], 0).unwrap();
+    let mut whole = bytes.to_vec();
+    whole.resize(layout.file_len() as usize, 0);
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    file.unwrap().write_all_at(&whole, 0).unwrap();
     let Ok(file) = IndexFile::open(&Os, &path, layout, IndexOpen::Read) else { return };
     for hash in 0..14 {
         let (mut offsets, mut findings) = (Vec::new(), Vec::new());
@@ -216,7 +218,7 @@ pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn folder() -> tempfile::TempDir {
+fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
