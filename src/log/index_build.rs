@@ -26,9 +26,6 @@ const PUT_CHUNK: usize = 32;
 /// How much is written at a time.
 const BLOCK: usize = 256 << 10;
 
-/// How much is written before a thread of its own begins to flush it, where that was asked for.
-const FLUSH_EVERY: usize = 16 << 20;
-
 /// An index in the making.
 #[derive(Debug)]
 pub struct IndexBuilder {
@@ -40,7 +37,7 @@ pub struct IndexBuilder {
     files: u64,
     keys: u64,
     full_until_ms: Option<i64>,
-    flushes_early: bool,
+    flush_every: Option<usize>,
 }
 
 /// What was made.
@@ -72,8 +69,9 @@ struct Building {
 }
 
 /// Flushing what is written while more of it is made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Early {
+    every: usize,
     flush: Option<JoinHandle<io::Result<()>>>,
     written: usize,
 }
@@ -98,14 +96,15 @@ impl IndexBuilder {
             keys: 0,
             previous: None,
             full_until_ms: None,
-            flushes_early: false,
+            flush_every: None,
         })
     }
 
-    /// Begins to flush a file while it is made, so that not all of it is left for the end.
+    /// Lets a thread of its own begin to flush a file whenever so much of it was written, so that not
+    /// all of it is left for the end.
     #[must_use]
-    pub fn flush_early(self) -> Self {
-        Self { flushes_early: true, ..self }
+    pub fn flush_every(self, bytes: usize) -> Self {
+        Self { flush_every: Some(bytes), ..self }
     }
 
     /// Lets the first file follow one that was made elsewhere. To be called before the first message.
@@ -209,7 +208,7 @@ impl IndexBuilder {
             slots: SlotTable::new(layout.slots(), layout.max_entry_count())?,
             block: Vec::with_capacity(BLOCK + 64),
             block_at: layout.entry_position(1),
-            early: self.flushes_early.then(Early::default),
+            early: self.flush_every.map(|every| Early { every, flush: None, written: 0 }),
         });
         Ok(())
     }
@@ -305,7 +304,7 @@ impl Building {
             early.written += self.block.len();
         }
         self.block.clear();
-        if self.early.as_ref().is_some_and(|early| early.written >= FLUSH_EVERY) {
+        if self.early.as_ref().is_some_and(|early| early.written >= early.every) {
             self.flush_early()?;
         }
         Ok(())
@@ -318,14 +317,16 @@ impl Building {
         if early.flush.as_ref().is_some_and(|flush| !flush.is_finished()) {
             return Ok(());
         }
+        let every = early.every;
         self.end_early_flush()?;
         let file = Arc::clone(&self.file);
         // Without a thread all is flushed at the end.
         let thread = thread::Builder::new().name("mqstore-durable".to_owned());
-        self.early = thread
-            .spawn(move || file.sync())
-            .ok()
-            .map(|flush| Early { flush: Some(flush), written: 0 });
+        self.early = thread.spawn(move || file.sync()).ok().map(|flush| Early {
+            every,
+            flush: Some(flush),
+            written: 0,
+        });
         Ok(())
     }
 
@@ -360,7 +361,10 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_service() {
-        for (slots, entries, messages) in [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0)] {
+        // The last has more slots and entries than are written at a time.
+        for (slots, entries, messages) in
+            [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0), (150_000, 20_000, 16_001)]
+        {
             let dir = tempfile::tempdir().unwrap();
             let (put, built) = (dir.path().join("put"), dir.path().join("built"));
             let layout = IndexLayout::new(slots, entries).unwrap();

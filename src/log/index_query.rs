@@ -287,3 +287,20 @@ fn may_be_between(
     let latest = earliest.saturating_add(999);
     (entry.seconds <= 0 || earliest <= end_ms) && (entry.seconds == i32::MAX || latest >= begin_ms)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_asked_where_its_times_touch_the_wanted_ones() {
+        let header =
+            IndexHeader { begin_timestamp_ms: 10, end_timestamp_ms: 20, ..IndexHeader::default() };
+        for (begin, end) in [(0, 10), (0, 15), (0, 30), (10, 10), (15, 16), (20, 20), (20, 40)] {
+            assert!(is_time_matched(&header, begin, end), "{begin} to {end}");
+        }
+        for (begin, end) in [(0, 9), (21, 40)] {
+            assert!(!is_time_matched(&header, begin, end), "{begin} to {end}");
+        }
+    }
+}

@@ -19,6 +19,7 @@ mod fuzz;
 mod hostile_log;
 mod hostile_names;
 mod hostile_queue;
+mod index_build;
 mod index_damage;
 mod long_recovery;
 mod many_queues;

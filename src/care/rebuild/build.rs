@@ -16,6 +16,9 @@ use crate::log::{Queue, QueueKind};
 use crate::store::queues::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
+/// How much of an index file is written before a thread of its own begins to flush it.
+const FLUSH_EVERY: usize = 16 << 20;
+
 /// Queues and index that are being made, or only counted.
 #[derive(Debug)]
 pub(super) struct Build {
@@ -69,7 +72,7 @@ impl Build {
                 let dir = dir.join("index");
                 storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
                 let (storage, clock) = (Arc::clone(storage), Arc::clone(clock));
-                Some(IndexBuilder::new(storage, &dir, layout, clock)?.flush_early())
+                Some(IndexBuilder::new(storage, &dir, layout, clock)?.flush_every(FLUSH_EVERY))
             }
             None => None,
         };

@@ -307,6 +307,21 @@ fn a_batch_answers_as_single_look_ups() {
     }
 }
 
+#[test]
+fn answers_in_one_list_come_apart_at_their_ends() {
+    let (_dir, mut file) = create(7, 28);
+    file.put_many(&[put(1, 100, 5_000), put(1, 200, 5_000), put(2, 300, 5_000)]).unwrap();
+    let mut lists = OffsetLists::with_capacity(3);
+    for _ in 0..2 {
+        lists.clear();
+        assert!(lists.is_empty());
+        file.select_many(&[1, 3, 2], 0, EVER, 10, &mut lists, &mut Vec::new()).unwrap();
+        assert!(lists.len() == 3 && !lists.is_empty());
+        assert_eq!((lists.offsets(), lists.ends()), (&[200, 100, 300][..], &[2, 2, 3][..]));
+    }
+    assert_eq!(lists.into_parts(), (vec![200, 100, 300], vec![2, 2, 3]));
+}
+
 fn put(key_hash: i32, physical_offset: i64, store_timestamp_ms: i64) -> IndexPut {
     IndexPut { key_hash, physical_offset, store_timestamp_ms }
 }
