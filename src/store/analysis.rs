@@ -53,8 +53,6 @@ pub struct Analysis {
     pub keyed: Option<(u64, u64)>,
     /// The name of the first index file that does not hold what the log asks for.
     pub unsound_index: Option<u64>,
-    /// Records read.
-    pub records: u64,
     /// Whether all of it is known from a seal, and durable.
     pub sealed: bool,
 }
@@ -125,7 +123,6 @@ impl FoundStore<'_> {
             first_missing: None,
             keyed: None,
             unsound_index: None,
-            records: 0,
             sealed: true,
         }))
     }
@@ -146,7 +143,7 @@ impl FoundStore<'_> {
         };
         let mut audit = Audit::new(queues);
         let mut newest = 0;
-        let (mut last_record, mut keyed, mut records) = (None, None, 0);
+        let (mut last_record, mut keyed) = (None, None);
         let (mut unproven, mut lacking) = (None, None);
         let mut told = from;
         let walked = scanner::each_ahead(log, from, log_end, verify_crc, |view| {
@@ -172,7 +169,6 @@ impl FoundStore<'_> {
             }
             newest = newest.max(request.store_timestamp_ms);
             last_record = Some(at);
-            records += 1;
             let properties = &request.properties;
             let has_key = properties.unique_key.is_some() || properties.keys.is_some();
             if has_key && request.transaction != Transaction::Rollback {
@@ -200,7 +196,6 @@ impl FoundStore<'_> {
             first_missing: audit.first_missing,
             keyed,
             unsound_index: index.and_then(|index| index.unsound_from()),
-            records,
             sealed: false,
         })
     }

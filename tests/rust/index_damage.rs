@@ -3,11 +3,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use mqstore::care::{Severity, VerifyOptions};
-use mqstore::store::OpenMode;
+use mqstore::files::Os;
+use mqstore::format::index::IndexLayout;
+use mqstore::format::java::key_hash;
+use mqstore::log::IndexBuilder;
+use mqstore::store::{NewMessage, OpenMode};
 
-use crate::support::{Home, by_key, check, flip, key};
+use crate::support::{Home, START_MS, by_key, check, flip, key, small};
 
 const MESSAGES: usize = 120;
 
@@ -74,4 +79,36 @@ fn an_index_that_was_made_again_has_the_bytes_it_had() {
     home.open(OpenMode::ReadWrite).unwrap().close().unwrap();
     let after: Vec<_> = home.index_files().iter().map(|path| fs::read(path).unwrap()).collect();
     assert!(before == after);
+}
+
+#[test]
+fn an_index_that_has_one_key_twice_and_another_not_at_all_is_made_again() {
+    let home = Home::new(small());
+    let store = home.create();
+    let mut places = Vec::new();
+    for number in 0..MESSAGES {
+        let properties = format!("KEYS\u{1}{} other\u{2}", key(number));
+        let mut message = NewMessage::new(b"Topic", b"body");
+        message.properties = properties.as_bytes();
+        places.push(store.append(&message).unwrap().physical_offset);
+    }
+    store.close().unwrap();
+    fs::remove_dir_all(home.path().join("index")).unwrap();
+    let layout = IndexLayout::new(7, 28).unwrap();
+    let clock = Arc::clone(&home.clock) as Arc<_>;
+    let mut index =
+        IndexBuilder::new(Arc::new(Os), &home.path().join("index"), layout, clock).unwrap();
+    for (number, place) in places.into_iter().enumerate() {
+        let mut hashes =
+            [key(number).as_str(), "other"].map(|key| key_hash(b"Topic", key.as_bytes()));
+        if number == 40 {
+            hashes[0] = hashes[1];
+        }
+        index.put(place, START_MS, &hashes).unwrap();
+    }
+    index.finish().unwrap();
+    let store = home.write();
+    for number in 0..MESSAGES {
+        assert_eq!(by_key(&store, number).len(), 1, "{}", key(number));
+    }
 }

@@ -10,9 +10,9 @@ use mqstore::config::StoreConfig;
 use mqstore::files::{Access, FileRun, Os};
 use mqstore::log::CommitLog;
 use mqstore::log::scanner::{Scanned, Stop, each_ahead};
-use mqstore::store::MessageStore;
+use mqstore::store::{MessageStore, NewMessage};
 
-use crate::support::{Home, START_MS, append, by_key, names_in, places, set_len, small};
+use crate::support::{Home, START_MS, by_key, key, names_in, places, set_len, small};
 
 const MESSAGES: usize = 400;
 
@@ -22,12 +22,22 @@ fn large(number: usize) -> Vec<u8> {
     vec![byte; 60_000 + number % 13]
 }
 
+/// Appends message `number` with two keys, so that those of one message may lie in two index files.
+fn append_long(store: &MessageStore, number: usize) {
+    let properties = format!("KEYS\u{1}{} also-{number}\u{2}", key(number));
+    let body = large(number);
+    let mut message = NewMessage::new(b"Topic", &body);
+    message.queue_id = i32::try_from(number % 4).unwrap();
+    message.properties = properties.as_bytes();
+    store.append(&message).unwrap();
+}
+
 fn long() -> Home {
     let home = Home::new(StoreConfig { mapped_file_size_commit_log: Some(4 << 20), ..small() });
     let store = home.create();
     for number in 0..MESSAGES {
         home.clock.set(START_MS + i64::try_from(number).unwrap() * 1000);
-        append(&store, number, &large(number)).unwrap();
+        append_long(&store, number);
     }
     store.close().unwrap();
     home
@@ -89,7 +99,7 @@ fn what_is_lost_is_made_again_byte_for_byte() {
             let store = copy.write();
             assert_eq!(store.recovery().unwrap().dispatched, 0, "{what}");
             // And goes on.
-            append(&store, MESSAGES, &large(MESSAGES)).unwrap();
+            append_long(&store, MESSAGES);
             assert!(by_key(&store, MESSAGES) == [large(MESSAGES)], "{what}");
             check_keys(&store);
         }

@@ -170,3 +170,59 @@ fn told_to_end_neither_a_plan_nor_a_recovery_changes_anything() {
     let report = recover(copy.path(), copy.config.clone(), false, &mut go_on).unwrap().report;
     assert!(!report.rebuilt.is_empty(), "{report:?}");
 }
+
+#[test]
+fn a_recovery_tells_how_far_it_has_come() {
+    const FILE: u64 = 4 << 20;
+    let mut home = Home::new(crate::support::small());
+    home.config.mapped_file_size_commit_log = Some(FILE);
+    let store = home.create();
+    for number in 0..700 {
+        crate::support::append(&store, number, &[7; 60_000]).unwrap();
+    }
+    store.close().unwrap();
+    let files = names_in(&home.path().join("commitlog"));
+    // As after retention: what is told is counted from the first file that is left.
+    fs::remove_file(&files[0]).unwrap();
+    fs::remove_file(home.path().join("mqstore.seal")).unwrap();
+    let mut told = Vec::new();
+    recover(home.path(), home.config.clone(), true, &mut |done, total| {
+        told.push((done, total));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let total = (files.len() as u64 - 1) * FILE;
+    assert_eq!(told.len(), 2, "{told:?}");
+    for (step, told) in (1..).zip(told) {
+        let done = step * (16 << 20);
+        assert!(told.1 == total && (done..done + step * 61_000).contains(&told.0), "{told:?}");
+    }
+}
+
+#[test]
+fn bodies_are_believed_where_their_checksums_are_not_asked_for() {
+    for check_crc_on_recover in [true, false] {
+        let mut home = Home::closed(100);
+        home.config.check_crc_on_recover = check_crc_on_recover;
+        home.flip(places(&home)[40].0 + 90);
+        assert_eq!(planned(&home).refusal.is_some(), check_crc_on_recover);
+    }
+}
+
+#[test]
+fn queues_that_lead_nowhere_need_no_log() {
+    let lost = |home: &Home| {
+        for path in names_in(&home.path().join("commitlog")) {
+            fs::remove_file(path).unwrap();
+        }
+    };
+    let home = Home::closed(100);
+    lost(&home);
+    let refused = home.open(mqstore::store::OpenMode::ReadWrite).unwrap_err();
+    assert!(refused.to_string().contains("the commit log that the queues lead to"), "{refused}");
+    let home = Home::closed(0);
+    lost(&home);
+    fs::create_dir_all(home.queue_file(0, 0).0.parent().unwrap()).unwrap();
+    fs::write(home.queue_file(0, 0).0, [0; 200]).unwrap();
+    home.write();
+}

@@ -11,6 +11,8 @@ use mqstore::StoreConfig;
 use mqstore::files::storage::{Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};
 use mqstore::store::RecoveryMode;
+use mqstore::store::paths::StorePaths;
+use mqstore::store::seal::Seal;
 
 use crate::support::{Home, check, flip, places, small};
 
@@ -223,4 +225,15 @@ fn a_store_that_was_not_closed_is_read_whatever_its_seal_says() {
     let store = home.write();
     assert_eq!(store.recovery().unwrap().mode, RecoveryMode::Crash);
     check(&store, 100);
+}
+
+#[test]
+fn a_seal_past_the_log_is_not_believed() {
+    let beyond = |home: &Home| {
+        let paths = StorePaths::new(home.path(), &home.config);
+        Seal::put(&Os, &paths, &home.config, 1 << 40, 0).unwrap();
+    };
+    let (home, end, read) = opening(100, beyond);
+    assert!(read >= end, "{read} of {end} bytes");
+    assert_eq!(home.write().end_offset(), end);
 }
