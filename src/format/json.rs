@@ -239,8 +239,8 @@ mod tests {
             parse(b"{0:{1:2},3:[4],5:6}").unwrap(),
             json!({"0": {"1": 2}, "3": [4], "5": 6})
         );
-        let quoted = parse(br#"{"a":"\",0:1",1:{2:3}}"#).unwrap();
-        assert_eq!(quoted, json!({"a": "\",0:1", "1": {"2": 3}}));
+        let quoted = parse(br#"{"ab":"\",0:1","c":"\"\",0:1",1:{2:3}}"#).unwrap();
+        assert_eq!(quoted, json!({"ab": "\",0:1", "c": "\"\",0:1", "1": {"2": 3}}));
     }
 
     #[test]

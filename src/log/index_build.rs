@@ -363,7 +363,7 @@ mod tests {
     fn the_bytes_are_those_of_the_service() {
         // The last has more slots and entries than are written at a time.
         for (slots, entries, messages) in
-            [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0), (150_000, 20_000, 16_001)]
+            [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0), (300_000, 20_000, 16_001)]
         {
             let dir = tempfile::tempdir().unwrap();
             let (put, built) = (dir.path().join("put"), dir.path().join("built"));
