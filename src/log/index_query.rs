@@ -59,7 +59,8 @@ impl IndexRun {
     /// it still has its length. For short tight loops, as [`IndexFile::batch`].
     #[must_use]
     pub fn query_batch(&self) -> QueryBatch<'_> {
-        QueryBatch { run: self, listing: self.listing(), open: Vec::new() }
+        let listing = self.listing();
+        QueryBatch { run: self, listing, newest_is_checked: false, older: Vec::new() }
     }
 
     /// Everything under a key that may be between two store times, newest first, for a caller who
@@ -89,8 +90,10 @@ impl IndexRun {
 pub struct QueryBatch<'a> {
     run: &'a IndexRun,
     listing: Arc<Listing>,
-    /// Those of the files that were read, the newest first.
-    open: Vec<Option<Arc<IndexFile>>>,
+    /// Whether the newest file was asked for its length.
+    newest_is_checked: bool,
+    /// Those of the others that were read, the newest first.
+    older: Vec<Option<Arc<IndexFile>>>,
 }
 
 impl QueryBatch<'_> {
@@ -107,7 +110,12 @@ impl QueryBatch<'_> {
         max: usize,
         answer: &mut IndexAnswer,
     ) -> Result<()> {
-        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
+        let key_hash = key_hash(topic, key);
+        // As soon as it is known where: what the query before waits for may still be on the way then.
+        if let Some(newest) = self.listing.newest() {
+            newest.prefetch_slot(newest.layout().slot_of(key_hash));
+        }
+        let wanted = Wanted { key_hash, begin_ms, end_ms, max };
         answer.clear();
         for age in 0..self.listing.files.len() {
             let looked_up = self.look_up(age, &wanted, answer);
@@ -123,8 +131,9 @@ impl QueryBatch<'_> {
     fn look_up(&mut self, age: usize, wanted: &Wanted, answer: &mut IndexAnswer) -> Result<bool> {
         let Some(file) = self.file(age, wanted.key_hash)? else { return Ok(true) };
         let batch = IndexBatch::new(file);
-        let head = batch.head()?;
+        let mut head = batch.head()?;
         let header = &head.header;
+        let begin_timestamp_ms = header.begin_timestamp_ms;
         if age == 0 {
             answer.last_update_timestamp_ms = header.end_timestamp_ms;
             answer.last_update_physical_offset = header.end_physical_offset;
@@ -132,11 +141,11 @@ impl QueryBatch<'_> {
         let fault = header_fault(header, true);
         if fault.is_some() || is_time_matched(header, wanted.begin_ms, wanted.end_ms) {
             let IndexAnswer { offsets, findings, .. } = answer;
-            let selected = batch.select_under(head, wanted, offsets, findings);
+            let selected = batch.select_under(&mut head, wanted, offsets, findings);
             collect(selected, findings)?;
         }
         let Some((offset, expected, found)) = fault else {
-            return Ok(header.begin_timestamp_ms >= wanted.begin_ms);
+            return Ok(begin_timestamp_ms >= wanted.begin_ms);
         };
         if answer.offsets.len() < wanted.max {
             answer.findings.push(Corruption {
@@ -153,10 +162,24 @@ impl QueryBatch<'_> {
     /// A file of its length; `None` for one that is gone.
     #[inline]
     fn file(&mut self, age: usize, key_hash: i32) -> Result<Option<&IndexFile>> {
-        if self.open.len() <= age {
-            self.open.resize(age + 1, None);
+        if age > 0 {
+            return self.older_file(age, key_hash);
         }
-        let Some(open) = self.open.get_mut(age) else { return Ok(None) };
+        let newest = self.run.newest(&self.listing)?;
+        if let Some(file) = newest
+            && !self.newest_is_checked
+        {
+            file.check_length()?;
+            self.newest_is_checked = true;
+        }
+        Ok(newest)
+    }
+
+    fn older_file(&mut self, age: usize, key_hash: i32) -> Result<Option<&IndexFile>> {
+        if self.older.len() < age {
+            self.older.resize(age, None);
+        }
+        let Some(open) = self.older.get_mut(age - 1) else { return Ok(None) };
         if open.is_none() {
             let Some(listed) = self.listing.files.iter().nth_back(age) else { return Ok(None) };
             let Some(file) = self.run.open_if_there(listed)? else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use lru::LruCache;
 
@@ -43,11 +43,27 @@ pub struct IndexRun {
 }
 
 /// What a folder holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) files: Vec<Arc<IndexRunFile>>,
     /// Files with the right name that cannot be used.
     unusable: Vec<Arc<IndexRunFile>>,
+    /// The newest file, once it was looked into: every query begins there.
+    newest: OnceLock<Arc<IndexFile>>,
+}
+
+impl Listing {
+    /// The same files, to be changed.
+    fn copy(&self) -> Self {
+        let (files, unusable) = (self.files.clone(), self.unusable.clone());
+        Self { files, unusable, newest: OnceLock::new() }
+    }
+
+    /// The newest file, where it was looked into before.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<&IndexFile> {
+        self.newest.get().map(|newest| &**newest)
+    }
 }
 
 impl IndexRun {
@@ -183,9 +199,26 @@ impl IndexRun {
         }
     }
 
+    /// The newest of the listed files; `None` without one, and where it was removed since.
+    #[inline]
+    pub(super) fn newest<'a>(&self, listing: &'a Listing) -> Result<Option<&'a IndexFile>> {
+        match listing.newest() {
+            None => self.open_newest(listing),
+            open => Ok(open),
+        }
+    }
+
+    #[cold]
+    fn open_newest<'a>(&self, listing: &'a Listing) -> Result<Option<&'a IndexFile>> {
+        let Some(last) = listing.files.last() else { return Ok(None) };
+        let open = self.open_if_there(last)?;
+        Ok(open.map(|open| &**listing.newest.get_or_init(|| open)))
+    }
+
     /// Lets go of the open files; who holds one reads on in it.
     pub fn close_files(&self) {
         self.cache().clear();
+        self.replace(self.listing().copy());
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
@@ -235,7 +268,7 @@ impl IndexRun {
                 Err(error) => return Err(error),
                 Ok(made) => {
                     let file = self.new_file(number.unwrap_or_default(), path);
-                    let mut listing = Listing::clone(&listing);
+                    let mut listing = listing.copy();
                     listing.files.push(Arc::clone(&file));
                     self.replace(listing);
                     return Ok((made, file));
@@ -290,7 +323,7 @@ impl IndexRun {
                 _ => {}
             }
             self.forget(file);
-            let mut left = Listing::clone(&self.listing());
+            let mut left = self.listing().copy();
             left.files.retain(|other| other.id != file.id);
             left.unusable.retain(|other| other.id != file.id);
             self.replace(left);

@@ -74,7 +74,7 @@ impl IndexFile {
         let wanted = Wanted { key_hash: 0, begin_ms, end_ms, max };
         with_bytes!(self, |bytes, live| {
             let layout = self.layout();
-            let head = Head::read(bytes, layout)?;
+            let head = &mut Head::read(bytes, layout)?;
             select_many(Search { bytes, layout, head, live, findings }, key_hashes, &wanted, out)
         })
     }
@@ -168,8 +168,8 @@ impl<'a> IndexBatch<'a> {
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
-        let head = self.head()?;
-        self.select_under(head, &Wanted { key_hash, begin_ms, end_ms, max }, out, findings)
+        let mut head = self.head()?;
+        self.select_under(&mut head, &Wanted { key_hash, begin_ms, end_ms, max }, out, findings)
     }
 
     /// The header as it is now.
@@ -182,7 +182,7 @@ impl<'a> IndexBatch<'a> {
     #[inline]
     pub(super) fn select_under(
         &self,
-        head: Head,
+        head: &mut Head,
         wanted: &Wanted,
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
@@ -223,7 +223,7 @@ impl Wanted {
 struct Search<'a, B> {
     bytes: &'a mut B,
     layout: &'a IndexLayout,
-    head: Head,
+    head: &'a mut Head,
     live: bool,
     findings: &'a mut Vec<Corruption>,
 }
@@ -231,7 +231,7 @@ struct Search<'a, B> {
 impl<B: IndexBytes> Search<'_, B> {
     #[inline]
     fn start(&mut self, slot: u32) -> Result<Walk> {
-        Walk::start(self.bytes, self.layout, &mut self.head, slot, self.live, self.findings)
+        Walk::start(self.bytes, self.layout, self.head, slot, self.live, self.findings)
     }
 }
 

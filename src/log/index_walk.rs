@@ -139,6 +139,7 @@ impl Head {
         Self::decode(&raw, layout, bytes.path())
     }
 
+    #[inline]
     pub(super) fn decode(
         raw: &[u8; HEADER_LEN],
         layout: &IndexLayout,

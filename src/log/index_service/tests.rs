@@ -501,6 +501,24 @@ fn a_reader_of_another_process_follows_files_that_come_and_go() {
     assert_eq!(all(&run).offsets, [5, 4, 3]);
 }
 
+#[test]
+fn a_file_stays_readable_until_it_is_let_go() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=4 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let run = index.service.run();
+    let all = || run.query_offsets(b"T", b"k", 0, EVER, 10).unwrap().offsets;
+    assert_eq!(all(), [4, 3, 2, 1]);
+    for file in run.files() {
+        fs::remove_file(&file.path).unwrap();
+    }
+    assert_eq!(all(), [4, 3, 2, 1]);
+    run.close_files();
+    assert_eq!(all(), [0; 0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

@@ -79,3 +79,25 @@ fn damage_met_by_a_query_hides_only_its_file() {
     assert_eq!(found, [6, 5, 2, 1]);
     assert_eq!(findings.len(), 1);
 }
+
+#[test]
+fn hm01_a_file_cut_short_between_queries_hides_only_itself() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=6 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let run = index.service.run();
+    let ask = || run.query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
+    for (file, left) in run.files().iter().zip([[6, 5, 4, 3], [6, 5, 2, 1], [4, 3, 2, 1]]) {
+        assert_eq!(ask().offsets, [6, 5, 4, 3, 2, 1]);
+        let whole = fs::read(&file.path).unwrap();
+        let raw = fs::OpenOptions::new().write(true).open(&file.path).unwrap();
+        raw.set_len(99).unwrap();
+        let answer = ask();
+        assert_eq!(answer.offsets, left);
+        let found: Vec<_> = answer.findings.iter().map(|one| (one.kind, &one.path)).collect();
+        assert_eq!(found, [(CorruptionKind::FileLength, &Some(file.path.clone()))]);
+        raw.write_all_at(&whole, 0).unwrap();
+    }
+}
