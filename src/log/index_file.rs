@@ -112,17 +112,28 @@ impl IndexFile {
         layout: IndexLayout,
         previous: Option<&IndexHeader>,
     ) -> Result<Self> {
-        let file = storage.create(path, layout.file_len()).map_err(Error::io("create", path))?;
-        let made = Self::fill_new(storage, path, layout, previous, file);
-        if made.is_err() {
+        let made = Self::create_unnamed(storage, path, layout, previous)?;
+        if let Some(dir) = path.parent() {
+            let named = storage.sync_dir(dir).map_err(Error::io("flush", dir));
             // The error that the caller must know is the first one.
-            let _ = storage.remove_file(path);
+            named.inspect_err(|_| drop(storage.remove_file(path)))?;
         }
-        made
+        Ok(made)
+    }
+
+    /// The same for a caller who makes the file's name durable later.
+    pub(super) fn create_unnamed(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        previous: Option<&IndexHeader>,
+    ) -> Result<Self> {
+        let file = storage.create(path, layout.file_len()).map_err(Error::io("create", path))?;
+        Self::fill_new(path, layout, previous, file)
+            .inspect_err(|_| drop(storage.remove_file(path)))
     }
 
     fn fill_new(
-        storage: &dyn Storage,
         path: &Path,
         layout: IndexLayout,
         previous: Option<&IndexHeader>,
@@ -132,23 +143,15 @@ impl IndexFile {
         map.reserve(position(layout.entry_position(0)))?;
         let mut header = IndexHeader::default();
         if let Some(previous) = previous {
-            if previous.end_physical_offset > 0 {
-                header.begin_physical_offset = previous.end_physical_offset;
-                header.end_physical_offset = previous.end_physical_offset;
-            }
-            if previous.end_timestamp_ms > 0 {
-                header.begin_timestamp_ms = previous.end_timestamp_ms;
-                header.end_timestamp_ms = previous.end_timestamp_ms;
-            }
+            let offset = previous.end_physical_offset.max(0);
+            let time_ms = previous.end_timestamp_ms.max(0);
+            (header.begin_physical_offset, header.end_physical_offset) = (offset, offset);
+            (header.begin_timestamp_ms, header.end_timestamp_ms) = (time_ms, time_ms);
             // RocketMQ writes these four fields one by one, and the count not before the first put
             // or flush.
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
-        if let Some(dir) = path.parent() {
-            storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
-        }
-        let bytes = Bytes::Written(Writer::new(map, header));
-        Ok(Self { path: path.to_owned(), layout, bytes })
+        Ok(Self { path: path.to_owned(), layout, bytes: Bytes::Written(Writer::new(map, header)) })
     }
 
     /// Opens a file whose layout is known; it is recorded nowhere in it, see
@@ -364,13 +367,14 @@ impl IndexFile {
     /// # Errors
     /// [`Error::Io`]; no later flush can tell what was lost then.
     pub fn flush(&mut self) -> Result<()> {
-        match &mut self.bytes {
-            Bytes::Written(writer) => {
-                writer.write_header()?;
-                writer.map.flush()
-            }
-            Bytes::Mapped(_) | Bytes::Read(_) => Ok(()),
-        }
+        self.write_header()?;
+        if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
+    }
+
+    /// Brings the header of a file open for writing up to date, as it is to be before each flush.
+    pub(super) fn write_header(&mut self) -> Result<()> {
+        let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
+        writer.write_header()
     }
 
     /// Takes out the entries from number `count` on, as if they had never been put. The store time

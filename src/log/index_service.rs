@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::index_file::{IndexFile, IndexOpen, IndexPlace, IndexPut};
 use super::index_run::IndexRun;
 use crate::error::{Corruption, Result};
+use crate::files::file_run::check_unchanged;
 use crate::files::{Access, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
@@ -109,6 +110,40 @@ impl FullIndexFile {
     }
 }
 
+/// What makes durable what an index held at a moment, while others go on putting keys.
+#[derive(Debug)]
+pub struct IndexFlush {
+    /// The index, where it has a file whose name is not durable.
+    named_anew: Option<Arc<IndexRun>>,
+    full: VecDeque<FullIndexFile>,
+    /// The file that is written, and its length.
+    current: Option<(PathBuf, Arc<dyn StorageFile>, u64)>,
+}
+
+impl IndexFlush {
+    /// Does it; the store time of the last message in a file that became full, if one did, Unix
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) where another process
+    /// changed the file that is written; no later flush can tell what was lost then.
+    pub fn run(self) -> Result<Option<i64>> {
+        if let Some(run) = self.named_anew {
+            let flushed = run.storage().sync_dir(run.dir());
+            flushed.map_err(crate::Error::io("flush", run.dir()))?;
+        }
+        let mut full_until_ms = None;
+        for full in self.full {
+            full_until_ms = Some(full.flush()?);
+        }
+        if let Some((path, file, len)) = &self.current {
+            file.sync().map_err(crate::Error::io("flush", path))?;
+            check_unchanged(&**file, path, *len)?;
+        }
+        Ok(full_until_ms)
+    }
+}
+
 /// A put that waits for its slot.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -126,6 +161,9 @@ pub struct IndexService {
     /// Puts for the current file, oldest first.
     waiting: VecDeque<Waiting>,
     full: VecDeque<FullIndexFile>,
+    /// Whether a file was made whose name is not durable: that takes the disk some milliseconds, so it
+    /// is left to who flushes.
+    has_new_name: bool,
     /// A message whose first keys are in the index already, and how many.
     begun: Option<(i64, usize)>,
 }
@@ -149,6 +187,7 @@ impl IndexService {
             current: None,
             waiting: VecDeque::with_capacity(LAG + 1),
             full: VecDeque::new(),
+            has_new_name: false,
             begun: None,
         };
         Ok((service, findings))
@@ -303,9 +342,10 @@ impl IndexService {
         let (storage, layout) = (Arc::clone(self.run.storage()), self.run.layout());
         let now_ms = self.clock.now_ms();
         let last = self.run.files().pop();
-        let (file, _) = self
-            .run
-            .create(now_ms, |path| IndexFile::create(&*storage, path, layout, previous.as_ref()))?;
+        let create =
+            |path: &Path| IndexFile::create_unnamed(&*storage, path, layout, previous.as_ref());
+        let (file, _) = self.run.create(now_ms, create)?;
+        self.has_new_name = true;
         let full = match (self.current.replace(file), last) {
             (Some(full), _) => Some(FullIndexFile {
                 path: full.path().to_owned(),
@@ -338,16 +378,29 @@ impl IndexService {
         self.full.pop_front()
     }
 
+    /// Puts everything that waits, and gives what makes it durable, with the full files not taken yet:
+    /// a flush takes long, and must not hold up those who put keys.
+    ///
+    /// # Errors
+    /// As [`IndexService::drain`].
+    pub fn begin_flush(&mut self) -> Result<IndexFlush> {
+        self.drain()?;
+        let mut current = None;
+        if let Some(file) = &mut self.current {
+            file.write_header()?;
+            let len = file.layout().file_len();
+            current = Some((file.path().to_owned(), Arc::clone(file.file()), len));
+        }
+        let named_anew = std::mem::take(&mut self.has_new_name).then(|| Arc::clone(&self.run));
+        Ok(IndexFlush { named_anew, full: std::mem::take(&mut self.full), current })
+    }
+
     /// Puts everything that waits and makes it durable, with the full files not taken yet.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io); no later flush can tell what was lost then.
+    /// As [`IndexFlush::run`].
     pub fn flush(&mut self) -> Result<()> {
-        self.drain()?;
-        for full in &self.full {
-            full.flush()?;
-        }
-        self.current.as_mut().map_or(Ok(()), IndexFile::flush)
+        self.begin_flush()?.run().map(|_| ())
     }
 
     /// The file that is written now, `None` before the first message came for it.

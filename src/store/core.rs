@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, CorruptionKind, Error, Result};
-use crate::files::file_run::check_unchanged;
 use crate::files::planted::{self, Bug};
 use crate::files::{Bell, Storage};
 use crate::log::index_run::IndexRun;
+use crate::log::index_service::IndexService;
 use crate::log::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::Clock;
@@ -414,20 +414,10 @@ impl Core {
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
         self.queues.flush()?;
-        let index_ms = match &mut guard(&writing.dispatcher).index {
-            Some(index) => {
-                // What is full and durable need not be built again after a crash.
-                let mut full_until_ms = None;
-                while let Some(full) = index.take_full() {
-                    full_until_ms = Some(full.flush()?);
-                }
-                index.flush()?;
-                if let Some(current) = index.current() {
-                    let len = current.layout().file_len();
-                    check_unchanged(&**current.file(), current.path(), len)?;
-                }
-                full_until_ms
-            }
+        let index = guard(&writing.dispatcher).index.as_mut().map(IndexService::begin_flush);
+        // Appending goes on meanwhile. What is full and durable need not be built again after a crash.
+        let index_ms = match index.transpose()? {
+            Some(flush) => flush.run()?,
             None => None,
         };
         let mut checkpoint = guard(&writing.checkpoint);

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::StorageFile;
 use mqstore::format::properties::{self, names};
-use mqstore::store::{GetStatus, MessageStore, NewMessage, OpenMode};
+use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{Home, append, body, check_queues, read_queue, small};
@@ -90,6 +91,55 @@ fn fl02_without_waiting_for_flushes_all_return_and_can_be_read() {
     assert_eq!(read.records.len(), 10);
     assert_eq!(store.log().flushed_offset(), 0);
     stage.release();
+}
+
+#[test]
+fn appending_and_queries_go_on_while_the_index_is_flushed() {
+    let stage = Staged::new();
+    let home =
+        Home::on(stage.storage(), StoreConfig { flush_disk_type: FlushDiskType::Async, ..sync() });
+    let store = Arc::new(home.create());
+    of_158_bytes(&store).unwrap();
+    stage.hold_flushes_of("/index/");
+    let flushing = thread::spawn({
+        let store = Arc::clone(&store);
+        move || store.flush()
+    });
+    until(|| stage.is_waiting());
+    let (tell, told) = mpsc::channel();
+    let going_on = thread::spawn({
+        let store = Arc::clone(&store);
+        move || {
+            of_158_bytes(&store).unwrap();
+            let query = KeyQuery {
+                topic: b"FooBar",
+                key: &[b'k'; 23],
+                begin_ms: 0,
+                end_ms: i64::MAX,
+                max_messages: 10,
+                exact: true,
+            };
+            tell.send(store.query(&query).unwrap().records.len()).unwrap();
+        }
+    });
+    let found = told.recv_timeout(Duration::from_secs(20));
+    stage.release();
+    going_on.join().unwrap();
+    flushing.join().unwrap().unwrap();
+    assert_eq!(found, Ok(2));
+}
+
+#[test]
+fn the_name_of_a_new_index_file_is_made_durable_by_the_flush_and_not_by_the_append() {
+    let stage = Staged::new();
+    let home =
+        Home::on(stage.storage(), StoreConfig { flush_disk_type: FlushDiskType::Async, ..sync() });
+    let store = home.create();
+    stage.fail(Call::SyncDir, "/index", 0, EIO);
+    of_158_bytes(&store).unwrap();
+    assert_eq!(store.dispatched_offset(), 158);
+    assert!(matches!(store.flush(), Err(Error::Io { op: "flush", .. })));
+    assert!(matches!(of_158_bytes(&store), Err(Error::Poisoned { .. })));
 }
 
 #[test]

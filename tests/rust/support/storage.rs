@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use mqstore::files::storage::Region;
@@ -49,9 +50,12 @@ type Listed = Box<dyn Fn(&Path) + Send + Sync>;
 pub(crate) struct Staged {
     faults: Mutex<Vec<Fault>>,
     counts: Mutex<HashMap<Call, usize>>,
-    held: Mutex<bool>,
+    /// Part of the path of files whose flushes wait.
+    held: Mutex<Option<&'static str>>,
     released: Condvar,
-    /// How many flushes wait to be released, and the most that ever did.
+    /// How many flushes wait to be released.
+    blocked: AtomicUsize,
+    /// How many flushes of the log are under way, and the most that ever were.
     waiting: Mutex<(usize, usize)>,
     before_sync: Mutex<Option<Watch>>,
     after_sync: Mutex<Option<Watch>>,
@@ -108,11 +112,16 @@ impl Staged {
 
     /// Lets flushes of a log file that holds something wait until [`Staged::release`].
     pub(crate) fn hold_flushes(&self) {
-        *self.held.lock().unwrap() = true;
+        self.hold_flushes_of("/commitlog/");
+    }
+
+    /// The same of files with `path` in their path.
+    pub(crate) fn hold_flushes_of(&self, path: &'static str) {
+        *self.held.lock().unwrap() = Some(path);
     }
 
     pub(crate) fn release(&self) {
-        *self.held.lock().unwrap() = false;
+        *self.held.lock().unwrap() = None;
         self.released.notify_all();
     }
 
@@ -129,7 +138,7 @@ impl Staged {
 
     /// Whether a flush waits to be released.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.lock().unwrap().0 > 0
+        self.blocked.load(Ordering::SeqCst) > 0
     }
 
     /// How many flushes were under way at the same time at the most.
@@ -186,17 +195,25 @@ impl Staged {
         }
     }
 
-    fn wait(&self) {
-        let mut held = self.held.lock().unwrap();
+    /// Counts a flush of the log until it ends, held or not.
+    fn wait_counted(&self, path: &Path) {
         {
             let mut waiting = self.waiting.lock().unwrap();
             waiting.0 += 1;
             waiting.1 = waiting.1.max(waiting.0);
         }
-        while *held {
-            held = self.released.wait(held).unwrap();
-        }
+        self.wait(path);
         self.waiting.lock().unwrap().0 -= 1;
+    }
+
+    fn wait(&self, path: &Path) {
+        let path = path.to_string_lossy();
+        let mut held = self.held.lock().unwrap();
+        while held.is_some_and(|part| path.contains(part)) {
+            self.blocked.fetch_add(1, Ordering::SeqCst);
+            held = self.released.wait(held).unwrap();
+            self.blocked.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -310,7 +327,7 @@ impl StorageFile for StagedFile {
         let is_log = self.path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
         let holds_data = self.file.read_at(&mut first, 0)? == first.len() && first != [0; 8];
         if is_log && holds_data {
-            self.stage.wait();
+            self.stage.wait_counted(&self.path);
             self.stage.enter(Call::Sync, &self.path)?;
             if let Some(watch) = &*self.stage.before_sync.lock().unwrap() {
                 watch(&*self.file, &self.path);
@@ -322,6 +339,7 @@ impl StorageFile for StagedFile {
             return Ok(());
         }
         if holds_data {
+            self.stage.wait(&self.path);
             self.stage.enter(Call::SyncDerived, &self.path)?;
         }
         self.file.sync()
