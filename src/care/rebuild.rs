@@ -28,6 +28,7 @@ use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index_build::BuiltIndex;
 use crate::log::{Queue, QueueKind, StoreCheckpoint};
+use crate::store::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
 use crate::store::parts;
 use crate::store::paths::StorePaths;
@@ -358,10 +359,13 @@ impl<'a> Job<'a> {
     fn reading(&self) -> Reading<'_> {
         Reading {
             log: &self.log,
-            queues: &self.queues,
-            topics: self.options.topics.as_deref(),
-            with_queues: self.options.what.queues,
-            with_index: self.options.what.index,
+            wanted: Wanted {
+                queues: &self.queues,
+                topics: self.options.topics.as_deref(),
+                with_queues: self.options.what.queues,
+                with_index: self.options.what.index,
+                with_surplus_keys: false,
+            },
             flushed_ms: self.flushed_ms,
             spare: Spare::default(),
         }
@@ -392,7 +396,7 @@ impl<'a> Job<'a> {
             let mut gathered = 0;
             for (part, chunk) in next.iter().zip(read) {
                 walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {
-                    gathered += chunk.units.len() + chunk.hashes.len();
+                    gathered += chunk.gathered.units.len() + chunk.gathered.hashes.len();
                     ready.push(chunk);
                     if gathered > MOST_READY {
                         gathered = 0;

@@ -221,6 +221,25 @@ impl MappedFile {
     }
 }
 
+/// Has the system begin to write a range of a file to the disk. It lies here because nothing but
+/// `unsafe` code can ask for that.
+#[cfg(target_os = "linux")]
+pub(super) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io::Result<()> {
+    use nix::errno::Errno;
+    use std::os::fd::AsRawFd;
+    let (Ok(position), Ok(len)) = (i64::try_from(position), i64::try_from(len)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // Without a flag that waits, an error of the disk is left for the flush to tell.
+    let flags = nix::libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: the call takes an open file and numbers, and reaches no memory of ours.
+    let result = unsafe { nix::libc::sync_file_range(file.as_raw_fd(), position, len, flags) };
+    match Errno::result(result) {
+        Ok(_) | Err(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ESPIPE) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -120,12 +120,15 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Makes the file `len` bytes long.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Takes disk space for a range that holds no data yet, so that writing there through a map
-    /// cannot fail.
+    /// Takes disk space for a range without data, so that writing there through a map cannot fail.
     fn reserve(&self, position: u64, len: u64) -> io::Result<()>;
     /// The first position from `position` on that may hold anything but zeros; `None` when none
     /// does.
     fn next_data(&self, position: u64) -> io::Result<Option<u64>>;
+    /// Has the system begin to write a range to the disk, so that a flush has less to wait for.
+    fn start_writing(&self, _position: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes data and length durable.
     fn sync(&self) -> io::Result<()>;
     /// Fails where the file system has given up on changes. One whose journal broke in the midst of a
@@ -404,6 +407,11 @@ impl StorageFile for OsFile {
             }
         }
         Ok((position < self.0.metadata()?.len()).then_some(position))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn start_writing(&self, position: u64, len: u64) -> io::Result<()> {
+        super::mapped_file::start_writing(&self.0, position, len)
     }
 
     fn sync(&self) -> io::Result<()> {

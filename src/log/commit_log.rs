@@ -15,8 +15,8 @@ use crate::format::peek;
 
 /// How much of a log is written over itself at a time.
 const WRITTEN_AGAIN: usize = 1 << 20;
-/// How much of it before a flush.
-const PART: u64 = 32 << 20;
+/// How much of it before the disk is told of it.
+const PART: u64 = 8 << 20;
 /// What a read of one record takes at first when its size is not known.
 const FIRST_READ: usize = 4 << 10;
 
@@ -106,48 +106,27 @@ impl CommitLog {
     }
 
     /// Writes what the files hold from `offset` on over itself, zeros that were written too, so that
-    /// the next flush takes all of it to the disk. Of much of it parts are flushed on the way, so
-    /// that the disk is not idle meanwhile.
+    /// the next flush takes all of it to the disk. The disk begins with it at once. It ends early when
+    /// that is no longer wanted.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn write_again(&self, offset: u64) -> Result<()> {
+    pub fn write_again(&self, offset: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
+        let size = self.run.file_size();
+        let mut block = vec![0; WRITTEN_AGAIN];
         for file in self.run.files().iter().filter(|file| !self.run.is_read_only(file)) {
-            let from = offset.saturating_sub(file.base_offset);
-            let size = self.run.file_size();
+            let mut from = offset.saturating_sub(file.base_offset);
             if from >= size {
                 continue;
             }
             let open = self.run.open(file)?;
-            if size - from <= PART {
-                write_part_again(&*open, &file.path, from, size)?;
-                continue;
+            while from < size && is_wanted() {
+                let to = (from / PART + 1).saturating_mul(PART).min(size);
+                if write_part_again(&*open, &file.path, from, to, &mut block)? {
+                    open.start_writing(from, to - from).map_err(Error::io("flush", &file.path))?;
+                }
+                from = to;
             }
-            let next = AtomicU64::new(from / PART);
-            let work = || -> Result<()> {
-                loop {
-                    let begin = next.fetch_add(1, Ordering::Relaxed).saturating_mul(PART);
-                    if begin >= size {
-                        return Ok(());
-                    }
-                    let end = begin.saturating_add(PART).min(size);
-                    if write_part_again(&*open, &file.path, begin.max(from), end)? {
-                        open.sync().map_err(Error::io("flush", &file.path))?;
-                    }
-                }
-            };
-            // While one waits for the disk, the other writes.
-            std::thread::scope(|scope| {
-                let other = std::thread::Builder::new()
-                    .name("mqstore-durable".to_owned())
-                    .spawn_scoped(scope, work)
-                    .map_err(Error::io("start a thread for", &file.path))?;
-                let own = work();
-                match other.join() {
-                    Ok(outcome) => own.and(outcome),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            })?;
         }
         Ok(())
     }
@@ -296,8 +275,13 @@ impl CommitLog {
 }
 
 /// Writes bytes `from..to` of a file over themselves, holes left out; whether there were any.
-fn write_part_again(file: &dyn StorageFile, path: &Path, from: u64, to: u64) -> Result<bool> {
-    let mut block = vec![0; WRITTEN_AGAIN];
+fn write_part_again(
+    file: &dyn StorageFile,
+    path: &Path,
+    from: u64,
+    to: u64,
+    block: &mut [u8],
+) -> Result<bool> {
     let (mut position, mut wrote) = (from, false);
     while position < to
         && let Some(data) = file.next_data(position).map_err(Error::io("read", path))?

@@ -26,7 +26,7 @@ const LAG: usize = 16;
 
 /// How many keys of one message are put; far more than anyone uses, few enough that one message
 /// cannot fill a file.
-const MAX_KEYS: usize = 1024;
+pub const MAX_KEYS: usize = 1024;
 
 /// More keys than a message's properties, 32,767 bytes at most, have room for.
 const MOST_KEYS: usize = 1 << 15;
@@ -70,6 +70,12 @@ impl<'a> DispatchKeys<'a> {
     pub fn hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
         let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
         self.iter().take(most).map(move |key| topic.with_key(key))
+    }
+
+    /// The hashes of those keys that are more than are put.
+    pub fn surplus_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
+        let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };
+        self.iter().take(all).skip(MAX_KEYS).map(move |key| topic.with_key(key))
     }
 }
 
@@ -151,6 +157,11 @@ struct Waiting {
     slot: u32,
 }
 
+/// How many keys of a message are put already, where it was begun.
+fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
+    begun.filter(|(of, _)| *of == physical_offset).map_or(0, |(_, keys)| keys)
+}
+
 /// The index of a store, open for writing.
 #[derive(Debug)]
 pub struct IndexService {
@@ -215,10 +226,7 @@ impl IndexService {
         if message.transaction == Transaction::Rollback {
             return Ok(Built::default());
         }
-        let done = match begun {
-            Some((physical_offset, keys)) if physical_offset == message.physical_offset => keys,
-            _ => 0,
-        };
+        let done = done_of(begun, message.physical_offset);
         let mut built = Built::default();
         let hasher = TopicHash::of(message.topic);
         for (number, key) in message.iter().enumerate() {
@@ -251,10 +259,7 @@ impl IndexService {
         while let Some(first) = left.first() {
             self.make_room()?;
             let reach = self.end_physical_offset();
-            let begun = match self.begun.take() {
-                Some((physical_offset, keys)) if physical_offset == first.physical_offset => keys,
-                _ => 0,
-            };
+            let begun = done_of(self.begun.take(), first.physical_offset);
             let of_one = |put: &&IndexPut| put.physical_offset == first.physical_offset;
             let keys = left.iter().take_while(of_one).count();
             let (message, rest) = left.split_at(keys);
@@ -267,6 +272,32 @@ impl IndexService {
                 }
             }
             left = rest;
+        }
+        Ok(())
+    }
+
+    /// Puts the keys of one message by their hashes, [`DispatchKeys::hashes`]: what
+    /// [`IndexService::build`] does.
+    ///
+    /// # Errors
+    /// As [`IndexService::build`].
+    pub fn put(
+        &mut self,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+        key_hashes: &[i32],
+    ) -> Result<()> {
+        self.make_room()?;
+        if physical_offset < self.end_physical_offset() {
+            return Ok(());
+        }
+        let done = done_of(self.begun.take(), physical_offset);
+        for (number, &key_hash) in key_hashes.iter().enumerate().skip(done) {
+            let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
+            if let Err(error) = self.push(put) {
+                self.begun = Some((physical_offset, number));
+                return Err(error);
+            }
         }
         Ok(())
     }

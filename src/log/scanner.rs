@@ -1,7 +1,5 @@
 //! Reading the commit log record by record, in order, from one copied block after the other.
 
-mod ahead;
-
 use std::sync::Arc;
 
 use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
@@ -9,7 +7,6 @@ use crate::files::{RunFile, StorageFile};
 use crate::format::message::{self, MessageView};
 use crate::format::peek;
 
-pub use self::ahead::{Walked, each_ahead};
 use super::block::{BLOCK_BYTES, Block, BlockPool};
 use super::commit_log::{CommitLog, Found};
 
@@ -60,6 +57,15 @@ pub enum Stop {
     Empty,
     /// Bytes that are no record.
     Damage(Corruption),
+}
+
+/// How a walk ended.
+#[derive(Debug)]
+pub struct Walked {
+    /// Where the next record would begin.
+    pub end: u64,
+    /// Why there is none; `None` where the walk was broken off.
+    pub stop: Option<Stop>,
 }
 
 /// A walk over the records of a log.
@@ -375,6 +381,27 @@ impl<'l> Scanner<'l> {
             file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
         self.walk.next = self.find_whole(at.saturating_add(1), file_end)?.unwrap_or(file_end);
         Ok(())
+    }
+
+    /// Goes to the first place from the present one on, and before `to`, where a record seems to begin;
+    /// whether there is one. It may be a body made to look like a record: whoever relies on it must
+    /// come to the same place from a record before.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
+        let at = self.walk.next;
+        let Some(file) = self.log.run().find(at) else { return Ok(false) };
+        let file_end = file.base_offset.saturating_add(self.log.run().file_size());
+        // A file begins with a record.
+        if at == file.base_offset {
+            return Ok(true);
+        }
+        let last = to.saturating_add(peek::SIGNATURE as u64 - 1).min(file_end).min(self.walk.end);
+        let found = self.find_in_file(at, last, |_, place| Ok(Some(place)))?;
+        let next = found.unwrap_or(file_end);
+        self.walk.next = next;
+        Ok(next < to)
     }
 
     /// The first whole record in `at..file_end`.

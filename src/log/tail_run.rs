@@ -9,6 +9,8 @@ use crate::files::{FileRun, RunFile};
 
 /// How many bytes wait in memory before they are written out by whoever adds to them.
 const BUFFER: usize = 64 << 10;
+/// How many are added between two looks whether there is a file for them.
+const LOOK: usize = 4 << 10;
 /// How many may wait where that needs a new file, which takes the disk some milliseconds: mostly the
 /// thread that commits makes it before.
 const MOST_BUFFER: usize = 1 << 20;
@@ -84,9 +86,10 @@ impl TailRun {
     /// [`Error::Io`] when the disk is full; the run is as before then.
     #[inline]
     pub(super) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
-        if tail.buffer.len() >= BUFFER {
+        let waits = tail.buffer.len();
+        if waits >= BUFFER && waits % LOOK < bytes.len() {
             let has_file = || self.run.find(tail.end() - 1).is_some();
-            if tail.buffer.len() >= MOST_BUFFER || has_file() {
+            if waits >= MOST_BUFFER || has_file() {
                 self.write_out(tail)?;
             }
         }

@@ -10,15 +10,14 @@ use crate::files::Storage;
 use crate::files::planted::{self, Bug};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
-use crate::format::peek;
-use crate::format::sys_flag::Transaction;
 use crate::log::CommitLog;
 use crate::log::index_run::IndexRun;
-use crate::log::scanner::{self, Scanner, Stop, Walked};
+use crate::log::scanner::{Scanner, Stop, Walked};
 
 use super::audit::{Audit, QueueFinding};
-use super::dispatch::DispatchRequest;
+use super::gather::Wanted;
 use super::index_audit::IndexAudit;
+use super::log_parts::{LastParts, LogReading};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::seal::Seal;
@@ -26,6 +25,9 @@ use super::tail::Tail;
 
 /// How many bytes go by between two calls of `progress`.
 const STEP: u64 = 16 << 20;
+
+/// A shorter log is written again once it is known where it ends.
+const LONG: u64 = 16 << 20;
 
 /// Hears how many bytes of how many were read, and can end the work.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
@@ -53,6 +55,8 @@ pub struct Analysis {
     pub keyed: Option<(u64, u64)>,
     /// The name of the first index file that does not hold what the log asks for.
     pub unsound_index: Option<u64>,
+    /// What the last of them need in queues and index.
+    pub read: LastParts,
     /// Whether all of it is known from a seal, and durable.
     pub sealed: bool,
 }
@@ -83,6 +87,14 @@ impl FoundStore<'_> {
     #[must_use]
     pub fn index_known_ms(&self) -> i64 {
         if self.is_clean { i64::MAX } else { self.checkpoint.index_msg_timestamp_ms }
+    }
+
+    /// Whether the log is long, and nothing says that any of it was ever flushed: then no damage is
+    /// refused, and all of it is written again, whatever it is found to hold.
+    #[must_use]
+    pub fn is_all_unproven(&self) -> bool {
+        let bytes = self.log.end_offset().saturating_sub(self.log.min_offset());
+        self.checkpoint.physic_msg_timestamp_ms <= 0 && bytes >= LONG
     }
 
     /// What is known from a seal that holds, and else from the whole log, with which queues and index
@@ -123,6 +135,7 @@ impl FoundStore<'_> {
             first_missing: None,
             keyed: None,
             unsound_index: None,
+            read: LastParts::default(),
             sealed: true,
         }))
     }
@@ -142,20 +155,22 @@ impl FoundStore<'_> {
             None => None,
         };
         let mut audit = Audit::new(queues);
+        let wanted = Wanted {
+            queues,
+            topics: None,
+            with_queues: true,
+            with_index: index.is_some(),
+            with_surplus_keys: true,
+        };
+        let reading =
+            LogReading::new(log, wanted, log_end, verify_crc).flushed_before(flushed_before);
         let mut newest = 0;
         let (mut last_record, mut keyed) = (None, None);
         let (mut unproven, mut lacking) = (None, None);
+        let mut read = LastParts::default();
         let mut told = from;
-        let walked = scanner::each_ahead(log, from, log_end, verify_crc, |view| {
-            let request = DispatchRequest::of(view);
-            let at = u64::try_from(request.physical_offset).unwrap_or(0);
-            if request.store_timestamp_ms >= flushed_before {
-                unproven = unproven.or(Some(at));
-                if peek::lacks_bytes(view) {
-                    lacking = Some(at);
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
+        let walked = reading.each(from, &mut |part| {
+            let at = part.begin();
             if at - told >= STEP {
                 told = at;
                 if progress(at - from, log_end - from).is_break() {
@@ -163,18 +178,27 @@ impl FoundStore<'_> {
                     return Err(Error::io("recover", root)(ErrorKind::Interrupted.into()));
                 }
             }
-            audit.see(&request)?;
-            if let Some(index) = &mut index {
-                index.see(&request.keys())?;
+            let gathered = &part.gathered;
+            audit.see_all(gathered)?;
+            for (of_record, hashes) in gathered.keyed() {
+                if let Some(index) = &mut index {
+                    index.see(of_record, hashes)?;
+                }
+                if of_record.keys > 0 {
+                    let at = u64::try_from(of_record.physical_offset).unwrap_or(0);
+                    keyed = Some((keyed.map_or(at, |(first, _)| first), at));
+                }
             }
-            newest = newest.max(request.store_timestamp_ms);
-            last_record = Some(at);
-            let properties = &request.properties;
-            let has_key = properties.unique_key.is_some() || properties.keys.is_some();
-            if has_key && request.transaction != Transaction::Rollback {
-                keyed = Some((keyed.map_or(at, |(first, _)| first), at));
-            }
-            Ok(ControlFlow::Continue(()))
+            newest = newest.max(gathered.newest_ms);
+            last_record = part.last_record.or(last_record);
+            unproven = unproven.or(part.unproven);
+            let ends = part.lacks_bytes.then_some(part.end());
+            lacking = ends;
+            read.keep(part, &reading);
+            Ok(match ends {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            })
         })?;
         let (end, stop) = match (lacking, walked) {
             (Some(at), _) => (at, Some(torn(log, at))),
@@ -196,6 +220,7 @@ impl FoundStore<'_> {
             first_missing: audit.first_missing,
             keyed,
             unsound_index: index.and_then(|index| index.unsound_from()),
+            read,
             sealed: false,
         })
     }

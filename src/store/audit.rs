@@ -3,19 +3,19 @@
 //! answers from it.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use crate::error::Result;
 use crate::format::batch::InnerRange;
-use crate::format::consume_queue::{DelayLevels, SCHEDULE_TOPIC};
+use crate::format::consume_queue::SCHEDULE_TOPIC;
 use crate::log::consume_queue_ext::TagsCode;
 use crate::log::queue::Unit;
 use crate::log::{Queue, QueueKind};
 
 use super::dispatch::DispatchRequest;
+use super::gather::{Gathered, QueuedUnit};
 use super::queues::{MOST_NEW_QUEUES, QueueTable, too_many};
 
 /// How many entries of a queue are read at a time.
@@ -54,7 +54,9 @@ pub struct QueueFinding {
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,
-    audits: HashMap<Box<[u8]>, BTreeMap<i32, QueueAudit>>,
+    /// Where in `audits` the queues of a topic are.
+    places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
+    audits: Vec<QueueAudit>,
     /// Queues of records that are not there.
     new_queues: usize,
     /// Where the first record lies that has no entry.
@@ -65,7 +67,13 @@ impl<'q> Audit<'q> {
     /// An audit of `queues`.
     #[must_use]
     pub fn new(queues: &'q QueueTable) -> Self {
-        Self { queues, audits: HashMap::new(), new_queues: 0, first_missing: None }
+        Self {
+            queues,
+            places: HashMap::new(),
+            audits: Vec::new(),
+            new_queues: 0,
+            first_missing: None,
+        }
     }
 
     /// Holds one record against its queue; whether its entry is there.
@@ -77,73 +85,105 @@ impl<'q> Audit<'q> {
         if !request.is_queued() {
             return Ok(true);
         }
-        let mut there = self.see_in(request.topic, request.queue_id, None, request)?;
+        let (queues, topic) = (self.queues, request.topic);
+        let levels = queues.delay_levels();
+        let unit = |range| request.unit(range, levels);
+        let kind = self.kind_of(topic, request.queue_id);
+        let own = unit(request.range(kind));
+        let place = self.place(topic, request.queue_id, own.number)?;
+        let mut there = self.see_at(place, &own, topic)?;
         if request.properties.multi_dispatch.is_none() {
             return Ok(there);
         }
         for (name, number) in request.more_queues() {
-            if self.queues.get(name, 0).is_some() || self.queues.takes_more_queues() {
-                there &= self.see_in(name, 0, Some(number), request)?;
+            if queues.get(name, 0).is_some() || queues.takes_more_queues() {
+                let range = InnerRange { base_queue_offset: number, message_count: 1 };
+                let place = self.place_beside(name, number)?;
+                there &= self.see_at(place, &unit(range), name)?;
             }
         }
         Ok(there)
     }
 
-    /// `number` is the record's in a queue beside its own.
-    fn see_in(
-        &mut self,
-        topic: &[u8],
-        queue_id: i32,
-        number: Option<i64>,
-        request: &DispatchRequest<'_>,
-    ) -> Result<bool> {
+    /// Holds what was gathered of records against their queues.
+    ///
+    /// # Errors
+    /// As [`Audit::see`].
+    pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
+        // The place of each lane, once a unit came that its queue may have.
+        let mut places = vec![None; gathered.lanes.len()];
+        for QueuedUnit { lane, is_own, unit, .. } in &gathered.units {
+            let number = *lane as usize;
+            let Some(lane) = gathered.lanes.get(number) else { continue };
+            let Some(place) = places.get_mut(number) else { continue };
+            if place.is_none() {
+                *place = match is_own {
+                    true => self.place(&lane.topic, lane.queue_id, unit.number)?,
+                    false => self.place_beside(&lane.topic, unit.number)?,
+                };
+            }
+            self.see_at(*place, unit, &lane.topic)?;
+        }
+        Ok(())
+    }
+
+    /// The kind of a queue of records seen, or to be seen.
+    fn kind_of(&self, topic: &[u8], queue_id: i32) -> QueueKind {
+        let place = self.places.get(topic).and_then(|places| places.get(&queue_id));
+        let audit = place.and_then(|&place| self.audits.get(place));
+        audit.map_or_else(|| self.queues.kind_of(topic), |audit| audit.kind)
+    }
+
+    /// The place of a queue beside a record's own; a queue of batches takes no records of others.
+    fn place_beside(&mut self, topic: &[u8], first: i64) -> Result<Option<usize>> {
+        match self.kind_of(topic, 0) {
+            QueueKind::Batch => Ok(None),
+            QueueKind::Plain => self.place(topic, 0, first),
+        }
+    }
+
+    /// Where the audit of a queue is, whose first record has the number `first` if none was seen before;
+    /// `None` where it is not dispatched.
+    fn place(&mut self, topic: &[u8], queue_id: i32, first: i64) -> Result<Option<usize>> {
         let queues = self.queues;
-        if !self.audits.contains_key(topic) {
-            self.audits.insert(topic.into(), BTreeMap::new());
+        if let Some(&place) = self.places.get(topic).and_then(|places| places.get(&queue_id)) {
+            return Ok(Some(place));
         }
-        let Some(audits) = self.audits.get_mut(topic) else { return Ok(true) };
-        let kind = match audits.get(&queue_id) {
-            Some(audit) => audit.kind,
-            // A number that no new queue may have is not dispatched.
-            None if queues.get(topic, queue_id).is_none()
-                && queues.check_queue_id(queue_id).is_err() =>
-            {
-                return Ok(true);
-            }
-            None => queues.kind_of(topic),
-        };
-        let range = match number {
-            // A queue of batches takes no records of others.
-            Some(_) if kind == QueueKind::Batch => return Ok(true),
-            Some(number) => InnerRange { base_queue_offset: number, message_count: 1 },
-            None => request.range(kind),
-        };
-        let number = range.base_queue_offset;
-        if number < 0 {
-            return Ok(true);
+        let queue = queues.get(topic, queue_id);
+        // A number that no new queue may have.
+        let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
+        if is_refused || first < 0 {
+            return Ok(None);
         }
-        let audit = match audits.entry(queue_id) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                let queue = queues.get(topic, queue_id);
-                self.new_queues += usize::from(queue.is_none());
-                if self.new_queues > MOST_NEW_QUEUES {
-                    return Err(too_many(queues.dir()));
-                }
-                let (block, at, next) = (Vec::new(), 0, number);
-                place.insert(QueueAudit { queue, kind, block, at, next, broken_at: None })
-            }
-        };
+        self.new_queues += usize::from(queue.is_none());
+        if self.new_queues > MOST_NEW_QUEUES {
+            return Err(too_many(queues.dir()));
+        }
+        let place = self.audits.len();
+        let kind = queues.kind_of(topic);
+        let (block, at, next) = (Vec::new(), 0, first);
+        self.audits.push(QueueAudit { queue, kind, block, at, next, broken_at: None });
+        self.places.entry(topic.into()).or_default().insert(queue_id, place);
+        Ok(Some(place))
+    }
+
+    /// Whether the audit at that place, of a queue of that topic, finds a record's entry.
+    #[inline]
+    fn see_at(&mut self, place: Option<usize>, unit: &Unit, topic: &[u8]) -> Result<bool> {
+        let audit = place.and_then(|place| self.audits.get_mut(place));
+        let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
         // A number that was taken, or that is out of reach, gets no entry.
-        if number < audit.next || number.saturating_sub(audit.next) > queues.most_skipped(kind) {
+        if unit.number < audit.next
+            || unit.number.saturating_sub(audit.next) > self.queues.most_skipped(audit.kind)
+        {
             return Ok(true);
         }
-        let there = audit.has(range, request, queues.delay_levels())?;
-        audit.next = number.saturating_add(i64::from(range.message_count));
+        let there = audit.has(unit, topic)?;
+        audit.next = unit.end();
         if !there {
-            audit.broken_at.get_or_insert(number);
+            audit.broken_at.get_or_insert(unit.number);
             if self.first_missing.is_none() {
-                self.first_missing = u64::try_from(request.physical_offset).ok();
+                self.first_missing = u64::try_from(unit.entry.physical_offset).ok();
             }
         }
         Ok(there)
@@ -158,8 +198,9 @@ impl<'q> Audit<'q> {
         let mut findings = Vec::new();
         for queue in self.queues.all() {
             let found = queue.max_offset().saturating_add(i64::from(queue.has_remains()?));
-            let audits = self.audits.get(queue.topic());
-            let (good, expected) = match audits.and_then(|audits| audits.get(&queue.queue_id())) {
+            let places = self.places.get(queue.topic());
+            let place = places.and_then(|places| places.get(&queue.queue_id()));
+            let (good, expected) = match place.and_then(|&place| self.audits.get(place)) {
                 Some(audit) => (audit.broken_at.unwrap_or(audit.next), audit.next),
                 // No record of it was seen, so all it holds must lie before.
                 None => {
@@ -178,8 +219,10 @@ impl<'q> Audit<'q> {
             }
         }
         // Queues that have no folder at all.
-        for (topic, audits) in &self.audits {
-            for (&queue_id, audit) in audits.iter().filter(|(_, audit)| audit.queue.is_none()) {
+        for (topic, places) in &self.places {
+            for (&queue_id, &place) in places {
+                let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());
+                let Some(audit) = audit else { continue };
                 findings.push(QueueFinding {
                     topic: topic.clone(),
                     queue_id,
@@ -205,14 +248,9 @@ pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bo
 }
 
 impl QueueAudit {
-    fn has(
-        &mut self,
-        range: InnerRange,
-        request: &DispatchRequest<'_>,
-        levels: &DelayLevels,
-    ) -> Result<bool> {
+    fn has(&mut self, wanted: &Unit, topic: &[u8]) -> Result<bool> {
         let Some(queue) = &self.queue else { return Ok(false) };
-        let number = range.base_queue_offset;
+        let number = wanted.number;
         // Mostly it is the one behind the last.
         while self.block.get(self.at).is_some_and(|unit| unit.number < number) {
             self.at += 1;
@@ -223,19 +261,18 @@ impl QueueAudit {
         }
         let Some(unit) = self.block.get(self.at).filter(|unit| {
             unit.number == number
-                && unit.count == range.message_count
-                && unit.entry.physical_offset == request.physical_offset
-                && u32::try_from(unit.entry.store_size) == Ok(request.store_size)
+                && unit.count == wanted.count
+                && unit.entry.physical_offset == wanted.entry.physical_offset
+                && unit.entry.store_size == wanted.entry.store_size
         }) else {
             return Ok(false);
         };
         // A delayed message's code is a time, which depends on what the levels were then.
-        if request.topic == SCHEDULE_TOPIC {
+        if topic == SCHEDULE_TOPIC {
             return Ok(true);
         }
-        let wanted = request.unit(range, levels).entry.tags_code;
         Ok(match queue.resolve(unit.entry.tags_code)? {
-            TagsCode::Known(code) => code == wanted,
+            TagsCode::Known(code) => code == wanted.entry.tags_code,
             TagsCode::Unreadable => true,
         })
     }

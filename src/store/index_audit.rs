@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::index::{IndexEntry, seconds_since};
-use crate::format::java::key_hash;
-use crate::format::sys_flag::Transaction;
 use crate::log::index_file::IndexFile;
 use crate::log::index_run::IndexRun;
-use crate::log::index_service::DispatchKeys;
+use crate::log::index_service::MAX_KEYS;
+
+use super::gather::Keyed;
 
 /// How many entries are read at a time.
 const BLOCK: u32 = 3200;
@@ -41,8 +41,6 @@ pub struct IndexAudit {
     number: u32,
     block: std::vec::IntoIter<IndexEntry>,
     next: Option<Placed>,
-    /// The hashes of one record's keys.
-    hashes: Vec<i32>,
     /// The name of the first file that must go, with all newer ones.
     unsound_from: Option<u64>,
 }
@@ -61,7 +59,6 @@ impl IndexAudit {
             number: 1,
             block: Vec::new().into_iter(),
             next: None,
-            hashes: Vec::new(),
             unsound_from: None,
         };
         for file in run.files().iter().take_while(|file| file.name < unusable_from) {
@@ -93,25 +90,23 @@ impl IndexAudit {
         Ok(audit)
     }
 
-    /// Looks for the entries of one record.
+    /// Looks for the entries of one record, whose keys have these hashes.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
-    pub fn see(&mut self, keys: &DispatchKeys<'_>) -> Result<()> {
-        if self.next.is_none() || keys.transaction == Transaction::Rollback {
+    pub fn see(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
+        if self.next.is_none() || keyed.is_rolled_back {
             return Ok(());
         }
         // What lies before belongs to records that are gone, or was put twice.
         while self
             .next
             .as_ref()
-            .is_some_and(|next| next.entry.physical_offset < keys.physical_offset)
+            .is_some_and(|next| next.entry.physical_offset < keyed.physical_offset)
         {
             self.advance()?;
         }
-        self.hashes.clear();
-        self.hashes.extend(keys.iter().map(|key| key_hash(keys.topic, key)));
-        let wanted = keys.put().count();
+        let wanted = hashes.len().min(MAX_KEYS);
         let mut found = 0;
         // Where an entry should be; a restarted broker may have put some keys again before it.
         let mut passed_in = None;
@@ -119,7 +114,7 @@ impl IndexAudit {
             let next = self.next.as_ref();
             let here = next.and_then(|next| Some((self.files.get(next.file)?, next)));
             let Some((file, next)) =
-                here.filter(|(_, next)| next.entry.physical_offset == keys.physical_offset)
+                here.filter(|(_, next)| next.entry.physical_offset == keyed.physical_offset)
             else {
                 if found < wanted {
                     // At the index's end what is missing is put behind it.
@@ -130,12 +125,12 @@ impl IndexAudit {
                 return Ok(());
             };
             let hash = next.entry.key_hash;
-            if !self.is_time_of(next, keys.store_timestamp_ms) || !self.hashes.contains(&hash) {
+            if !self.is_time_of(next, keyed.store_timestamp_ms) || !hashes.contains(&hash) {
                 self.unsound_from = Some(file.name);
                 self.next = None;
                 return Ok(());
             }
-            if found < wanted && self.hashes.get(found) == Some(&hash) {
+            if found < wanted && hashes.get(found) == Some(&hash) {
                 found += 1;
             } else {
                 passed_in.get_or_insert(file.name);

@@ -1,7 +1,7 @@
 //! Opening a store: what is there, which settings the files bear out, and the state they are in.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::{FlushDiskType, StoreConfig};
@@ -172,13 +172,29 @@ fn open_to_write(
         is_clean: mode != RecoveryMode::Crash,
     };
     let index_known_ms = found.index_known_ms();
-    let analysis = found.analyse(progress)?;
+    let mark = || store_lock.mark(&paths).and_then(|()| lock::write_abort(&*storage, &paths));
+    let written_early = mode == RecoveryMode::Crash && found.is_all_unproven();
+    let mut analysis = match written_early {
+        true => {
+            let has_failed = AtomicBool::new(false);
+            let is_wanted = || !has_failed.load(Ordering::Relaxed);
+            let write =
+                || mark().and_then(|()| recover::write_again(&log, log.min_offset(), is_wanted));
+            recover::beside("mqstore-durable", paths.root(), write, || {
+                let analysis = found.analyse(progress);
+                has_failed.store(analysis.is_err(), Ordering::Relaxed);
+                analysis
+            })?
+        }
+        false => found.analyse(progress)?,
+    };
     if damage == OnFlushedDamage::Refuse {
         analysis.refuse_damage(&log, &queues)?;
     }
     // From here on the store is changed.
-    store_lock.mark(&paths)?;
-    lock::write_abort(&*storage, &paths)?;
+    if !written_early {
+        mark()?;
+    }
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
@@ -241,8 +257,10 @@ fn open_to_write(
         closed: AtomicBool::new(false),
         warnings,
     };
+    let read = std::mem::take(&mut analysis.read);
+    let is_written = written_early || mode != RecoveryMode::Crash;
     let dispatched =
-        core.redispatch_beside(|| recover::make_durable(&analysis, mode, &core.log))?;
+        core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
     for queue in core.queues.all() {
         queue.set_next_offset(queue.max_offset());
     }

@@ -13,6 +13,8 @@ use crate::files::{Access, FileKind, FileRun, Storage, new_files};
 use crate::format::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
+use super::gather::Gathered;
+
 /// How many queues are made from one log where none are: each has a folder and a file of its own, so
 /// that a small log could ask for more than any disk has.
 pub const MOST_NEW_QUEUES: usize = 100_000;
@@ -303,6 +305,40 @@ impl QueueTable {
         }
         let (queue, _) = self.load_queue(self.kind_of(topic), topic, queue_id)?;
         Ok(self.insert(queue))
+    }
+
+    /// Adds what was gathered of records to their queues; how many units no queue takes: such a one must
+    /// not hold up those behind it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
+    pub fn add_all(&self, gathered: &Gathered) -> Result<u64> {
+        let mut refused = 0;
+        let mut queues = Vec::with_capacity(gathered.lanes.len());
+        for lane in &gathered.lanes {
+            queues.push(match self.get_or_create(&lane.topic, lane.queue_id) {
+                Ok(queue) => Some(queue),
+                // Such as a topic that would lead out of the folder.
+                Err(Error::InvalidMessage { .. }) => {
+                    refused += lane.units;
+                    None
+                }
+                Err(error) => return Err(error),
+            });
+        }
+        for queued in &gathered.units {
+            let Some(Some(queue)) = queues.get(queued.lane as usize) else { continue };
+            let added = match queued.is_own {
+                true => queue.add(&queued.unit, queued.store_timestamp_ms),
+                false => queue.add_plain(&queued.unit),
+            };
+            match added {
+                Ok(_) => {}
+                Err(Error::InvalidMessage { .. }) => refused += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(refused)
     }
 
     /// Writes the entries of all queues to where other processes see them.

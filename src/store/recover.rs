@@ -5,7 +5,7 @@
 //! and refused where it would hide damage, then it is done ([`repair`]). The order leaves a store that
 //! is stopped in between as good as before.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Corruption, Error, Result};
 use crate::files::planted::{self, Bug};
@@ -61,6 +61,26 @@ pub struct RecoveryReport {
     pub rebuilt: Vec<String>,
     /// Messages that were read to put them into queues or index.
     pub dispatched: u64,
+}
+
+/// Does `own` while a thread of that name does `other`; `root` is named where none can be had.
+pub(super) fn beside<T>(
+    name: &str,
+    root: &Path,
+    other: impl FnOnce() -> Result<()> + Send,
+    own: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let beside = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn_scoped(scope, other)
+            .map_err(Error::io("start a thread for", root))?;
+        let own = own();
+        match beside.join() {
+            Ok(outcome) => outcome.and(own),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Does what an analysis calls for, short of dispatching and of [`make_durable`]: cuts the log and the
@@ -122,16 +142,27 @@ pub fn repair(
     })
 }
 
-/// Makes durable what is accepted of the log: what a reader is shown from now on must survive a power
-/// cut.
+/// Writes again what lies from `unproven` on, so that the next flush takes it to the disk: after a flush
+/// that failed the system takes pages for written that are not, until somebody writes them again. It
+/// ends early when that is no longer wanted.
 ///
 /// # Errors
 /// [`Error::Io`]; the store must not be written then.
-pub fn make_durable(analysis: &Analysis, mode: RecoveryMode, log: &CommitLog) -> Result<()> {
-    // After a flush that failed the system takes pages for written that are not, until somebody
-    // writes them again.
-    if mode == RecoveryMode::Crash && !planted::is(Bug::PagesNotWrittenAgain) {
-        log.write_again(analysis.unproven)?;
+pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
+    if planted::is(Bug::PagesNotWrittenAgain) {
+        return Ok(());
+    }
+    log.write_again(unproven, is_wanted)
+}
+
+/// Makes durable what is accepted of the log, which is `written_again` or must not be: what a reader is
+/// shown from now on must survive a power cut.
+///
+/// # Errors
+/// [`Error::Io`]; the store must not be written then.
+pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -> Result<()> {
+    if !written_again {
+        write_again(log, analysis.unproven, || true)?;
     }
     if !analysis.sealed && !planted::is(Bug::RecoveryNotFlushed) {
         for file in log.run().files().iter() {

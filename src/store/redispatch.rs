@@ -5,67 +5,80 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::log::index_service::DispatchKeys;
-use crate::log::scanner::{self, Stop, Walked};
+use crate::log::index_service::MAX_KEYS;
+use crate::log::scanner::Stop;
 use crate::log::{IndexBuilder, IndexService};
 
-use super::core::{COMMIT_BYTES, Core, Writing, guard};
-use super::dispatch::DispatchRequest;
+use super::core::{Core, Writing, guard};
+use super::gather::{Gathered, Wanted};
+use super::log_parts::{LastParts, LogPart, LogReading};
+use super::recover::beside;
 
 /// A shorter part of the log is put into the index key by key.
 const LONG: u64 = 16 << 20;
 
+/// How many entries of queues wait in memory before all are written out.
+const MOST_WAITING: usize = 1 << 18;
+
 impl Core {
-    /// Dispatches what recovery found undispatched, while another thread does `durable`; how many
-    /// records that was.
+    /// Dispatches what recovery found undispatched, of which it has `read` some, while another thread
+    /// does `durable`; how many records that was.
     pub(super) fn redispatch_beside(
         &self,
+        read: LastParts,
         durable: impl FnOnce() -> Result<()> + Send,
     ) -> Result<u64> {
         let Some(writing) = &self.writing else { return durable().map(|()| 0) };
         let end = self.readable_end();
         if end.saturating_sub(writing.dispatched.load(Ordering::Acquire)) < LONG {
             durable()?;
-            return self.redispatch(writing, end);
+            return self.redispatch(writing, read, end);
         }
-        std::thread::scope(|scope| {
-            let beside = std::thread::Builder::new()
-                .name("mqstore-durable".to_owned())
-                .spawn_scoped(scope, durable)
-                .map_err(Error::io("start a thread for", self.paths.root()))?;
-            let dispatched = self.redispatch(writing, end);
-            match beside.join() {
-                Ok(outcome) => outcome.and(dispatched),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+        beside("mqstore-durable", self.paths.root(), durable, || {
+            self.redispatch(writing, read, end)
         })
     }
 
-    fn redispatch(&self, writing: &Writing, end: u64) -> Result<u64> {
+    fn redispatch(&self, writing: &Writing, read: LastParts, end: u64) -> Result<u64> {
         let dispatcher = &mut *guard(&writing.dispatcher);
         let start = writing.dispatched.load(Ordering::Acquire);
         let mut keys = match dispatcher.index.take() {
             Some(service) => Keys::behind(service, self, end.saturating_sub(start))?,
             None => Keys::None,
         };
-        let (mut count, mut committed) = (0, start);
-        let walked = scanner::each_ahead(&self.log, start, end, false, |view| {
-            let request = DispatchRequest::of(view);
-            dispatcher.dispatch(&request, None, &self.queues)?;
-            keys.put(&request.keys())?;
-            writing.has_dispatched(&request);
-            count += 1;
-            // No thread does it yet, and of very many queues each would hold entries in memory.
-            if request.end().saturating_sub(committed) >= COMMIT_BYTES {
-                self.queues.commit()?;
-                committed = request.end();
+        let read = read.from(start);
+        let again = read.front().map_or(end, LogPart::begin);
+        let mut queues = Queues { core: self, waiting: 0, refused: 0 };
+        let mut count = 0;
+        if start < again {
+            let wanted = Wanted {
+                queues: &self.queues,
+                topics: None,
+                with_queues: true,
+                with_index: self.index.is_some(),
+                with_surplus_keys: false,
+            };
+            let reading = LogReading::new(&self.log, wanted, again, false);
+            let walked = reading.each(start, &mut |part| {
+                queues.add(&part.gathered)?;
+                keys.put(&part.gathered)?;
+                count += part.gathered.records;
+                reading.give_back(part.gathered);
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if let Some(Stop::Damage(corruption)) = walked.stop {
+                return Err(Error::Corrupt(Box::new(corruption)));
             }
-            Ok(ControlFlow::Continue(()))
-        });
-        let Walked { end, stop } = walked?;
-        if let Some(Stop::Damage(corruption)) = stop {
-            return Err(Error::Corrupt(Box::new(corruption)));
         }
+        count += read.iter().map(|part| part.gathered.records).sum::<u64>();
+        let mut add = || read.iter().try_for_each(|part| queues.add(&part.gathered));
+        let mut put = || read.iter().try_for_each(|part| keys.put(&part.gathered));
+        if end.saturating_sub(again) < LONG {
+            add().and_then(|()| put())?;
+        } else {
+            beside("mqstore-dispatch", self.paths.root(), add, put)?;
+        }
+        dispatcher.refused += queues.refused;
         writing.dispatched.store(end, Ordering::Release);
         let (service, full_until_ms) = keys.finish()?;
         dispatcher.index = service;
@@ -77,6 +90,28 @@ impl Core {
     }
 }
 
+/// Where entries of queues go.
+struct Queues<'c> {
+    core: &'c Core,
+    /// How many came since all were written out.
+    waiting: usize,
+    /// How many no queue takes.
+    refused: u64,
+}
+
+impl Queues<'_> {
+    fn add(&mut self, gathered: &Gathered) -> Result<()> {
+        // No thread does it yet, and of very many queues each would hold entries in memory.
+        self.waiting += gathered.units.len();
+        if self.waiting >= MOST_WAITING {
+            self.core.queues.commit()?;
+            self.waiting = 0;
+        }
+        self.refused += self.core.queues.add_all(gathered)?;
+        Ok(())
+    }
+}
+
 /// Where keys go.
 enum Keys {
     /// There is no index.
@@ -85,12 +120,7 @@ enum Keys {
     One(IndexService),
     /// Into new files, written in order; those before reach up to a message some of whose keys they
     /// may hold.
-    Bulk {
-        service: IndexService,
-        builder: Box<IndexBuilder>,
-        reach: Option<(i64, usize)>,
-        hashes: Vec<i32>,
-    },
+    Bulk { service: IndexService, builder: Box<IndexBuilder>, reach: Option<(i64, usize)> },
 }
 
 impl Keys {
@@ -108,23 +138,34 @@ impl Keys {
             Some(reach) => Some((reach, service.keys_put(reach)?)),
             None => None,
         };
-        Ok(Self::Bulk { service, builder: Box::new(builder), reach, hashes: Vec::new() })
+        Ok(Self::Bulk { service, builder: Box::new(builder), reach })
     }
 
-    #[inline]
-    fn put(&mut self, keys: &DispatchKeys<'_>) -> Result<()> {
+    fn put(&mut self, gathered: &Gathered) -> Result<()> {
         match self {
             Self::None => Ok(()),
-            Self::One(service) => service.build(keys).map(|_| ()),
-            Self::Bulk { builder, reach, hashes, .. } => {
-                let known = match *reach {
-                    Some((reach, _)) if keys.physical_offset < reach => usize::MAX,
-                    Some((reach, known)) if keys.physical_offset == reach => known,
-                    _ => 0,
-                };
-                hashes.clear();
-                hashes.extend(keys.hashes().skip(known));
-                builder.put(keys.physical_offset, keys.store_timestamp_ms, hashes)
+            Self::One(service) => gathered.keyed().try_for_each(|(keyed, hashes)| {
+                let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
+                service.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)
+            }),
+            Self::Bulk { builder, reach, .. } => {
+                let mut fetched = gathered.hashes.len();
+                let mut left = gathered.hashes.as_slice();
+                for (keyed, hashes) in gathered.keyed() {
+                    left = left.get(hashes.len()..).unwrap_or_default();
+                    if left.len() < fetched {
+                        fetched = builder.fetch(left).len();
+                    }
+                    let known = match *reach {
+                        Some((reach, _)) if keyed.physical_offset < reach => usize::MAX,
+                        Some((reach, known)) if keyed.physical_offset == reach => known,
+                        _ => 0,
+                    };
+                    let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
+                    let hashes = hashes.get(known..).unwrap_or_default();
+                    builder.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)?;
+                }
+                Ok(())
             }
         }
     }

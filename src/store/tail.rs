@@ -127,7 +127,8 @@ impl Tail {
         if planted::is(Bug::TailNotZeroed) {
             return Ok(folder);
         }
-        if let Some(file) = log.run().find(end) {
+        // Else all is zeros, and made durable with the rest of the log.
+        if let Some(file) = log.run().find(end).filter(|_| self.data_end.is_some()) {
             let open = log.run().open(&file)?;
             let position = end - file.base_offset;
             zero_data(&*open, position, file_size).map_err(Error::io("zero", &file.path))?;

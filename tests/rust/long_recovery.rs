@@ -1,5 +1,6 @@
-//! Recovery of a log so long that it is read on two threads and dispatched in bulk.
+//! Recovery of a log so long that it is read in parts on several threads and dispatched in bulk.
 
+use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -8,11 +9,17 @@ use std::sync::Arc;
 
 use mqstore::config::StoreConfig;
 use mqstore::files::{Access, FileRun, Os};
+use mqstore::format::message::MAGIC_V1;
 use mqstore::log::CommitLog;
-use mqstore::log::scanner::{Scanned, Stop, each_ahead};
+use mqstore::log::scanner::{Scanned, Stop};
+use mqstore::store::gather::Wanted;
+use mqstore::store::log_parts::LogReading;
+use mqstore::store::parts::queue_layout;
+use mqstore::store::paths::StorePaths;
+use mqstore::store::queues::{QueueLayout, QueueTable};
 use mqstore::store::{MessageStore, NewMessage};
 
-use crate::support::{Home, START_MS, by_key, key, names_in, places, set_len, small};
+use crate::support::{Home, START_MS, append, by_key, key, names_in, places, set_len, small};
 
 const MESSAGES: usize = 400;
 
@@ -125,35 +132,64 @@ fn damage_ends_the_log_where_a_short_walk_would_end_it() {
     }
 }
 
-/// Where the records begin that a walk on two threads gives, as many as asked for, and how it ends.
-fn walked(log: &CommitLog, most: usize) -> (Vec<i64>, u64, Option<Stop>) {
-    let mut places = Vec::new();
-    let walked = each_ahead(log, 0, log.end_offset(), true, |view| {
-        places.push(view.physical_offset());
-        Ok(if places.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    });
-    let walked = walked.unwrap();
-    (places, walked.end, walked.stop)
+/// The queues of a home, of which there are none yet.
+fn no_queues(home: &Home) -> QueueTable {
+    let paths = StorePaths::new(home.path(), &home.config);
+    let layout = queue_layout(&Os, &paths, &home.config).unwrap();
+    let layout = QueueLayout { dir: home.path().join("none"), ..layout };
+    let kinds = Default::default();
+    QueueTable::load(Arc::new(Os), Arc::default(), layout, kinds, Access::Read).unwrap().0
 }
 
 #[test]
-fn a_walk_on_two_threads_gives_what_one_on_one_gives() {
+fn a_log_read_in_parts_gives_what_a_walk_gives() {
     let home = long();
     let all: Vec<i64> =
         places(&home).iter().map(|(place, _)| i64::try_from(*place).unwrap()).collect();
-    let store = home.read();
-    let (found, end, stop) = walked(store.log(), usize::MAX);
-    assert_eq!(found, all);
-    assert!(matches!(stop, Some(Stop::End | Stop::Empty)), "{stop:?}");
-    assert_eq!(end, store.end_offset());
+    let (store, queues) = (home.read(), no_queues(&home));
+    let wanted = Wanted {
+        queues: &queues,
+        topics: None,
+        with_queues: true,
+        with_index: true,
+        with_surplus_keys: true,
+    };
+    let walked = |from: u64, most: usize| {
+        let (mut units, mut keyed) = (Vec::new(), Vec::new());
+        let walked = LogReading::new(store.log(), wanted, store.end_offset(), true).each(
+            from,
+            &mut |part| {
+                units.extend(part.gathered.units.iter().map(|one| one.unit.entry.physical_offset));
+                keyed.extend(part.gathered.keyed().map(|(one, keys)| {
+                    assert_eq!(keys.len(), 2);
+                    one.physical_offset
+                }));
+                Ok(if units.len() < most {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                })
+            },
+        );
+        let walked = walked.unwrap();
+        assert_eq!(units, keyed);
+        (units, walked.end, walked.stop)
+    };
+    for first in [0, 1, 70, 250, MESSAGES - 1] {
+        let (found, end, stop) = walked(u64::try_from(all[first]).unwrap(), usize::MAX);
+        assert_eq!(found, all[first..]);
+        assert!(matches!(stop, Some(Stop::End | Stop::Empty)), "{stop:?}");
+        assert_eq!(end, store.end_offset());
+    }
     for most in [1, 100, 399] {
-        let (found, end, stop) = walked(store.log(), most);
-        assert_eq!(found, all[..most]);
-        assert_eq!(i64::try_from(end).unwrap(), next_place(&store, all[most - 1]));
+        let (found, end, stop) = walked(0, most);
+        assert!((most..most + 40).contains(&found.len()), "{most}: {}", found.len());
+        assert_eq!(found, all[..found.len()]);
+        assert_eq!(i64::try_from(end).unwrap(), next_place(&store, all[found.len() - 1]));
         assert!(stop.is_none());
     }
-    let error =
-        each_ahead(store.log(), 0, store.end_offset(), true, |_| Err(mqstore::Error::Closed));
+    let reading = LogReading::new(store.log(), wanted, store.end_offset(), true);
+    let error = reading.each(0, &mut |_| Err(mqstore::Error::Closed));
     assert!(matches!(error, Err(mqstore::Error::Closed)));
 }
 
@@ -164,6 +200,65 @@ fn next_place(store: &MessageStore, place: i64) -> i64 {
         Ok(Scanned::Message(view)) => place + i64::from(view.store_size()),
         other => panic!("{other:?}"),
     }
+}
+
+/// Whoever begins to read in the midst of a log meets bodies that look like records of that place.
+#[test]
+fn bytes_made_to_look_like_records_are_none() {
+    const PART: u64 = 2 << 20;
+    let mut home = Home::new(small());
+    home.config.mapped_file_size_commit_log = Some(64 << 20);
+    let store = home.create();
+    let mut number = 0;
+    while store.end_offset() < 20 << 20 {
+        let begin = store.end_offset();
+        let mut body = large(number);
+        for lie in (1..10).map(|part| part * PART + 1000) {
+            let Some(at) = lie.checked_sub(begin + 88).and_then(|at| usize::try_from(at).ok())
+            else {
+                continue;
+            };
+            if at + 200 < body.len() {
+                body[at..at + 4].copy_from_slice(&200_i32.to_be_bytes());
+                body[at + 4..at + 8].copy_from_slice(&MAGIC_V1.to_be_bytes());
+                body[at + 28..at + 36].copy_from_slice(&lie.to_be_bytes());
+            }
+        }
+        append(&store, number, &body).unwrap();
+        number += 1;
+    }
+    store.close().unwrap();
+    let (queues, index) = (queue_bytes(&home), index_bytes(&home));
+    for lost in ["consumequeue", "index"] {
+        fs::remove_dir_all(home.path().join(lost)).unwrap();
+    }
+    fs::write(home.path().join("abort"), b"1").unwrap();
+    let store = home.write();
+    assert_eq!(store.recovery().unwrap().dispatched, number as u64);
+    store.close().unwrap();
+    assert!(queue_bytes(&home) == queues && index_bytes(&home) == index);
+}
+
+/// Of a log of which nothing says that it was flushed all is written again, while it is found where it
+/// ends: what lies behind is zeros all the same.
+#[test]
+fn what_is_cut_of_a_log_that_is_written_again_stays_cut() {
+    let home = long();
+    let all = places(&home);
+    let end = all[MESSAGES - 1].0;
+    home.flip(end + 200);
+    fs::write(home.path().join("abort"), b"1").unwrap();
+    fs::remove_file(home.path().join("checkpoint")).unwrap();
+    let store = home.write();
+    let report = store.recovery().unwrap();
+    assert_eq!((report.end_physical_offset, report.cut_bytes > 0), (end, true));
+    store.close().unwrap();
+    let (path, position) = home.log_file(end);
+    let bytes = fs::read(path).unwrap();
+    assert!(bytes[usize::try_from(position).unwrap()..].iter().all(|&byte| byte == 0));
+    let store = home.write();
+    assert_eq!(store.recovery().unwrap().cut_bytes, 0);
+    assert_eq!(store.end_offset(), end);
 }
 
 #[test]
@@ -178,7 +273,11 @@ fn writing_again_leaves_holes() {
     let (run, _) =
         FileRun::load(Arc::new(Os), Arc::default(), vec![dir.clone()], size, Access::ReadWrite)
             .unwrap();
-    CommitLog::new(run, size).write_again(1000).unwrap();
+    let log = CommitLog::new(run, size);
+    let asked = Cell::new(0);
+    log.write_again(1000, || asked.replace(asked.get() + 1) < 2).unwrap();
+    assert_eq!(asked.get(), 3, "it ends when it is no longer wanted");
+    log.write_again(1000, || true).unwrap();
     assert_eq!(names_in(&dir), std::slice::from_ref(&path));
     let bytes = fs::read(&path).unwrap();
     assert!(bytes[..data].iter().all(|&byte| byte == 7) && bytes[data..].iter().all(|&b| b == 0));

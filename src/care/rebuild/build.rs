@@ -82,7 +82,7 @@ impl Build {
     /// Enters what chunks hold, queues and index side by side.
     pub(super) fn take(&mut self, chunks: &[Chunk]) -> Result<()> {
         let Self { queues, index, found, keys, refused, waiting } = self;
-        *waiting += chunks.iter().map(|chunk| chunk.units.len()).sum::<usize>();
+        *waiting += chunks.iter().map(|chunk| chunk.gathered.units.len()).sum::<usize>();
         if let Some(queues) = queues.as_ref().filter(|_| *waiting >= MOST_WAITING) {
             queues.commit()?;
             *waiting = 0;
@@ -91,7 +91,7 @@ impl Build {
             || chunks.iter().try_for_each(|chunk| enter(queues.as_ref(), found, refused, chunk)),
             || {
                 chunks.iter().try_for_each(|chunk| {
-                    *keys += chunk.hashes.len() as u64;
+                    *keys += chunk.gathered.hashes.len() as u64;
                     index.as_mut().map_or(Ok(()), |index| put(index, chunk))
                 })
             },
@@ -127,8 +127,8 @@ fn enter(
     refused: &mut u64,
     chunk: &Chunk,
 ) -> Result<()> {
-    let mut made = Vec::with_capacity(chunk.lanes.len());
-    for lane in &chunk.lanes {
+    let mut made = Vec::with_capacity(chunk.gathered.lanes.len());
+    for lane in &chunk.gathered.lanes {
         let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
             Some(Err(Error::InvalidMessage { .. })) => {
                 // Such as a topic that would lead out of the folder.
@@ -160,7 +160,7 @@ fn enter(
     if queues.is_none() {
         return Ok(());
     }
-    for queued in &chunk.units {
+    for queued in &chunk.gathered.units {
         let Some(Some(queue)) = made.get(queued.lane as usize) else { continue };
         let added = match queued.is_own {
             true => queue.add(&queued.unit, queued.store_timestamp_ms),
@@ -176,9 +176,9 @@ fn enter(
 }
 
 fn put(index: &mut IndexBuilder, chunk: &Chunk) -> Result<()> {
-    let mut left = chunk.hashes.as_slice();
+    let mut left = chunk.gathered.hashes.as_slice();
     let mut fetched = left.len();
-    for keyed in &chunk.keyed {
+    for keyed in &chunk.gathered.keyed {
         let Some((own, more)) = left.split_at_checked(keyed.keys as usize) else { break };
         if more.len() < fetched {
             fetched = index.fetch(more).len();

@@ -25,6 +25,7 @@ use crate::files::Os;
 use crate::format::index::IndexHeader;
 use crate::log::Queue;
 use crate::log::index_build::IndexBuilder;
+use crate::store::gather::Gathered;
 use crate::store::parts;
 use crate::store::paths::StorePaths;
 use crate::time::{FixedClock, SystemClock};
@@ -73,8 +74,8 @@ struct Keys {
 
 impl Keys {
     fn of(chunk: &Chunk) -> Self {
-        let of_last = chunk.keyed.last().map(|keyed| keyed.keys);
-        Self { count: chunk.hashes.len() as u64, of_last }
+        let of_last = chunk.gathered.keyed.last().map(|keyed| keyed.keys);
+        Self { count: chunk.gathered.hashes.len() as u64, of_last }
     }
 }
 
@@ -199,9 +200,9 @@ pub fn scan(
                     begin: chunk.begin,
                     end: chunk.end,
                     how: chunk.how,
-                    records: chunk.records,
-                    newest_ms: chunk.newest_ms,
-                    left_out: chunk.left_out,
+                    records: chunk.gathered.records,
+                    newest_ms: chunk.gathered.newest_ms,
+                    left_out: chunk.gathered.left_out,
                     keys: Keys::of(&chunk),
                 });
                 put_down.add(&chunk, part.path)?;
@@ -370,8 +371,8 @@ pub fn index(
                 break;
             }
             let Some(chunk) = reader.chunk(accepted.spill, accepted.number)? else { continue };
-            let mut hashes = chunk.hashes.as_slice();
-            for keyed in &chunk.keyed {
+            let mut hashes = chunk.gathered.hashes.as_slice();
+            for keyed in &chunk.gathered.keyed {
                 let Some((keys, rest)) = hashes.split_at_checked(keyed.keys as usize) else {
                     break;
                 };
@@ -411,7 +412,8 @@ impl Plan {
 
 fn bare(head: &Head) -> Chunk {
     let Head { begin, end, how, records, newest_ms, left_out, .. } = *head;
-    Chunk { begin, end, how, records, newest_ms, left_out, ..Chunk::default() }
+    let gathered = Gathered { records, newest_ms, left_out, ..Gathered::default() };
+    Chunk { begin, end, how, gathered }
 }
 
 fn name_of(path: &Path) -> String {

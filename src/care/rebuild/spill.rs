@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::stretch::{Chunk, Keyed, Lane, QueuedUnit};
+use super::stretch::Chunk;
 use crate::error::{Error, Result};
 use crate::format::crc::crc32;
+use crate::store::gather::{Gathered, Keyed, Lane, QueuedUnit};
 
 /// Whom something gathered is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,22 +61,22 @@ impl Spill {
         let groups = self.shares.len() - 1;
         let mut segments: Vec<Segment> =
             std::iter::repeat_with(Segment::default).take(groups).collect();
-        let mut places = Vec::with_capacity(chunk.lanes.len());
-        for lane in &chunk.lanes {
+        let mut places = Vec::with_capacity(chunk.gathered.lanes.len());
+        for lane in &chunk.gathered.lanes {
             let groups = u32::try_from(groups).unwrap_or(u32::MAX);
             let group = Share::of_queue(&lane.topic, lane.queue_id, groups) as usize;
             let Some(segment) = segments.get_mut(group) else { continue };
             places.push((group, u32::try_from(segment.lanes.len()).unwrap_or(u32::MAX)));
             segment.lanes.push(lane.clone());
         }
-        for unit in &chunk.units {
+        for unit in &chunk.gathered.units {
             if let Some(&(group, lane)) = places.get(unit.lane as usize)
                 && let Some(segment) = segments.get_mut(group)
             {
                 segment.units.push(QueuedUnit { lane, ..*unit });
             }
         }
-        let (keyed, hashes) = (chunk.keyed.clone(), chunk.hashes.clone());
+        let (keyed, hashes) = (chunk.gathered.keyed.clone(), chunk.gathered.hashes.clone());
         let index = Segment { keyed, hashes, ..Segment::default() };
         for (share, segment) in self.shares.iter_mut().zip(segments.iter().chain([&index])) {
             if segment.lanes.is_empty() && segment.keyed.is_empty() {
@@ -167,7 +168,8 @@ impl SpillReader {
 fn decode(segment: &[u8], path: &Path) -> Result<Chunk> {
     let Segment { lanes, units, keyed, hashes } = postcard::from_bytes(segment)
         .map_err(|error| Error::io("read", path)(std::io::Error::other(error)))?;
-    Ok(Chunk { lanes, units, keyed, hashes, ..Chunk::default() })
+    let gathered = Gathered { lanes, units, keyed, hashes, ..Gathered::default() };
+    Ok(Chunk { gathered, ..Chunk::default() })
 }
 
 impl Rest {

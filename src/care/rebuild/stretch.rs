@@ -3,37 +3,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::care::verify::record::{FileReader, Lies, Record};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
-use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::peek;
-use crate::log::QueueKind;
-use crate::log::queue::Unit;
-use crate::store::dispatch::DispatchRequest;
-use crate::store::lmq;
-use crate::store::queues::QueueTable;
+use crate::store::gather::{Gather, Gathered, SpareGathered, Wanted};
 
 /// How many bytes of the log one task reads.
 const STRETCH: u64 = 4 << 20;
-/// How many units and keys a task gathers before it stops early: some records make thousands.
-const MOST_GATHERED: usize = 256 << 10;
-/// How many chunks' memory waits to be used again.
-const MOST_SPARE: usize = 32;
 
 /// What is to be read, and for what.
 pub(super) struct Reading<'a> {
     pub(super) log: &'a FileRun,
-    /// The queues as they are now, which tell kinds and light queues.
-    pub(super) queues: &'a QueueTable,
-    /// The topics whose queues are wanted; all of them where it is left out.
-    pub(super) topics: Option<&'a [Box<[u8]>]>,
-    pub(super) with_queues: bool,
-    pub(super) with_index: bool,
+    pub(super) wanted: Wanted<'a>,
     /// What was stored later than this may lack bytes, so it is looked at closely.
     pub(super) flushed_ms: i64,
     pub(super) spare: Spare,
@@ -43,28 +28,13 @@ pub(super) struct Reading<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     blocks: Mutex<Vec<Vec<u8>>>,
-    chunks: Mutex<Vec<Chunk>>,
+    gathered: SpareGathered,
 }
 
 impl Spare {
     /// Takes back what chunks were kept in.
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
-        let mut spare = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = MOST_SPARE.saturating_sub(spare.len());
-        let is_usual = |chunk: &Chunk| {
-            chunk.units.capacity().max(chunk.hashes.capacity()) <= MOST_GATHERED / 4
-        };
-        spare.extend(chunks.filter(is_usual).take(room));
-    }
-
-    fn chunk(&self) -> Chunk {
-        let chunk = self.chunks.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Chunk { mut lanes, mut units, mut keyed, mut hashes, .. } = chunk.unwrap_or_default();
-        lanes.clear();
-        units.clear();
-        keyed.clear();
-        hashes.clear();
-        Chunk { lanes, units, keyed, hashes, ..Chunk::default() }
+        self.gathered.give_back(chunks.map(|chunk| chunk.gathered));
     }
 
     fn block(&self) -> Vec<u8> {
@@ -121,37 +91,6 @@ impl Stretch {
     }
 }
 
-/// A queue that records of a chunk go to.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Lane {
-    pub(super) topic: Arc<[u8]>,
-    pub(super) queue_id: i32,
-    pub(super) kind: QueueKind,
-    /// How many units go there, the first queue offset, and one past the last.
-    pub(super) units: u64,
-    pub(super) first: i64,
-    pub(super) end: i64,
-}
-
-/// A record in a queue.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct QueuedUnit {
-    pub(super) lane: u32,
-    /// Whether the queue is the record's own, and not a light one beside it.
-    pub(super) is_own: bool,
-    pub(super) store_timestamp_ms: i64,
-    pub(super) unit: Unit,
-}
-
-/// A record as the index takes it.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct Keyed {
-    pub(super) physical_offset: i64,
-    pub(super) store_timestamp_ms: i64,
-    /// How many of the chunk's hashes are its.
-    pub(super) keys: u32,
-}
-
 /// How the walk over a stretch ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum ChunkEnd {
@@ -174,14 +113,7 @@ pub(super) struct Chunk {
     /// Where the walk ended.
     pub(super) end: u64,
     pub(super) how: ChunkEnd,
-    pub(super) records: u64,
-    pub(super) newest_ms: i64,
-    /// Names of light queues that are not made.
-    pub(super) left_out: u64,
-    pub(super) lanes: Vec<Lane>,
-    pub(super) units: Vec<QueuedUnit>,
-    pub(super) keyed: Vec<Keyed>,
-    pub(super) hashes: Vec<i32>,
+    pub(super) gathered: Gathered,
 }
 
 /// Reads a stretch from its first record on, which is looked for: whether it is one is known only
@@ -213,8 +145,8 @@ fn walk(
     mut at: u64,
 ) -> Result<Chunk> {
     let base = stretch.file.base_offset;
-    let mut gather = Gather::new(reading);
-    gather.chunk.begin = Some(base.saturating_add(at));
+    let begin = Some(base.saturating_add(at));
+    let mut gather = Gather::new(&reading.wanted, reading.spare.gathered.take());
     let checks = reading.flushed_ms < i64::MAX;
     let how = loop {
         if at >= stretch.to || gather.is_full() {
@@ -236,7 +168,7 @@ fn walk(
                     break ChunkEnd::Bad;
                 }
                 if !checks || record.view.store_timestamp_ms() <= reading.flushed_ms {
-                    gather.add_closely(&record);
+                    add_closely(&mut gather, &record);
                     at = next;
                     continue;
                 }
@@ -248,7 +180,7 @@ fn walk(
                 };
                 // What is wrong with a large record's body lies with the reader, so it is read again.
                 match reader.read(at, false)? {
-                    Lies::Record(record) if !torn => gather.add_closely(&record),
+                    Lies::Record(record) if !torn => add_closely(&mut gather, &record),
                     _ => break ChunkEnd::Bad,
                 }
                 at = next;
@@ -258,145 +190,12 @@ fn walk(
             Lies::End | Lies::Empty => break ChunkEnd::Nothing,
         }
     };
-    Ok(Chunk { end: base.saturating_add(at), how, ..gather.chunk })
+    Ok(Chunk { begin, end: base.saturating_add(at), how, gathered: gather.into_gathered() })
 }
 
-/// A topic of a chunk, and its queues' lanes.
-struct Topic {
-    name: Arc<[u8]>,
-    hash: TopicHash,
-    kind: QueueKind,
-    is_wanted: bool,
-    lanes: HashMap<i32, u32>,
-}
-
-struct Gather<'a> {
-    reading: &'a Reading<'a>,
-    topics: Vec<Topic>,
-    by_name: HashMap<Arc<[u8]>, usize>,
-    /// The topic of the last record.
-    last: usize,
-    chunk: Chunk,
-}
-
-impl<'a> Gather<'a> {
-    fn new(reading: &'a Reading<'a>) -> Self {
-        Self {
-            reading,
-            topics: Vec::new(),
-            by_name: HashMap::new(),
-            last: 0,
-            chunk: reading.spare.chunk(),
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.chunk.units.len().max(self.chunk.hashes.len()) >= MOST_GATHERED
-    }
-
-    #[cold]
-    fn add_closely(&mut self, record: &Record<'_>) {
-        self.add(&record.view, record.size);
-    }
-
-    #[inline(always)]
-    fn add(&mut self, view: &MessageView<'_>, size: u32) {
-        let mut request = DispatchRequest::of(view);
-        request.store_size = size;
-        self.chunk.records += 1;
-        self.chunk.newest_ms = self.chunk.newest_ms.max(request.store_timestamp_ms);
-        if self.topics.get(self.last).is_none_or(|last| *last.name != *request.topic) {
-            self.last = self.find_topic(request.topic);
-        }
-        if self.reading.with_index {
-            let before = self.chunk.hashes.len();
-            let topic = self.topics.get(self.last).map(|topic| topic.hash).unwrap_or_default();
-            self.chunk.hashes.extend(request.keys().hashes_of(topic));
-            self.chunk.keyed.push(Keyed {
-                physical_offset: request.physical_offset,
-                store_timestamp_ms: request.store_timestamp_ms,
-                keys: u32::try_from(self.chunk.hashes.len() - before).unwrap_or(0),
-            });
-        }
-        if self.reading.with_queues && request.is_queued() {
-            self.queue(&request);
-        }
-    }
-
-    #[inline]
-    fn queue(&mut self, request: &DispatchRequest<'_>) {
-        let reading = self.reading;
-        let levels = reading.queues.delay_levels();
-        if let Some((lane, kind)) = self.lane(request.topic, request.queue_id) {
-            self.push(request, lane, true, request.unit(request.range(kind), levels));
-        }
-        if request.properties.multi_dispatch.is_some() {
-            for (name, number) in request.more_queues() {
-                if !reading.queues.takes_more_queues() && reading.queues.get(name, 0).is_none() {
-                    self.chunk.left_out += 1;
-                } else if let Some((lane, _)) = self.lane(name, 0) {
-                    let mut unit = request.unit(request.range(QueueKind::Plain), levels);
-                    unit.number = number;
-                    self.push(request, lane, false, unit);
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, request: &DispatchRequest<'_>, lane: u32, is_own: bool, unit: Unit) {
-        if let Some(lane) = self.chunk.lanes.get_mut(lane as usize) {
-            if lane.units == 0 {
-                lane.first = unit.number;
-            }
-            lane.units += 1;
-            lane.end = unit.end();
-        }
-        let store_timestamp_ms = request.store_timestamp_ms;
-        self.chunk.units.push(QueuedUnit { lane, is_own, store_timestamp_ms, unit });
-    }
-
-    /// The lane of a queue and its kind; `None` where the topic is not wanted.
-    #[inline]
-    fn lane(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
-        if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
-            self.last = self.find_topic(topic);
-        }
-        let known = self.topics.get_mut(self.last)?;
-        if !known.is_wanted {
-            return None;
-        }
-        let lanes = &mut self.chunk.lanes;
-        let lane = *known.lanes.entry(queue_id).or_insert_with(|| {
-            let (units, first, end) = (0, 0, 0);
-            let (topic, kind) = (Arc::clone(&known.name), known.kind);
-            lanes.push(Lane { topic, queue_id, kind, units, first, end });
-            u32::try_from(lanes.len() - 1).unwrap_or(u32::MAX)
-        });
-        Some((lane, known.kind))
-    }
-
-    #[cold]
-    fn find_topic(&mut self, topic: &[u8]) -> usize {
-        if let Some(&number) = self.by_name.get(topic) {
-            return number;
-        }
-        let name: Arc<[u8]> = topic.into();
-        let wanted = self.reading.topics;
-        self.topics.push(Topic {
-            name: Arc::clone(&name),
-            hash: TopicHash::of(topic),
-            // Light queues hold single messages, whatever their folder says.
-            kind: match topic.starts_with(lmq::PREFIX) {
-                true => QueueKind::Plain,
-                false => self.reading.queues.kind_of(topic),
-            },
-            is_wanted: wanted.is_none_or(|wanted| wanted.iter().any(|name| **name == *topic)),
-            lanes: HashMap::new(),
-        });
-        self.by_name.insert(name, self.topics.len() - 1);
-        self.topics.len() - 1
-    }
+#[cold]
+fn add_closely(gather: &mut Gather<'_>, record: &Record<'_>) {
+    gather.add(&record.view, record.size);
 }
 
 /// The store time of the record at `at` of a reader's file, if one begins there.

@@ -63,9 +63,9 @@ impl Walk {
                 },
             };
             self.cursor = chunk.end;
-            self.records += chunk.records;
-            self.newest_ms = self.newest_ms.max(chunk.newest_ms);
-            self.left_out += chunk.left_out;
+            self.records += chunk.gathered.records;
+            self.newest_ms = self.newest_ms.max(chunk.gathered.newest_ms);
+            self.left_out += chunk.gathered.left_out;
             let (how, end) = (chunk.how, chunk.end);
             take(chunk)?;
             match how {
