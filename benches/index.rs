@@ -18,8 +18,8 @@ use criterion::{
 use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::sys_flag::Transaction;
+use mqstore::log::dispatch_keys::DispatchKeys;
 use mqstore::log::index_file::{IndexFile, IndexOpen, IndexPut};
-use mqstore::log::index_service::DispatchKeys;
 use mqstore::log::{IndexService, OffsetLists};
 use mqstore::time::FixedClock;
 

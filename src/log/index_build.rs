@@ -349,7 +349,8 @@ mod tests {
     use super::*;
     use crate::files::Os;
     use crate::format::sys_flag::Transaction;
-    use crate::log::index_service::{DispatchKeys, IndexService};
+    use crate::log::dispatch_keys::DispatchKeys;
+    use crate::log::index_service::IndexService;
     use crate::time::FixedClock;
 
     fn contents(dir: &Path) -> Vec<Vec<u8>> {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::dispatch_keys::{DispatchKeys, MAX_KEYS};
 use super::index_file::{IndexFile, IndexOpen, IndexPlace, IndexPut};
 use super::index_run::IndexRun;
 use crate::error::{Corruption, Result};
@@ -16,7 +17,6 @@ use crate::files::file_run::check_unchanged;
 use crate::files::{Access, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
-use crate::format::properties::split_keys;
 use crate::format::sys_flag::Transaction;
 use crate::time::Clock;
 
@@ -24,60 +24,8 @@ use crate::time::Clock;
 /// on between puts.
 const LAG: usize = 16;
 
-/// How many keys of one message are put; far more than anyone uses, few enough that one message
-/// cannot fill a file.
-pub const MAX_KEYS: usize = 1024;
-
 /// More keys than a message's properties, 32,767 bytes at most, have room for.
 const MOST_KEYS: usize = 1 << 15;
-
-/// What the index needs of a dispatched message (`DispatchRequest`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DispatchKeys<'a> {
-    /// Where its record begins.
-    pub physical_offset: i64,
-    /// Its store time, Unix milliseconds.
-    pub store_timestamp_ms: i64,
-    /// Its part in a transaction: rolled back messages get no entry.
-    pub transaction: Transaction,
-    /// Its topic.
-    pub topic: &'a [u8],
-    /// Property `UNIQ_KEY`.
-    pub unique_key: Option<&'a [u8]>,
-    /// Property `KEYS`, keys with single spaces between them.
-    pub keys: Option<&'a [u8]>,
-}
-
-impl<'a> DispatchKeys<'a> {
-    /// The keys in the order of their entries.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.unique_key.into_iter().chain(split_keys(self.keys.unwrap_or_default()))
-    }
-
-    /// Those of them that get an entry.
-    pub fn put(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.iter().take(MAX_KEYS)
-    }
-
-    /// The hashes that its entries hold, in order: those of no more keys than are put, and none of a
-    /// message that was rolled back.
-    pub fn hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
-        self.hashes_of(TopicHash::of(self.topic))
-    }
-
-    /// The same where what the hashes of its topic begin with is known.
-    #[inline]
-    pub fn hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
-        let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
-        self.iter().take(most).map(move |key| topic.with_key(key))
-    }
-
-    /// The hashes of those keys that are more than are put.
-    pub fn surplus_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
-        let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };
-        self.iter().take(all).skip(MAX_KEYS).map(move |key| topic.with_key(key))
-    }
-}
 
 /// What came of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ pub mod block;
 pub mod commit_log;
 pub mod consume_queue;
 pub mod consume_queue_ext;
+pub mod dispatch_keys;
 pub mod folder;
 pub mod index_build;
 pub mod index_check;

@@ -7,7 +7,8 @@ use crate::format::consume_queue::{self, DelayLevels, QueueEntry};
 use crate::format::message::MessageView;
 use crate::format::properties::{self, Indexed};
 use crate::format::sys_flag::{self, Transaction};
-use crate::log::index_service::{DispatchKeys, IndexService};
+use crate::log::dispatch_keys::DispatchKeys;
+use crate::log::index_service::IndexService;
 use crate::log::queue::{Added, Unit};
 use crate::log::{Queue, QueueKind};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::index::{IndexEntry, seconds_since};
+use crate::log::dispatch_keys::MAX_KEYS;
 use crate::log::index_file::IndexFile;
 use crate::log::index_run::IndexRun;
-use crate::log::index_service::MAX_KEYS;
 
 use super::gather::Keyed;
 

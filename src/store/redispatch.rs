@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::log::index_service::MAX_KEYS;
+use crate::log::dispatch_keys::MAX_KEYS;
 use crate::log::scanner::Stop;
 use crate::log::{IndexBuilder, IndexService};
 
