@@ -96,7 +96,8 @@ check_browser() {
 }
 
 get_browser() {
-    if ! check_browser >/dev/null 2>&1 && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    # In a shell of its own, since it ends the one that it fails in.
+    if ! (check_browser) >/dev/null 2>&1 && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
         printf '── Chromium for the tests of the report: apt-get install chromium\n' >&2
         local log
         log=$(mktemp)

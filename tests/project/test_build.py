@@ -177,3 +177,22 @@ def test_enough_is_enough(tools: Path) -> None:
     tool(tools, "google-chrome", "")
     assert ask(tools, "browser") == (0, f"{tools / 'google-chrome'}\n")
     assert ask(tools, "python") == (0, f"{tools / 'python3'}\n")
+
+
+def test_a_browser_is_installed_where_that_can_be_done(tools: Path) -> None:
+    for name in ("chmod", "mktemp", "rm", "tail"):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    tool(tools, "id", "0")
+    tool(tools, "apt-get", "nothing is installed")
+    code, output = ask(tools, "get-browser")
+    assert code == 1
+    assert "Chromium is needed" in output
+    (tools / "apt-get").write_text(
+        "#!/bin/bash\n"
+        f"if [[ $1 == install ]]; then : >{tools}/chromium && chmod +x {tools}/chromium; fi\n"
+    )
+    code, output = ask(tools, "get-browser")
+    assert code == 0
+    assert output.endswith(f"{tools / 'chromium'}\n"), output
