@@ -155,13 +155,8 @@ impl FoundStore<'_> {
             None => None,
         };
         let mut audit = Audit::new(queues);
-        let wanted = Wanted {
-            queues,
-            topics: None,
-            with_queues: true,
-            with_index: index.is_some(),
-            with_surplus_keys: true,
-        };
+        let wanted =
+            Wanted { with_index: index.is_some(), with_surplus_keys: true, ..Wanted::all(queues) };
         let reading =
             LogReading::new(log, wanted, log_end, verify_crc).flushed_before(flushed_before);
         let mut newest = 0;
@@ -192,10 +187,9 @@ impl FoundStore<'_> {
             newest = newest.max(gathered.newest_ms);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
-            let ends = part.lacks_bytes.then_some(part.end());
-            lacking = ends;
-            read.keep(part, &reading);
-            Ok(match ends {
+            lacking = part.lacks_bytes.then_some(part.end());
+            read.keep(part, reading.spare());
+            Ok(match lacking {
                 Some(_) => ControlFlow::Break(()),
                 None => ControlFlow::Continue(()),
             })

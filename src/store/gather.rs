@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::sys_flag::Transaction;
-use crate::log::QueueKind;
+use crate::log::dispatch_keys::MAX_KEYS;
 use crate::log::queue::Unit;
+use crate::log::{IndexBuilder, Queue, QueueKind};
 
 use super::dispatch::DispatchRequest;
 use super::lmq;
@@ -33,6 +35,14 @@ pub struct Wanted<'a> {
     pub with_index: bool,
     /// Whether those keys of a message are gathered too that are more than the index takes.
     pub with_surplus_keys: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Everything of every topic, and no more keys than the index takes.
+    #[must_use]
+    pub fn all(queues: &'a QueueTable) -> Self {
+        Self { queues, topics: None, with_queues: true, with_index: true, with_surplus_keys: false }
+    }
 }
 
 /// A queue that some of the records go to.
@@ -116,6 +126,52 @@ impl Gathered {
         })
     }
 
+    /// Puts the keys of each record into an index in the making, without as many of the first as `known`
+    /// tells to be in it already.
+    ///
+    /// # Errors
+    /// As [`IndexBuilder::put`].
+    pub fn put_keys(
+        &self,
+        index: &mut IndexBuilder,
+        known: impl Fn(&Keyed) -> usize,
+    ) -> Result<()> {
+        let mut left = self.hashes.as_slice();
+        let mut fetched = left.len();
+        for (keyed, hashes) in self.keyed() {
+            left = left.get(hashes.len()..).unwrap_or_default();
+            if left.len() < fetched {
+                fetched = index.fetch(left).len();
+            }
+            let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
+            let hashes = hashes.get(known(keyed)..).unwrap_or_default();
+            index.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the units to their queues, which are given lane by lane; how many a queue does not take: such
+    /// a one must not hold up those behind it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
+    pub fn add_units(&self, queues: &[Option<Arc<Queue>>]) -> Result<u64> {
+        let mut refused = 0;
+        for queued in &self.units {
+            let Some(Some(queue)) = queues.get(queued.lane as usize) else { continue };
+            let added = match queued.is_own {
+                true => queue.add(&queued.unit, queued.store_timestamp_ms),
+                false => queue.add_plain(&queued.unit),
+            };
+            match added {
+                Ok(_) => {}
+                Err(Error::InvalidMessage { .. }) => refused += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(refused)
+    }
+
     fn cleared(mut self) -> Self {
         self.lanes.clear();
         self.units.clear();
@@ -131,12 +187,12 @@ pub struct SpareGathered(Mutex<Vec<Gathered>>);
 
 impl SpareGathered {
     /// Takes back what is no longer needed.
-    pub fn give_back(&self, gathered: impl Iterator<Item = Gathered>) {
+    pub fn give_back(&self, gathered: impl IntoIterator<Item = Gathered>) {
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = MOST_SPARE.saturating_sub(spare.len());
         let is_usual =
             |one: &Gathered| one.units.capacity().max(one.hashes.capacity()) <= MOST_GATHERED / 4;
-        spare.extend(gathered.filter(is_usual).take(room));
+        spare.extend(gathered.into_iter().filter(is_usual).take(room));
     }
 
     /// An empty one.

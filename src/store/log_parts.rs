@@ -169,7 +169,7 @@ impl<'a> LogReading<'a> {
                     return Ok(Walked { end: next, stop });
                 }
             }
-            self.spare.give_back(guessed.into_iter().map(|part| part.gathered));
+            self.spare.give_back(guessed.map(|part| part.gathered));
         }
         Ok(Walked { end: next, stop: Some(Stop::End) })
     }
@@ -212,9 +212,10 @@ impl<'a> LogReading<'a> {
         Ok(part)
     }
 
-    /// Takes back the memory of what is no longer needed.
-    pub fn give_back(&self, gathered: Gathered) {
-        self.spare.give_back(std::iter::once(gathered));
+    /// Where the memory of what is no longer needed goes.
+    #[must_use]
+    pub fn spare(&self) -> &SpareGathered {
+        &self.spare
     }
 }
 
@@ -227,14 +228,14 @@ pub struct LastParts {
 
 impl LastParts {
     /// Keeps a part, the next behind the one before; the oldest go.
-    pub(super) fn keep(&mut self, part: LogPart, reading: &LogReading<'_>) {
+    pub(super) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
         self.bytes += part.gathered.bytes();
         self.parts.push_back(part);
         while self.bytes > MOST_KEPT
             && let Some(oldest) = self.parts.pop_front()
         {
             self.bytes -= oldest.gathered.bytes();
-            reading.give_back(oldest.gathered);
+            spare.give_back([oldest.gathered]);
         }
     }
 
@@ -249,37 +250,16 @@ impl LastParts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::StoreConfig;
-    use crate::files::{Access, FileRun, Os};
-    use crate::store::parts::queue_layout;
-    use crate::store::paths::StorePaths;
-    use crate::store::queues::QueueTable;
 
     #[test]
     fn what_was_read_last_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let config = StoreConfig::default();
-        let layout = queue_layout(&Os, &StorePaths::new(dir.path(), &config), &config).unwrap();
-        let (kinds, access) = (Default::default(), Access::Read);
-        let load = QueueTable::load(Arc::new(Os), Arc::default(), layout, kinds, access);
-        let queues = load.unwrap().0;
-        let dirs = vec![dir.path().join("commitlog")];
-        let run = FileRun::load(Arc::new(Os), Arc::default(), dirs, 4096, access).unwrap().0;
-        let log = CommitLog::new(run, 0);
-        let wanted = Wanted {
-            queues: &queues,
-            topics: None,
-            with_queues: true,
-            with_index: true,
-            with_surplus_keys: true,
-        };
-        let reading = LogReading::new(&log, wanted, 0, true);
+        let spare = SpareGathered::default();
         let mut last = LastParts::default();
         for begin in 0..10 {
             let hashes = Vec::with_capacity(1 << 20);
             let gathered = Gathered { hashes, ..Gathered::default() };
             let begin = Some(begin * 100);
-            last.keep(LogPart { begin, gathered, ..LogPart::default() }, &reading);
+            last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
         // 4 MiB each; of a part that begins before the place asked for only some would be wanted.
         let begins: Vec<u64> = last.parts.iter().map(LogPart::begin).collect();

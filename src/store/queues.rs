@@ -307,8 +307,7 @@ impl QueueTable {
         Ok(self.insert(queue))
     }
 
-    /// Adds what was gathered of records to their queues; how many units no queue takes: such a one must
-    /// not hold up those behind it.
+    /// Adds what was gathered of records to their queues; how many units no queue takes.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full.
@@ -326,19 +325,7 @@ impl QueueTable {
                 Err(error) => return Err(error),
             });
         }
-        for queued in &gathered.units {
-            let Some(Some(queue)) = queues.get(queued.lane as usize) else { continue };
-            let added = match queued.is_own {
-                true => queue.add(&queued.unit, queued.store_timestamp_ms),
-                false => queue.add_plain(&queued.unit),
-            };
-            match added {
-                Ok(_) => {}
-                Err(Error::InvalidMessage { .. }) => refused += 1,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(refused)
+        Ok(refused + gathered.add_units(&queues)?)
     }
 
     /// Writes the entries of all queues to where other processes see them.

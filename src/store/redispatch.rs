@@ -51,19 +51,13 @@ impl Core {
         let mut queues = Queues { core: self, waiting: 0, refused: 0 };
         let mut count = 0;
         if start < again {
-            let wanted = Wanted {
-                queues: &self.queues,
-                topics: None,
-                with_queues: true,
-                with_index: self.index.is_some(),
-                with_surplus_keys: false,
-            };
+            let wanted = Wanted { with_index: self.index.is_some(), ..Wanted::all(&self.queues) };
             let reading = LogReading::new(&self.log, wanted, again, false);
             let walked = reading.each(start, &mut |part| {
                 queues.add(&part.gathered)?;
                 keys.put(&part.gathered)?;
                 count += part.gathered.records;
-                reading.give_back(part.gathered);
+                reading.spare().give_back([part.gathered]);
                 Ok(ControlFlow::Continue(()))
             })?;
             if let Some(Stop::Damage(corruption)) = walked.stop {
@@ -148,25 +142,11 @@ impl Keys {
                 let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
                 service.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)
             }),
-            Self::Bulk { builder, reach, .. } => {
-                let mut fetched = gathered.hashes.len();
-                let mut left = gathered.hashes.as_slice();
-                for (keyed, hashes) in gathered.keyed() {
-                    left = left.get(hashes.len()..).unwrap_or_default();
-                    if left.len() < fetched {
-                        fetched = builder.fetch(left).len();
-                    }
-                    let known = match *reach {
-                        Some((reach, _)) if keyed.physical_offset < reach => usize::MAX,
-                        Some((reach, known)) if keyed.physical_offset == reach => known,
-                        _ => 0,
-                    };
-                    let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
-                    let hashes = hashes.get(known..).unwrap_or_default();
-                    builder.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)?;
-                }
-                Ok(())
-            }
+            Self::Bulk { builder, reach, .. } => gathered.put_keys(builder, |keyed| match *reach {
+                Some((reach, _)) if keyed.physical_offset < reach => usize::MAX,
+                Some((reach, known)) if keyed.physical_offset == reach => known,
+                _ => 0,
+            }),
         }
     }
 

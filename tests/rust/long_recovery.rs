@@ -147,13 +147,7 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
     let all: Vec<i64> =
         places(&home).iter().map(|(place, _)| i64::try_from(*place).unwrap()).collect();
     let (store, queues) = (home.read(), no_queues(&home));
-    let wanted = Wanted {
-        queues: &queues,
-        topics: None,
-        with_queues: true,
-        with_index: true,
-        with_surplus_keys: true,
-    };
+    let wanted = Wanted { with_surplus_keys: true, ..Wanted::all(&queues) };
     let walked = |from: u64, most: usize| {
         let (mut units, mut keyed) = (Vec::new(), Vec::new());
         let walked = LogReading::new(store.log(), wanted, store.end_offset(), true).each(

@@ -14,7 +14,7 @@ use mqstore::store::RecoveryMode;
 use mqstore::store::paths::StorePaths;
 use mqstore::store::seal::Seal;
 
-use crate::support::{Home, check, flip, places, small};
+use crate::support::{Home, START_MS, check, flip, places, small};
 
 /// The real files, and how many bytes of messages were read.
 #[derive(Clone, Debug, Default)]
@@ -229,11 +229,15 @@ fn a_store_that_was_not_closed_is_read_whatever_its_seal_says() {
 
 #[test]
 fn a_seal_past_the_log_is_not_believed() {
-    let beyond = |home: &Home| {
-        let paths = StorePaths::new(home.path(), &home.config);
-        Seal::put(&Os, &paths, &home.config, 1 << 40, 0).unwrap();
-    };
-    let (home, end, read) = opening(100, beyond);
-    assert!(read >= end, "{read} of {end} bytes");
-    assert_eq!(home.write().end_offset(), end);
+    for beyond in [0, 1 << 40] {
+        let put = |home: &Home| {
+            let (paths, store) = (StorePaths::new(home.path(), &home.config), home.read());
+            let newest_ms = START_MS;
+            Seal::put(&Os, &paths, store.config(), store.end_offset() + beyond, newest_ms).unwrap();
+        };
+        let (home, end, read) = opening(100, put);
+        // One that ends with the log is believed.
+        assert_eq!(read < end, beyond == 0, "{read} of {end} bytes");
+        assert_eq!(home.write().end_offset(), end);
+    }
 }

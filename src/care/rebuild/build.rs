@@ -92,7 +92,7 @@ impl Build {
             || {
                 chunks.iter().try_for_each(|chunk| {
                     *keys += chunk.gathered.hashes.len() as u64;
-                    index.as_mut().map_or(Ok(()), |index| put(index, chunk))
+                    index.as_mut().map_or(Ok(()), |index| chunk.gathered.put_keys(index, |_| 0))
                 })
             },
         );
@@ -160,31 +160,6 @@ fn enter(
     if queues.is_none() {
         return Ok(());
     }
-    for queued in &chunk.gathered.units {
-        let Some(Some(queue)) = made.get(queued.lane as usize) else { continue };
-        let added = match queued.is_own {
-            true => queue.add(&queued.unit, queued.store_timestamp_ms),
-            false => queue.add_plain(&queued.unit),
-        };
-        match added {
-            Ok(_) => {}
-            Err(Error::InvalidMessage { .. }) => *refused += 1,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn put(index: &mut IndexBuilder, chunk: &Chunk) -> Result<()> {
-    let mut left = chunk.gathered.hashes.as_slice();
-    let mut fetched = left.len();
-    for keyed in &chunk.gathered.keyed {
-        let Some((own, more)) = left.split_at_checked(keyed.keys as usize) else { break };
-        if more.len() < fetched {
-            fetched = index.fetch(more).len();
-        }
-        index.put(keyed.physical_offset, keyed.store_timestamp_ms, own)?;
-        left = more;
-    }
+    *refused += chunk.gathered.add_units(&made)?;
     Ok(())
 }

@@ -371,12 +371,7 @@ pub fn index(
                 break;
             }
             let Some(chunk) = reader.chunk(accepted.spill, accepted.number)? else { continue };
-            let mut hashes = chunk.gathered.hashes.as_slice();
-            for keyed in &chunk.gathered.keyed {
-                let Some((keys, rest)) = hashes.split_at_checked(keyed.keys as usize) else {
-                    break;
-                };
-                hashes = rest;
+            for (keyed, keys) in chunk.gathered.keyed() {
                 let first = passed;
                 passed += keys.len() as u64;
                 if !has_begun && first < own.start && passed >= own.start {

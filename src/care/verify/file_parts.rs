@@ -1,9 +1,9 @@
 //! The files of the log in parts that threads walk side by side, and what the parts of a file come to.
 //!
-//! A part begins at a record that names its own place, whose checksum is right, and behind which the log
-//! goes on. A walk from the file's first byte might pass over it all the same, since a body can hold
-//! bytes made to look so: then the part before does not end where this one begins. That, and damage
-//! of which only the messages before tell what it is, is for a walk over the whole file.
+//! A part begins where bytes look like a record's and name their own place. A walk from the file's first
+//! byte might pass over them all the same, since a body can hold bytes made to look so: then the part
+//! before does not end where this one begins. That, and damage of which only the messages before tell
+//! what it is, is for a walk over the whole file.
 
 use rayon::prelude::*;
 
@@ -12,7 +12,7 @@ use super::index::Index;
 use super::index_check::Edges;
 use super::log_walk::{self, FileEnd, FileWalk, MOST_DAMAGED};
 use super::queues::Queues;
-use super::record::{FileReader, Lies};
+use super::record::FileReader;
 use crate::error::Result;
 use crate::files::FileRun;
 
@@ -90,25 +90,10 @@ fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
     let mut from = bytes;
     while from < file.len {
         let to = from.saturating_add(LOOKED_THROUGH);
-        if let Some(at) = reader.first_likely(from, to)?
-            && is_certain(&mut reader, at)?
-        {
-            places.push(at);
-        }
+        places.extend(reader.first_likely(from, to)?);
         from = from.saturating_add(bytes);
     }
     Ok(places)
-}
-
-/// Whether a sound record lies at a place that seems to be one's, and the log goes on behind it.
-fn is_certain(reader: &mut FileReader<'_>, at: u64) -> Result<bool> {
-    let end = match reader.read(at, false)? {
-        Lies::Record(record) if !record.is_elided && record.view.check_body_crc().is_ok() => {
-            at.saturating_add(u64::from(record.size))
-        }
-        _ => return Ok(false),
-    };
-    reader.looks_right(end)
 }
 
 impl FileWalk {
