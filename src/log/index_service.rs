@@ -461,8 +461,9 @@ impl IndexService {
 
     /// Takes out the entries of records at or behind `physical_offset`, as if they had never been
     /// put, and makes that durable; files that would keep no entry are removed. The store time of the
-    /// last record that keeps its entries is asked from `store_timestamp_ms`. Says how many entries
-    /// were taken out of the file that is the last one then, and which files are gone.
+    /// last record that keeps its entries is asked from `store_timestamp_ms`; a file where that record is
+    /// gone is removed as well, since its header can no longer be right. Says how many entries were taken
+    /// out of the file that is the last one then, and which files are gone.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself, what
@@ -470,7 +471,7 @@ impl IndexService {
     pub fn truncate(
         &mut self,
         physical_offset: i64,
-        mut store_timestamp_ms: impl FnMut(i64) -> Result<i64>,
+        mut store_timestamp_ms: impl FnMut(i64) -> Result<Option<i64>>,
     ) -> Result<(u32, Vec<PathBuf>)> {
         self.drain()?;
         let mut removed = Vec::new();
@@ -486,8 +487,11 @@ impl IndexService {
             if head.count <= 1 && head.header.end_physical_offset < physical_offset {
                 break;
             }
-            if kept > 1 {
-                let end = store_timestamp_ms(open.physical_offset_of(kept - 1)?)?;
+            let end = match kept > 1 {
+                true => store_timestamp_ms(open.physical_offset_of(kept - 1)?)?,
+                false => None,
+            };
+            if let Some(end) = end {
                 let mut file = match self.current.take() {
                     Some(current) if current.path() == last.path => current,
                     _ => self.open(&last.path)?,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::{CorruptionKind, Error, Result};
+use crate::error::Result;
 use crate::files::{Access, Storage, make_folder};
 use crate::format::properties;
 use crate::log::commit_log::Found;
@@ -324,10 +324,7 @@ fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<b
     Ok(service.keys_put(view.physical_offset())? >= wanted)
 }
 
-fn stored_at(log: &CommitLog, offset: i64) -> Result<i64> {
-    let at = u64::try_from(offset).unwrap_or(u64::MAX);
-    log.store_timestamp_ms(at, 0)?.ok_or_else(|| {
-        let path = log.run().find(at).map(|file| file.path.clone()).unwrap_or_default();
-        Error::corrupt(&path, at, CorruptionKind::IndexEntry, "a record", "none")
-    })
+/// The store time of a record; `None` where none is, such as in a file that retention deleted.
+fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
+    log.store_timestamp_ms(u64::try_from(offset).unwrap_or(u64::MAX), 0)
 }

@@ -112,3 +112,27 @@ fn an_index_that_has_one_key_twice_and_another_not_at_all_is_made_again() {
         assert_eq!(by_key(&store, number).len(), 1, "{}", key(number));
     }
 }
+
+#[test]
+fn an_index_whose_messages_are_deleted_or_cut_keeps_no_store_from_opening() {
+    let home = Home::new(small());
+    let store = home.create();
+    home.fill(&store, 0..10);
+    // Two files of the log without keys, then one message with a key, which is damaged.
+    while store.end_offset() < 3 * 4096 {
+        store.append(&NewMessage::new(b"Topic", &[b'x'; 300])).unwrap();
+    }
+    let last = home.fill(&store, 10..11)[0];
+    store.close().unwrap();
+    assert_eq!(home.index_files().len(), 1);
+    fs::remove_file(home.log_file(0).0).unwrap();
+    let end = u64::try_from(last.physical_offset).unwrap();
+    home.flip(end + 90);
+    let store = home.write();
+    assert_eq!(store.end_offset(), end);
+    home.fill(&store, 11..12);
+    assert_eq!((by_key(&store, 11).len(), by_key(&store, 10).len()), (1, 0));
+    store.close().unwrap();
+    let report = home.verify(&VerifyOptions::default());
+    assert!(report.ok, "{:?}", report.findings);
+}

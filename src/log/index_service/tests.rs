@@ -370,7 +370,7 @@ fn rc20_entries_of_cut_records_are_taken_out_and_new_ones_found() {
         index.build(offset, NOW + offset, "k");
     }
     index.reload();
-    let (taken, removed) = index.service.truncate(5, |offset| Ok(NOW + offset)).unwrap();
+    let (taken, removed) = index.service.truncate(5, |offset| Ok(Some(NOW + offset))).unwrap();
     assert_eq!((taken, removed.len()), (2, 2));
     assert_eq!(index.service.reach().unwrap(), Some(4));
     let mut never = Index::new(10, 4);
@@ -392,15 +392,26 @@ fn truncating_at_the_edge_of_a_file_keeps_it_whole() {
     index.build(4, NOW, "");
     let whole = index.bytes();
     assert_eq!(whole.len(), 2);
-    let unasked = |_| -> Result<i64> { panic!("no entry is cut") };
+    let unasked = |_| -> Result<Option<i64>> { panic!("no entry is cut") };
     assert_eq!(index.service.truncate(4, unasked).unwrap(), (0, vec![]));
     assert_eq!(index.bytes(), whole);
     // Without its full predecessor the empty file may not stay.
-    let (taken, removed) = index.service.truncate(3, Ok).unwrap();
+    let (taken, removed) = index.service.truncate(3, |offset| Ok(Some(offset))).unwrap();
     assert_eq!((taken, removed.len(), index.names().len()), (1, 1, 1));
     let (_, removed) = index.service.truncate(0, unasked).unwrap();
     assert_eq!((removed.len(), index.names().len()), (1, 0));
     assert_eq!(index.service.reach().unwrap(), None);
+}
+
+#[test]
+fn a_file_whose_last_record_is_gone_when_others_are_cut_is_removed() {
+    let mut index = Index::new(10, 4);
+    for offset in 1..=5 {
+        index.build(offset, NOW, "k");
+    }
+    let (taken, removed) = index.service.truncate(5, |_| Ok(None)).unwrap();
+    assert_eq!((taken, removed.len(), index.names().len()), (0, 1, 1));
+    assert_eq!(index.service.reach().unwrap(), Some(3));
 }
 
 #[test]
@@ -571,7 +582,7 @@ proptest! {
         index.reload();
         let cut = cut.min(keys.len());
         let end = i64::try_from(cut).unwrap() * 100;
-        index.service.truncate(end, |offset| Ok(NOW + offset * 7)).unwrap();
+        index.service.truncate(end, |offset| Ok(Some(NOW + offset * 7))).unwrap();
         prop_assert!(index.service.reach().unwrap().is_none_or(|reach| reach < end));
         index.check();
         build(&mut index, cut);
