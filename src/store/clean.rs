@@ -58,6 +58,7 @@ impl Core {
     fn clean_log(&self, writing: &Writing, occasion: &Occasion) -> Result<usize> {
         // No flush meets a file that goes meanwhile.
         let _turn = writing.gate.turn();
+        writing.check_locked()?;
         let dispatched = writing.dispatched.load(Ordering::Acquire);
         let safe_end = self.log.flushed_offset().min(dispatched);
         let run = self.log.run();
@@ -79,9 +80,7 @@ impl Core {
         cleaned: &mut Cleaned,
     ) -> Result<()> {
         let _turn = writing.gate.derived_turn();
-        if guard(&writing.lock).is_none() {
-            return Err(Error::Closed);
-        }
+        writing.check_locked()?;
         for queue in self.queues.all() {
             cleaned.queue_files += queue.delete_expired(log_start)?;
             queue.correct_min_offset(log_start)?;

@@ -118,6 +118,12 @@ impl Writing {
         }
     }
 
+    /// For whoever has the turn at what closing does: one that was overtaken by it must not touch what
+    /// the next writer has.
+    pub(super) fn check_locked(&self) -> Result<()> {
+        if guard(&self.lock).is_some() { Ok(()) } else { Err(Error::Closed) }
+    }
+
     /// Called by whoever has the dispatcher.
     #[inline]
     pub(super) fn has_dispatched(&self, request: &DispatchRequest<'_>) {
@@ -395,10 +401,7 @@ impl Core {
     pub(super) fn flush_derived(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.derived_turn();
         self.poisoned(writing)?;
-        // A flush that was overtaken by closing must not touch what the next writer has.
-        if guard(&writing.lock).is_none() {
-            return Err(Error::Closed);
-        }
+        writing.check_locked()?;
         let outcome = self.flush_queues_and_index(writing);
         match &outcome {
             // A broker's configuration is not ours to lose messages over.
@@ -461,9 +464,9 @@ impl Core {
             }
             derived
         });
-        let turn = writing.gate.derived_turn();
+        let turns = (writing.gate.turn(), writing.gate.derived_turn());
         guard(&writing.lock).take();
-        drop(turn);
+        drop(turns);
         // Whoever closes hears that writing has ended, whichever file it ended with.
         outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
     }

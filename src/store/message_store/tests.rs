@@ -320,6 +320,21 @@ fn nothing_is_appended_behind_the_close_by_a_thread_that_came_before() {
 }
 
 #[test]
+fn nothing_is_deleted_behind_the_close_by_a_thread_that_came_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create).unwrap();
+    fill(&store, 0, 100);
+    let core = &*store.core;
+    let writing = core.writing().unwrap();
+    store.close().unwrap();
+    let files = core.log.run().files().len();
+    assert!(files > 1);
+    let occasion = Occasion { now_ms: i64::MAX, disk: DiskUse::default(), by_hand: true };
+    assert!(matches!(core.clean_step(writing, &occasion), Err(Error::Closed)));
+    assert_eq!(core.log.run().files().len(), files);
+}
+
+#[test]
 fn what_a_failed_append_of_many_tells_as_written_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let config = StoreConfig {
