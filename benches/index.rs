@@ -147,7 +147,7 @@ fn service(c: &mut Criterion) {
                     });
                     assert_eq!(built.expect("room").keys, 2);
                 }
-                drop(service.take_full());
+                drop(service.begin_flush().expect("room"));
             }
             service.drain().expect("room");
             start.elapsed()

@@ -39,29 +39,12 @@ pub struct Built {
 /// A file that became full: it must be flushed, and then the checkpoint's index time is the store
 /// time of its last message.
 #[derive(Debug)]
-pub struct FullIndexFile {
+struct FullIndexFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     end_timestamp_ms: i64,
     /// Unmapping takes a while too, so it is left to who flushes.
     _map: Option<IndexFile>,
-}
-
-impl FullIndexFile {
-    /// Where it lies.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Makes the file durable and gives the store time of its last message, Unix milliseconds.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io); no later flush can tell what was lost then.
-    pub fn flush(&self) -> Result<i64> {
-        self.file.sync().map_err(crate::Error::io("flush", &self.path))?;
-        Ok(self.end_timestamp_ms)
-    }
 }
 
 /// What makes durable what an index held at a moment, while others go on putting keys.
@@ -88,7 +71,8 @@ impl IndexFlush {
         }
         let mut full_until_ms = None;
         for full in self.full {
-            full_until_ms = Some(full.flush()?);
+            full.file.sync().map_err(crate::Error::io("flush", &full.path))?;
+            full_until_ms = Some(full.end_timestamp_ms);
         }
         if let Some((path, file, len)) = &self.current {
             file.sync().map_err(crate::Error::io("flush", path))?;
@@ -351,14 +335,8 @@ impl IndexService {
         IndexFile::open(&**self.run.storage(), path, self.run.layout(), IndexOpen::Write)
     }
 
-    /// The oldest file that became full and was not taken yet.
-    #[inline]
-    pub fn take_full(&mut self) -> Option<FullIndexFile> {
-        self.full.pop_front()
-    }
-
-    /// Puts everything that waits, and gives what makes it durable, with the full files not taken yet:
-    /// a flush takes long, and must not hold up those who put keys.
+    /// Puts everything that waits, and gives what makes it durable, with the files that became full: a
+    /// flush takes long, and must not hold up those who put keys.
     ///
     /// # Errors
     /// As [`IndexService::drain`].
@@ -374,7 +352,7 @@ impl IndexService {
         Ok(IndexFlush { named_anew, full: std::mem::take(&mut self.full), current })
     }
 
-    /// Puts everything that waits and makes it durable, with the full files not taken yet.
+    /// Puts everything that waits and makes it durable, with the files that became full.
     ///
     /// # Errors
     /// As [`IndexFlush::run`].
