@@ -10,7 +10,7 @@ use mqstore::care::{Code, Diagnosis, Severity, StatsOptions, doctor, stats};
 use mqstore::format::properties::{self, names};
 use mqstore::store::NewMessage;
 
-use crate::support::{Home, START_MS, append, patch, places, set_len, small};
+use crate::support::{Home, START_MS, patch, places, set_len, small};
 
 fn examine(home: &Home) -> Vec<Diagnosis> {
     doctor(home.path(), &home.config, &mut |_, _| ControlFlow::Continue(())).unwrap()
@@ -122,13 +122,7 @@ fn index_files_that_a_start_deletes_are_named() {
 
 #[test]
 fn told_to_end_it_ends_in_either_walk() {
-    let mut home = Home::new(small());
-    home.config.mapped_file_size_commit_log = Some(64 << 20);
-    let store = home.create();
-    for number in 0..600 {
-        append(&store, number, &[7; 60_000]).unwrap();
-    }
-    store.close().unwrap();
+    let home = Home::long();
     // A walk for counting hears it too, and tells how far it came.
     let mut told = Vec::new();
     let counted =

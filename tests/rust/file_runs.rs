@@ -1,15 +1,14 @@
 //! A run of files whose files others remove, resize or protect while it is used.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqstore::Error;
-use mqstore::files::{
-    Access, DirEntry, FileKind, FileRun, FileStat, Os, Roots, Storage, StorageFile,
-};
+use mqstore::files::{Access, FileRun, FileStat, Os, Roots, Storage};
 
+use crate::support::storage::{Call, Staged};
 use crate::support::{names_in, scratch};
 
 const SIZE: u64 = 100;
@@ -103,55 +102,6 @@ fn of_several_folders_one_that_is_not_there_holds_nothing() {
     assert_eq!((names_in(&there).len(), gone.exists()), (1, false));
 }
 
-/// A disk that opens nothing for writing.
-#[derive(Debug)]
-struct Protected(i32);
-
-impl Storage for Protected {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
-        match access {
-            Access::Read => Os.open(path, access),
-            Access::ReadWrite => Err(io::Error::from_raw_os_error(self.0)),
-        }
-    }
-
-    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
-        Os.create(path, len)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        Os.list(dir)
-    }
-
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        Os.create_dir(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        Os.sync_dir(dir)
-    }
-
-    fn sync_all(&self, dir: &Path) -> io::Result<()> {
-        Os.sync_all(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Os.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        Os.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        Os.remove_dir(path)
-    }
-
-    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        Os.kind(path)
-    }
-}
-
 #[test]
 fn a_protected_file_is_read_where_its_folder_takes_no_new_ones() {
     let dir = scratch();
@@ -160,7 +110,9 @@ fn a_protected_file_is_read_where_its_folder_takes_no_new_ones() {
     let opened = |errno, is_read_only: bool| {
         let read_only = if is_read_only { vec![path.clone()] } else { vec![] };
         let roots = Roots::new(vec![path.clone()], read_only, 100);
-        let run = load(Arc::new(Protected(errno)), roots, Access::ReadWrite);
+        let stage = Staged::new();
+        stage.fail(Call::OpenToWrite, "", 0, errno);
+        let run = load(stage.storage(), roots, Access::ReadWrite);
         let file = run.files()[0].clone();
         assert_eq!(run.is_read_only(&file), is_read_only);
         let stat = run.open(&file).map(|open| open.stat().unwrap());

@@ -64,13 +64,7 @@ fn a_file_that_cannot_be_read_ends_it_and_nothing_is_changed() {
 
 #[test]
 fn told_to_end_it_leaves_everything_as_it_was() {
-    let mut home = Home::new(small());
-    home.config.mapped_file_size_commit_log = Some(64 << 20);
-    let store = home.create();
-    for number in 0..600 {
-        append(&store, number, &[7; 60_000]).unwrap();
-    }
-    store.close().unwrap();
+    let home = Home::long();
     let before: Vec<_> = home.snapshot().into_iter().map(|(path, _)| path).collect();
     let stage = Staged::new();
     stage.hold_reads("commitlog", 8);

@@ -1,138 +1,37 @@
 //! A store that was closed in good order is opened without reading its log, unless anything changed.
 
-use std::collections::HashMap;
-use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 
 use mqstore::StoreConfig;
-use mqstore::files::storage::{Region, Stamp};
-use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};
+use mqstore::files::Os;
 use mqstore::store::RecoveryMode;
 use mqstore::store::paths::StorePaths;
 use mqstore::store::seal::Seal;
 
+use crate::support::storage::Staged;
 use crate::support::{Home, START_MS, check, flip, places, small};
 
-/// The real files, and how many bytes of messages were read.
-#[derive(Clone, Debug, Default)]
-struct Counting {
-    read: Arc<AtomicU64>,
-    /// Whether a file's time stays what it was at first, as it does on some systems where the file is
-    /// written through a map.
-    stands_still: bool,
-    stamps: Arc<Mutex<HashMap<PathBuf, Stamp>>>,
-}
-
-#[derive(Debug)]
-struct CountingFile {
-    file: Arc<dyn StorageFile>,
-    read: Option<Arc<AtomicU64>>,
-}
-
-impl Counting {
-    fn wrap(&self, path: &Path, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        let is_log = path.components().any(|part| part.as_os_str() == "commitlog");
-        Arc::new(CountingFile { file, read: is_log.then(|| Arc::clone(&self.read)) })
-    }
-}
-
-impl Storage for Counting {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
-        Os.open(path, access).map(|file| self.wrap(path, file))
-    }
-    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
-        Os.create(path, len).map(|file| self.wrap(path, file))
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        Os.list(dir)
-    }
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        Os.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        Os.sync_dir(dir)
-    }
-    fn sync_all(&self, dir: &Path) -> io::Result<()> {
-        Os.sync_all(dir)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Os.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        Os.remove_file(path)
-    }
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        Os.remove_dir(path)
-    }
-    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        Os.kind(path)
-    }
-    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let stamp = Os.stamp(path)?;
-        let mut stamps = self.stamps.lock().unwrap();
-        let is_log = path.components().any(|part| part.as_os_str() == "commitlog");
-        match stamp.filter(|_| is_log && self.stands_still) {
-            Some(stamp) => Ok(Some(*stamps.entry(path.to_owned()).or_insert(stamp))),
-            None => Ok(stamp),
-        }
-    }
-}
-
-impl StorageFile for CountingFile {
-    fn stat(&self) -> io::Result<FileStat> {
-        self.file.stat()
-    }
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, position)?;
-        if let Some(bytes) = &self.read {
-            bytes.fetch_add(read as u64, Ordering::Relaxed);
-        }
-        Ok(read)
-    }
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        self.file.write_at(bytes, position)
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn reserve(&self, position: u64, len: u64) -> io::Result<()> {
-        self.file.reserve(position, len)
-    }
-    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
-        self.file.next_data(position)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-    fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {
-        self.file.map(len, access)
-    }
-    fn try_lock(&self) -> io::Result<bool> {
-        self.file.try_lock()
-    }
-    fn is_locked(&self) -> bool {
-        self.file.is_locked()
-    }
-    fn lock_holder(&self) -> Option<i32> {
-        self.file.lock_holder()
-    }
+/// A storage on which a store can be sealed.
+fn sealing() -> Arc<Staged> {
+    let stage = Staged::new();
+    stage.tell_stamps(false);
+    stage
 }
 
 /// A closed store of `count` messages, and how many bytes of its log an opening for write reads.
 fn opening(count: usize, change: impl FnOnce(&Home)) -> (Home, u64, u64) {
-    let counting = Counting::default();
-    let home = Home::on(Arc::new(counting.clone()), small());
+    let stage = sealing();
+    let home = Home::on(stage.storage(), small());
     let store = home.create();
     home.fill(&store, 0..count);
     let end = store.end_offset();
     store.close().unwrap();
     change(&home);
-    counting.read.store(0, Ordering::Relaxed);
+    stage.take_log_read();
     let store = home.write();
-    let read = counting.read.load(Ordering::Relaxed);
+    let read = stage.take_log_read();
     check(&store, count);
     store.close().unwrap();
     (home, end, read)
@@ -154,9 +53,9 @@ fn a_store_closed_in_good_order_is_opened_without_reading_its_log() {
 #[test]
 fn zeros_behind_a_sealed_end_are_not_read() {
     const FILE: u64 = 4 << 20;
-    let counting = Counting::default();
+    let stage = sealing();
     let config = StoreConfig { mapped_file_size_commit_log: Some(FILE), ..small() };
-    let home = Home::on(Arc::new(counting.clone()), config);
+    let home = Home::on(stage.storage(), config);
     let store = home.create();
     home.fill(&store, 0..100);
     let end = store.end_offset();
@@ -164,9 +63,9 @@ fn zeros_behind_a_sealed_end_are_not_read() {
     let file = std::fs::OpenOptions::new().write(true).open(home.log_file(0).0).unwrap();
     file.write_all_at(&vec![0; (FILE - end) as usize], end).unwrap();
     store.close().unwrap();
-    counting.read.store(0, Ordering::Relaxed);
+    stage.take_log_read();
     let store = home.write();
-    let read = counting.read.load(Ordering::Relaxed);
+    let read = stage.take_log_read();
     assert!(read < 1024, "{read} bytes");
     check(&store, 100);
 }
@@ -174,8 +73,9 @@ fn zeros_behind_a_sealed_end_are_not_read() {
 #[test]
 fn what_goes_on_at_a_sealed_end_is_met_although_no_time_moved() {
     for (stands_still, byte) in [(false, None), (true, None), (true, Some(1))] {
-        let counting = Counting { stands_still, ..Counting::default() };
-        let home = Home::on(Arc::new(counting.clone()), small());
+        let stage = Staged::new();
+        stage.tell_stamps(stands_still);
+        let home = Home::on(stage.storage(), small());
         let store = home.create();
         home.fill(&store, 0..100);
         let end = store.end_offset();
@@ -183,9 +83,9 @@ fn what_goes_on_at_a_sealed_end_is_met_although_no_time_moved() {
         if let Some(byte) = byte {
             home.patch(end, &[0, 0, 0, byte]);
         }
-        counting.read.store(0, Ordering::Relaxed);
+        stage.take_log_read();
         let store = home.write();
-        let read = counting.read.load(Ordering::Relaxed);
+        let read = stage.take_log_read();
         assert_eq!(read >= end, byte.is_some(), "{byte:?}: {read} of {end} bytes");
         check(&store, 100);
     }

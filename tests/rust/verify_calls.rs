@@ -23,20 +23,6 @@ fn try_look(stage: &Arc<Staged>, home: &Home) -> Result<VerifyReport> {
     verify_on(stage.storage(), home.path(), home.config.clone(), &options, on)
 }
 
-/// A closed store with extensions of queues, so that every kind of file is there.
-fn extended() -> Home {
-    let config = StoreConfig {
-        enable_consume_queue_ext: true,
-        mapped_file_size_consume_queue_ext: Some(130),
-        ..small()
-    };
-    let home = Home::new(config);
-    let store = home.create();
-    home.fill(&store, 0..120);
-    store.close().unwrap();
-    home
-}
-
 /// A path from the store's root.
 fn below(home: &Home, path: &Path) -> String {
     path.strip_prefix(home.path()).unwrap().to_string_lossy().into_owned()
@@ -51,7 +37,7 @@ fn found(stage: &Arc<Staged>, home: &Home) -> (BTreeMap<Code, u64>, bool) {
 #[test]
 fn a_file_that_goes_while_it_is_looked_for_is_no_fault() {
     // Retention of a running broker takes away what was listed a moment before.
-    let home = extended();
+    let home = Home::extended(120);
     for path in ["commitlog/00000000000000004096", "consumequeue/Topic/1/00000000000000000200"] {
         assert!(home.path().join(path).exists());
         let stage = Staged::new();
@@ -66,7 +52,7 @@ fn a_file_that_goes_while_it_is_looked_for_is_no_fault() {
 
 #[test]
 fn what_the_system_cannot_read_is_named_and_the_rest_is_looked_at() {
-    let home = extended();
+    let home = Home::extended(120);
     let indexes: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
     for call in [Call::Open, Call::Read] {
         for (path, more) in [
@@ -95,7 +81,7 @@ fn what_the_system_cannot_read_is_named_and_the_rest_is_looked_at() {
 
 #[test]
 fn a_table_of_topics_that_cannot_be_read_is_named_and_the_rest_is_looked_at() {
-    let home = extended();
+    let home = Home::extended(120);
     fs::create_dir_all(home.path().join("config")).unwrap();
     fs::write(home.path().join("config/topics.json"), r#"{"topicConfigTable":{}}"#).unwrap();
     for call in [Call::Open, Call::Read] {
@@ -110,7 +96,7 @@ fn a_table_of_topics_that_cannot_be_read_is_named_and_the_rest_is_looked_at() {
 
 #[test]
 fn a_folder_that_cannot_be_read_is_an_error() {
-    let home = extended();
+    let home = Home::extended(120);
     for folder in ["commitlog", "consumequeue", "consumequeue_ext", "index"] {
         for (call, op) in [(Call::List, "list"), (Call::Kind, "stat")] {
             let stage = Staged::new();
@@ -264,7 +250,7 @@ fn whatever_folder_cannot_be_listed_it_is_named() {
 
 #[test]
 fn a_checkpoint_or_an_extension_that_fails_is_named() {
-    let home = extended();
+    let home = Home::extended(120);
     for (call, path) in [
         (Call::Stat, "checkpoint"),
         (Call::Open, "consumequeue_ext/Topic/1/00000000000000000130"),

@@ -244,20 +244,6 @@ fn batches_beside_a_writer_are_sound() {
 /// Bytes of a unit without a bit map.
 const UNIT: usize = 20;
 
-/// A closed store whose queues have extensions: in files of 130 bytes, six units each.
-fn extended() -> Home {
-    let config = StoreConfig {
-        enable_consume_queue_ext: true,
-        mapped_file_size_consume_queue_ext: Some(130),
-        ..small()
-    };
-    let home = Home::new(config);
-    let store = home.create();
-    home.fill(&store, 0..80);
-    store.close().unwrap();
-    home
-}
-
 fn unit_at(home: &Home, number: usize) -> (PathBuf, u64) {
     let name = format!("{:020}", number / 6 * 130);
     let path = home.path().join("consumequeue_ext/Topic/1").join(name);
@@ -266,7 +252,7 @@ fn unit_at(home: &Home, number: usize) -> (PathBuf, u64) {
 
 #[test]
 fn sound_extensions_have_no_findings() {
-    let home = extended();
+    let home = Home::extended(80);
     let report = look(&home);
     assert_eq!(report.findings, []);
     assert_eq!(report.counts.queue_entries, 80);
@@ -274,7 +260,7 @@ fn sound_extensions_have_no_findings() {
 
 #[test]
 fn damage_of_an_extension_is_named() {
-    let home = extended();
+    let home = Home::extended(80);
     for (what, position, bytes, codes) in [
         ("size", 0, &[0, 19][..], &[(Code::ExtUnit, 1), (Code::ExtAddress, 1)][..]),
         ("too long", 0, &[0x7f, 0xff], &[(Code::ExtUnit, 1), (Code::ExtAddress, 1)]),
@@ -295,7 +281,7 @@ fn damage_of_an_extension_is_named() {
 
 #[test]
 fn an_address_beyond_its_extension_is_told_and_the_rest_still_read() {
-    let home = extended();
+    let home = Home::extended(80);
     for (what, address) in [
         ("beyond", cq_ext::address_of(1 << 40).unwrap()),
         ("far beyond", cq_ext::address_of(cq_ext::MAX_OFFSET).unwrap()),
@@ -343,7 +329,7 @@ fn hc15_a_delay_that_is_no_number_counts_as_none_and_is_told() {
 
 #[test]
 fn a_unit_with_room_behind_its_bit_map_is_told() {
-    let home = extended();
+    let home = Home::extended(80);
     let (path, at) = unit_at(&home, 5);
     // The last of its file: the end mark goes along.
     patch(&path, at, &[0, 22]);

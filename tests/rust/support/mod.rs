@@ -82,6 +82,32 @@ impl Home {
         home
     }
 
+    /// A closed store of `count` messages whose queues have extensions, in files of six units each, so that
+    /// every kind of file is there.
+    pub(crate) fn extended(count: usize) -> Self {
+        let home = Self::new(StoreConfig {
+            enable_consume_queue_ext: true,
+            mapped_file_size_consume_queue_ext: Some(130),
+            ..small()
+        });
+        let store = home.create();
+        home.fill(&store, 0..count);
+        store.close().unwrap();
+        home
+    }
+
+    /// A closed store of 36 MB in one file, so that a walk over it tells several times how far it is.
+    pub(crate) fn long() -> Self {
+        let config = StoreConfig { mapped_file_size_commit_log: Some(64 << 20), ..small() };
+        let home = Self::new(config);
+        let store = home.create();
+        for number in 0..600 {
+            append(&store, number, &[7; 60_000]).unwrap();
+        }
+        store.close().unwrap();
+        home
+    }
+
     /// A copy of a store of `count` messages that was never closed, as a killed process leaves it: the
     /// first half was flushed, what came since is in the log alone.
     pub(crate) fn killed(count: usize) -> Self {

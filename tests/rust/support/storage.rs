@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use mqstore::files::storage::Region;
+use mqstore::files::storage::{Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};
 
 /// A call that a test can let fail or count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
     Open,
+    OpenToWrite,
     Read,
     List,
     Kind,
@@ -42,6 +43,17 @@ struct Fault {
     errno: i32,
 }
 
+/// When files were changed, as the storage tells.
+#[derive(Debug, Default)]
+enum Stamps {
+    #[default]
+    NotTold,
+    Told,
+    /// Those of the log stay what they were at first, as they do on some systems where a file is written
+    /// through a map.
+    StandStill(HashMap<PathBuf, Stamp>),
+}
+
 type Watch = Box<dyn Fn(&dyn StorageFile, &Path) + Send + Sync>;
 type Listed = Box<dyn Fn(&Path) + Send + Sync>;
 
@@ -65,6 +77,9 @@ pub(crate) struct Staged {
     read_released: Condvar,
     /// How many more calls that change something go well; all behind fail.
     budget: Mutex<Option<usize>>,
+    stamps: Mutex<Stamps>,
+    /// How many bytes of the log were read.
+    log_read: AtomicU64,
 }
 
 impl std::fmt::Debug for Staged {
@@ -108,6 +123,19 @@ impl Staged {
     /// How many such calls there were.
     pub(crate) fn count(&self, call: Call) -> usize {
         self.counts.lock().unwrap().get(&call).copied().unwrap_or(0)
+    }
+
+    /// Tells from now on when files were changed, so that a store can be sealed.
+    pub(crate) fn tell_stamps(&self, log_stands_still: bool) {
+        *self.stamps.lock().unwrap() = match log_stands_still {
+            true => Stamps::StandStill(HashMap::new()),
+            false => Stamps::Told,
+        };
+    }
+
+    /// How many bytes of the log were read since this was asked last.
+    pub(crate) fn take_log_read(&self) -> u64 {
+        self.log_read.swap(0, Ordering::Relaxed)
     }
 
     /// Lets flushes of a log file that holds something wait until [`Staged::release`].
@@ -229,6 +257,9 @@ impl StagedStorage {
 impl Storage for StagedStorage {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
         self.0.look(Call::Open, path)?;
+        if access == Access::ReadWrite {
+            self.0.look(Call::OpenToWrite, path)?;
+        }
         Ok(self.wrap(path, Os.open(path, access)?))
     }
 
@@ -282,6 +313,21 @@ impl Storage for StagedStorage {
     fn make_private(&self, path: &Path) -> io::Result<()> {
         Os.make_private(path)
     }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        match &mut *self.0.stamps.lock().unwrap() {
+            Stamps::NotTold => Ok(None),
+            Stamps::StandStill(first) if is_of_log(path) => {
+                let stamp = Os.stamp(path)?;
+                Ok(stamp.map(|stamp| *first.entry(path.to_owned()).or_insert(stamp)))
+            }
+            Stamps::Told | Stamps::StandStill(_) => Os.stamp(path),
+        }
+    }
+}
+
+fn is_of_log(path: &Path) -> bool {
+    path.parent().is_some_and(|dir| dir.ends_with("commitlog"))
 }
 
 #[derive(Debug)]
@@ -300,7 +346,11 @@ impl StorageFile for StagedFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.stage.look(Call::Read, &self.path)?;
         self.stage.hold(&self.path);
-        self.file.read_at(buffer, position)
+        let read = self.file.read_at(buffer, position)?;
+        if is_of_log(&self.path) {
+            self.stage.log_read.fetch_add(read as u64, Ordering::Relaxed);
+        }
+        Ok(read)
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
@@ -324,7 +374,7 @@ impl StorageFile for StagedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut first = [0; 8];
-        let is_log = self.path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
+        let is_log = is_of_log(&self.path);
         let holds_data = self.file.read_at(&mut first, 0)? == first.len() && first != [0; 8];
         if is_log && holds_data {
             self.stage.wait_counted(&self.path);
