@@ -43,6 +43,8 @@ MAPPED = 512 << 20
 # So many puts before the clock starts: the first files are there, and some of their pages. The same
 # in race.rs and Race.java.
 BEFORE = 5000
+# What a message of 1 KiB with a tag and two keys takes in the log, about.
+RECORD = 1200
 # The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms.
 EXPORTS = "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED"
 JAVA = ("-Xmx4g", "-Xms4g", "-XX:MaxDirectMemorySize=2g", "-XX:+UseG1GC", EXPORTS)
@@ -90,8 +92,8 @@ class Race:
             raise RuntimeError(done.stderr)
         return float(done.stdout)
 
-    def settle(self) -> None:
-        """What the side before left behind is on the disk, free memory is there at once.
+    def settle(self, size: int = 2 << 30) -> None:
+        """What the side before left behind is on the disk, so much free memory is there at once.
 
         Python's collector does not walk through the messages that were built before the clock.
         """
@@ -99,7 +101,7 @@ class Race:
         gc.collect()
         gc.freeze()
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        with mmap.mmap(-1, self.count(2 << 30), flags=flags) as memory:
+        with mmap.mmap(-1, self.count(size), flags=flags) as memory:
             block = bytes(1 << 20)
             while memory.tell() + len(block) <= len(memory):
                 memory.write(block)
@@ -225,24 +227,38 @@ def arrow(race: Race, folder: Path, config: Config, count: int, body_bytes: int)
 
 
 def sustained(race: Race) -> None:
-    """4 GiB with the default flush settings: eight files, at the speed of the disk in the end."""
+    """4 GiB with the default flush settings: eight files, at the speed of the disk in the end.
+
+    What the disk takes is measured with as many bytes, and with the same memory.
+    """
     count = race.count(3_500_000)
     work = "append 1024 B, 4 GiB"
+    memory = 5 << 30
     for name, config in (
         ("RocketMQ", {}),
         ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
     ):
         store = race.fresh()
-        race.settle()
+        race.settle(memory)
         seconds = race.in_java(
             "append", store, count, bodyBytes=1024, distinct=200_000, config=config
         )
         race.note(work, name, count, seconds)
         shutil.rmtree(store)
     store = race.fresh()
-    race.settle()
+    race.settle(memory)
     race.note(work, "Rust", count, race.in_rust("append-long", store, count))
     shutil.rmtree(store)
+    path, block = race.folder / "limit", bytes(1 << 20)
+    race.settle(memory)
+    with path.open("wb", buffering=0) as file:
+        begin = time.perf_counter()
+        for _ in range(count * RECORD // len(block)):
+            file.write(block)
+        os.fdatasync(file.fileno())
+        seconds = time.perf_counter() - begin
+    race.note(work, "limit: as many bytes written and flushed", count, seconds)
+    path.unlink()
 
 
 def flushes(race: Race) -> None:
@@ -379,18 +395,9 @@ def limits(race: Race) -> None:
         count = race.count(500)
         begin = time.perf_counter()
         for n in range(count):
-            os.pwrite(file.fileno(), bytes(1200), n * 1200)
+            os.pwrite(file.fileno(), bytes(RECORD), n * RECORD)
             os.fdatasync(file.fileno())
         race.note("limit: write 1,200 B and fdatasync", "calls", count, time.perf_counter() - begin)
-    path.unlink()
-    with path.open("wb") as file:
-        megabytes = race.count(1024)
-        begin = time.perf_counter()
-        for _ in range(megabytes):
-            file.write(source[: 1 << 20])
-        os.fdatasync(file.fileno())
-        seconds = time.perf_counter() - begin
-        race.note("limit: sequential write and fdatasync", "bytes", megabytes << 20, seconds)
     path.unlink()
 
 
@@ -441,7 +448,7 @@ def main() -> None:
                 sustained(race)
                 flushes(race)
                 index(race)
-                store, count = race.fresh(), race.count(200_000)
+                store, count = race.fresh(), race.count(400_000)
                 race.in_java("append", store, count, bodyBytes=1024)
                 reads(race, store, BEFORE + count)
                 shutil.rmtree(store)
