@@ -1,24 +1,31 @@
 //! What a fuzzer feeds bytes to: each function must come back from any bytes, without a panic, in
 //! little time and memory. Used by the fuzz targets, and with seeded damage by `tests/rust/fuzz.rs`.
 
-use std::fs;
+mod memory;
+
 use std::hint::black_box;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mqstore::StoreConfig;
-use mqstore::care::{Severity, VerifyOptions, verify};
-use mqstore::files::Os;
+use mqstore::care::verify::verify_on;
+use mqstore::care::{Severity, VerifyOptions};
+use mqstore::files::{Access, FileKind, Os, Storage};
 use mqstore::format::checkpoint::CheckpointFields;
 use mqstore::format::config_json::{OffsetTable, TopicTable, parse_delay_offsets};
 use mqstore::format::consume_queue::QueueEntry;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::message::{Frame, read_frame};
 use mqstore::format::{batch, body, cq_ext, json, properties};
+use mqstore::log::OffsetLists;
 use mqstore::log::index_file::{IndexFile, IndexOpen};
+use mqstore::log::scanner::Scanned;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
+use mqstore::time::SystemClock;
 use tempfile::TempDir;
+
+use memory::Memory;
 
 /// A target: its name, and what takes the bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
@@ -75,23 +82,64 @@ pub(crate) fn queue(bytes: &[u8]) {
     }
 }
 
-/// An index file of 7 slots and 28 entries, its chains walked.
+/// An index file of 7 slots and 28 entries, its chains walked one by one by positional reads and all
+/// together by map; in memory, and one in sixteen among the system's files too.
 pub(crate) fn index(bytes: &[u8]) {
     // Made once: making folders and files takes longer than all that is done with them.
-    thread_local!(static FOLDER: TempDir = folder());
-    let path = FOLDER.with(|folder| folder.path().join("20231001000000000"));
+    thread_local! {
+        static FOLDER: TempDir = folder();
+        static MEMORY: Arc<Memory> = Memory::new();
+    }
     let layout = IndexLayout::new(7, 28).unwrap();
     let mut whole = bytes.to_vec();
     whole.resize(layout.file_len() as usize, 0);
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    file.unwrap().write_all_at(&whole, 0).unwrap();
-    let Ok(file) = IndexFile::open(&Os, &path, layout, IndexOpen::Read) else { return };
-    for hash in 0..14 {
-        let (mut offsets, mut findings) = (Vec::new(), Vec::new());
-        let _ = file.select(hash, 0, i64::MAX, 64, &mut offsets, &mut findings);
-        assert!(offsets.len() <= 28);
+    let name = "20231001000000000";
+    let selected = MEMORY.with(|memory| select(&**memory, &Path::new("/").join(name), &whole));
+    if one_in_sixteen(bytes) {
+        let path = FOLDER.with(|folder| folder.path().join(name));
+        assert_eq!(select(&Os, &path, &whole), selected);
     }
-    let _ = black_box(file.check(&mut |_| {}));
+}
+
+/// What is found in an index file of those bytes, whichever way they are read.
+fn select(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Option<Selected> {
+    let layout = IndexLayout::new(7, 28).unwrap();
+    match storage.open(path, Access::ReadWrite) {
+        Ok(file) => file,
+        Err(_) => storage.create(path, bytes.len() as u64).unwrap(),
+    }
+    .write_at(bytes, 0)
+    .unwrap();
+    let file = IndexFile::open(storage, path, layout, IndexOpen::Read).ok()?;
+    let (mut offsets, mut findings) = (Vec::new(), Vec::new());
+    let mut ends = Vec::new();
+    for hash in HASHES {
+        let before = offsets.len();
+        let most = before + 64;
+        let _ = file.select(hash, 0, i64::MAX, most, &mut offsets, &mut findings);
+        assert!(offsets.len() - before <= 28);
+        ends.push(offsets.len());
+    }
+    let mapped = IndexFile::open(storage, path, layout, IndexOpen::ReadMapped).unwrap();
+    let (mut together, mut met) = (OffsetLists::new(), Vec::new());
+    let hashes: Vec<i32> = HASHES.collect();
+    let _ = mapped.select_many(&hashes, 0, i64::MAX, 64, &mut together, &mut met);
+    assert_eq!((together.offsets(), together.ends()), (&*offsets, &*ends), "one by one");
+    assert_eq!(met.len(), findings.len(), "one by one");
+    let mut faults = 0;
+    let _ = black_box(file.check(&mut |_| faults += 1));
+    Some((offsets, findings.len(), faults))
+}
+
+/// Two of each slot.
+const HASHES: std::ops::Range<i32> = 0..14;
+
+/// The offsets of all keys, how much damage was met on the way, and how much there is.
+type Selected = (Vec<i64>, usize, usize);
+
+/// Chosen by the bytes themselves, so that the same bytes always go the same way.
+fn one_in_sixteen(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)).is_multiple_of(16)
 }
 
 /// The checkpoint.
@@ -124,29 +172,48 @@ pub(crate) fn batch_body(bytes: &[u8]) {
     }
 }
 
-/// A whole store, of which the bytes say what to change: a file, a place in it, a new byte.
+/// A whole store, of which the bytes say what to change: a file, a place in it, a new byte. Fifteen
+/// in sixteen are copies in memory of one that was closed, whose seal holds until something sealed is
+/// changed; the others are made anew among the system's files.
 pub(crate) fn directory(bytes: &[u8]) {
-    let folder = folder();
-    make_store(folder.path());
-    let files = files(folder.path());
+    thread_local!(static CLOSED: Arc<Memory> = {
+        let memory = Memory::new();
+        make_store(Arc::clone(&memory) as _, Path::new("/store"));
+        memory
+    });
+    if one_in_sixteen(bytes) {
+        let folder = folder();
+        make_store(Arc::new(Os), folder.path());
+        changed_store(&(Arc::new(Os) as _), folder.path(), bytes);
+    } else {
+        changed_store(&(CLOSED.with(|closed| closed.copy()) as _), Path::new("/store"), bytes);
+    }
+}
+
+fn changed_store(storage: &Arc<dyn Storage>, root: &Path, bytes: &[u8]) {
+    let files = files(&**storage, root);
     let mut log_is_whole = true;
     for change in bytes.as_chunks::<4>().0.iter().take(64) {
         let path = &files[usize::from(change[0]) % files.len()];
-        let Ok(file) = fs::OpenOptions::new().write(true).open(path) else { continue };
-        log_is_whole &= !path.starts_with(folder.path().join("commitlog"));
-        let len = file.metadata().unwrap().len().max(1);
+        let Ok(file) = storage.open(path, Access::ReadWrite) else { continue };
+        log_is_whole &= !path.starts_with(root.join("commitlog"));
+        let len = file.stat().unwrap().len.max(1);
         let position = u64::from(u16::from_be_bytes([change[1], change[2]])) % len;
         match change[3] {
             255 => file.set_len(position).unwrap(),
-            254 => drop(fs::remove_file(path)),
-            byte => file.write_all_at(&[byte], position).unwrap(),
+            254 => drop(storage.remove_file(path)),
+            byte => file.write_at(&[byte], position).unwrap(),
         }
     }
     let options = VerifyOptions { threads: Some(1), ..VerifyOptions::default() };
-    let look = || verify(folder.path(), config(), &options, &mut |_, _| ControlFlow::Continue(()));
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    let mut look = || verify_on(Arc::clone(storage), root, config(), &options, go_on);
     let _ = black_box(look());
-    ask(folder.path(), OpenMode::Read);
-    if ask(folder.path(), OpenMode::ReadWrite) && log_is_whole {
+    let _ = ask(storage, root, OpenMode::Read);
+    if let Some(met) = ask(storage, root, OpenMode::ReadWrite)
+        && log_is_whole
+    {
+        assert_eq!(met, (u64::from(MESSAGES), 1), "messages, and those of one key");
         let report = look().unwrap();
         let errors = report.findings.iter().filter(|found| found.severity == Severity::Error);
         // The broker's own configuration is not ours to mend.
@@ -155,11 +222,16 @@ pub(crate) fn directory(bytes: &[u8]) {
     }
 }
 
-/// Whether the store opens; every way to a message is tried then.
-fn ask(path: &Path, mode: OpenMode) -> bool {
-    let Ok(store) = MessageStore::open(path, mode, config()) else { return false };
+/// Opens the store, where that can be, and tries every way to a message; how many messages the log
+/// gives, and how many the key of one.
+fn ask(storage: &Arc<dyn Storage>, root: &Path, mode: OpenMode) -> Option<(u64, usize)> {
+    let clock = Arc::new(SystemClock);
+    let store = MessageStore::open_with(root, mode, config(), Arc::clone(storage), clock).ok()?;
     let mut scanner = store.scanner(0, None, true);
-    while let Ok(Ok(_)) = scanner.step() {}
+    let mut messages = 0;
+    while let Ok(Ok(scanned)) = scanner.step() {
+        messages += u64::from(matches!(scanned, Scanned::Message(_)));
+    }
     for queue in 0..2 {
         for number in [0, 3, i64::MAX] {
             let filter = mqstore::format::consume_queue::TagFilter::parse("*");
@@ -176,8 +248,9 @@ fn ask(path: &Path, mode: OpenMode) -> bool {
         max_messages: 32,
         exact: true,
     };
-    let _ = black_box(store.query(&query));
-    store.close().is_ok() && mode != OpenMode::Read
+    let found = store.query(&query).map_or(0, |found| found.records.len());
+    store.close().ok()?;
+    Some((messages, found))
 }
 
 pub(crate) fn config() -> StoreConfig {
@@ -190,10 +263,14 @@ pub(crate) fn config() -> StoreConfig {
     }
 }
 
-/// Forty messages over several files of each kind.
-pub(crate) fn make_store(path: &Path) {
-    let store = MessageStore::open(path, OpenMode::Create, config()).unwrap();
-    for number in 0..40 {
+/// How many messages the store has, over several files of each kind.
+const MESSAGES: u8 = 40;
+
+/// A store that was closed in good order.
+pub(crate) fn make_store(storage: Arc<dyn Storage>, root: &Path) {
+    let clock = Arc::new(SystemClock);
+    let store = MessageStore::open_with(root, OpenMode::Create, config(), storage, clock).unwrap();
+    for number in 0..MESSAGES {
         let properties = format!("TAGS\u{1}tag\u{2}KEYS\u{1}key-{number}\u{2}");
         let body = [number; 100];
         let mut message = NewMessage::new(b"Topic", &body);
@@ -205,13 +282,16 @@ pub(crate) fn make_store(path: &Path) {
 }
 
 /// All files below a folder, in order.
-pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(storage: &dyn Storage, root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![path.to_owned()];
+    let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        for entry in storage.list(&folder).unwrap() {
+            let path = folder.join(&entry.name);
+            match entry.kind {
+                FileKind::Directory => folders.push(path),
+                FileKind::File | FileKind::Other => found.push(path),
+            }
         }
     }
     found.sort();

@@ -9,6 +9,8 @@ use std::fs;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
+use mqstore::files::Os;
+
 use crate::support::Home;
 use targets::{TARGETS, files};
 
@@ -16,7 +18,7 @@ use targets::{TARGETS, files};
 fn corpus() -> Vec<Vec<u8>> {
     let home = Home::closed(60);
     let mut corpus: Vec<_> =
-        files(home.path()).into_iter().map(|path| fs::read(path).unwrap()).collect();
+        files(&Os, home.path()).into_iter().map(|path| fs::read(path).unwrap()).collect();
     let log = corpus.iter().find(|bytes| bytes.len() == 4096).cloned().unwrap_or_default();
     let sizes = log.get(..4).map(|size| u32::from_be_bytes(size.try_into().unwrap()) as usize);
     corpus.extend(sizes.map(|size| log[..size].to_vec()));
