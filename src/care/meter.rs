@@ -50,12 +50,11 @@ pub(super) fn watched<T: Send>(
     let interrupted = || Err(Error::io(op, path)(std::io::ErrorKind::Interrupted.into()));
     let meter = Meter::default();
     let (done, finished) = mpsc::channel();
-    std::thread::scope(|scope| {
+    pool.in_place_scope(|scope| {
         let meter = &meter;
-        scope.spawn(move || {
-            let outcome = pool.install(|| work(meter));
+        scope.spawn(move |_| {
             // The receiver lives until this has come.
-            let _ = done.send(outcome);
+            let _ = done.send(work(meter));
         });
         loop {
             match finished.recv_timeout(EVERY) {
@@ -82,6 +81,6 @@ pub(super) fn watched<T: Send>(
 
 /// As many threads as were asked for, or as there are processors.
 pub(super) fn thread_count(asked: Option<usize>) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    asked.unwrap_or(processors).clamp(1, 1024)
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    asked.unwrap_or_else(processors).clamp(1, 1024)
 }

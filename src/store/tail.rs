@@ -141,6 +141,7 @@ impl Tail {
 /// One past the last byte from `end` on that is not zero.
 fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     let mut found = None;
+    let most = usize::try_from(log.run().file_size()).unwrap_or(usize::MAX);
     for file in log.run().files().iter() {
         let file_end = file.base_offset.saturating_add(log.run().file_size());
         if file_end <= end {
@@ -148,7 +149,7 @@ fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
         }
         let open = log.run().open(file)?;
         let mut position = end.saturating_sub(file.base_offset);
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; BLOCK.min(most)];
         while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
             let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
             let bytes = block.get(..read).unwrap_or_default();

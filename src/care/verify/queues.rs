@@ -354,7 +354,8 @@ pub(super) fn each_block<const LEN: usize>(
     mut take: impl FnMut(i64, &[[u8; LEN]]) -> Result<()>,
 ) -> Result<()> {
     let entry_len = LEN as u64;
-    let mut block = vec![0; BLOCK * LEN];
+    let most = usize::try_from(run.file_size() / entry_len).unwrap_or(usize::MAX);
+    let mut block = vec![0; BLOCK.min(most) * LEN];
     for file in run.files().iter() {
         if file.base_offset % entry_len != 0 {
             continue;

@@ -107,7 +107,9 @@ impl<'a> FileReader<'a> {
             return Ok(());
         }
         let len = self.room(at).min(BLOCK);
-        self.block.resize(BLOCK, 0);
+        if self.block.len() < len {
+            self.block.resize(len, 0);
+        }
         self.filled = 0;
         self.start = at;
         let block = self.block.get_mut(..len).unwrap_or_default();
