@@ -79,7 +79,32 @@ impl IndexRun {
         layout: IndexLayout,
         how: IndexOpen,
     ) -> Result<(Self, Vec<Corruption>)> {
-        let run = Self {
+        let run = Self::new(storage, dir, layout, how);
+        let findings = run.refresh()?;
+        Ok((run, findings))
+    }
+
+    /// The same for who looks for damage: `unreadable` is told of each file that the system cannot
+    /// read, and the run goes without it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be read.
+    pub fn load_readable(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        unreadable: &mut dyn FnMut(&Path, Error),
+    ) -> Result<(Self, Vec<Corruption>)> {
+        let run = Self::new(storage, dir, layout, IndexOpen::Read);
+        let findings = run.list(&mut |path, error| {
+            unreadable(path, error);
+            Ok(())
+        })?;
+        Ok((run, findings))
+    }
+
+    fn new(storage: Arc<dyn Storage>, dir: &Path, layout: IndexLayout, how: IndexOpen) -> Self {
+        Self {
             storage,
             dir: dir.to_owned(),
             layout,
@@ -88,9 +113,7 @@ impl IndexRun {
             listed: RwLock::default(),
             open: Mutex::new(LruCache::new(OPEN_FILES)),
             next_id: AtomicU64::new(0),
-        };
-        let findings = run.refresh()?;
-        Ok((run, findings))
+        }
     }
 
     /// Lists the folder again: files that are gone are forgotten, new ones known. Says what cannot be
@@ -99,6 +122,13 @@ impl IndexRun {
     /// # Errors
     /// [`Error::Io`] when the folder or a file cannot be read.
     pub fn refresh(&self) -> Result<Vec<Corruption>> {
+        self.list(&mut |_, error| Err(error))
+    }
+
+    fn list(
+        &self,
+        unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
+    ) -> Result<Vec<Corruption>> {
         let mut findings = Vec::new();
         let mut listing = Listing::default();
         let entries = match self.storage.list(&self.dir) {
@@ -125,7 +155,10 @@ impl IndexRun {
                 }
                 // Removed since the folder was listed.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    unreadable(&file.path, error)?;
+                    listing.unusable.push(file);
+                }
             }
         }
         listing.files.sort_by_key(|file| file.name);

@@ -368,20 +368,29 @@ pub fn index_layout(
         .map(|entry| entry.name)
         .collect();
     names.sort();
-    let mut answer = None;
+    let (mut answer, mut unread) = (None, None);
     // The oldest file has the most to say; one without entries says only its length.
     for name in names {
         let path = dir.join(name);
-        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
-        match detect_layout(&*file, &path, configured)? {
-            Detection::Proven(layout) => return Ok(Ok(layout)),
-            Detection::Likely(layout) => {
+        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path));
+        match file.and_then(|file| detect_layout(&*file, &path, configured)) {
+            Ok(Detection::Proven(layout)) => return Ok(Ok(layout)),
+            Ok(Detection::Likely(layout)) => {
                 answer.get_or_insert(Ok(layout));
             }
-            Detection::Unknown { reason, fits } => {
+            Ok(Detection::Unknown { reason, fits }) => {
                 answer.get_or_insert(Err(NoLayout { path, reason, fits }));
             }
+            // Removed since the folder was listed.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            // Another file may tell; whoever needs this one meets the error again.
+            Err(error) => {
+                unread.get_or_insert(error);
+            }
         }
+    }
+    if let Some(error) = unread {
+        return Err(error);
     }
     let default = IndexLayout::new(StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
     match (answer, configured.or(default)) {

@@ -10,12 +10,15 @@ use mqstore::care::verify::verify_on;
 use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
+use mqstore::store::parts::index_layout;
+use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, append, set_len, small};
+use crate::support::{Home, append, flip, set_len, small};
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const EACCES: i32 = 13;
 
 fn try_look(stage: &Arc<Staged>, home: &Home) -> Result<VerifyReport> {
     let options = VerifyOptions { threads: Some(2), ..VerifyOptions::default() };
@@ -77,6 +80,63 @@ fn what_the_system_cannot_read_is_named_and_the_rest_is_looked_at() {
             assert_eq!(all, !path.starts_with("commitlog"), "{:?}", report.counts);
         }
     }
+}
+
+#[test]
+fn an_index_file_that_cannot_be_read_hides_no_damage_in_the_others() {
+    let home = Home::closed(120);
+    let files: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
+    assert_eq!(files.len(), 5);
+    // An entry's hash, of the file in the middle.
+    flip(&home.path().join(&files[2]), 40 + 7 * 4 + 5 * 20 + 3);
+    let wanted = found(&Staged::new(), &home).0;
+    assert!(wanted.contains_key(&Code::IndexOther), "{wanted:?}");
+    for call in [Call::Open, Call::Read] {
+        for file in [0, 1, 4] {
+            let stage = Staged::new();
+            stage.fail(call, &files[file], 0, EACCES);
+            let report = try_look(&stage, &home).unwrap();
+            let mut wanted = wanted.clone();
+            wanted.insert(Code::Unreadable, 1);
+            assert_eq!(report.found, wanted, "{call:?} {file}: {:?}", report.findings);
+            let unreadable = report.findings.iter().find(|f| f.code == Code::Unreadable).unwrap();
+            assert_eq!(unreadable.path, Path::new(&files[file]));
+            let (counts, of_it) = (report.counts, if file == 4 { 120 - 4 * 27 } else { 27 });
+            assert_eq!((counts.index_files, counts.index_entries), (5, 120 - of_it), "{file}");
+            // Who asks the store for a key must not miss what lies there.
+            let (config, clock) = (home.config.clone(), Arc::clone(&home.clock));
+            for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+                let (config, clock) = (config.clone(), Arc::clone(&clock));
+                let storage = stage.storage();
+                let opened = MessageStore::open_with(home.path(), mode, config, storage, clock);
+                assert!(matches!(opened, Err(Error::Io { .. })), "{call:?} {file} {opened:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_layout_of_the_index_is_told_by_the_files_that_can_be_read() {
+    let home = Home::closed(120);
+    let config =
+        StoreConfig { max_hash_slot_num: None, max_index_num: None, ..home.config.clone() };
+    let files: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
+    let layout =
+        |stage: &Arc<Staged>| index_layout(&*stage.storage(), &home.path().join("index"), &config);
+    let whole = layout(&Staged::new()).unwrap().unwrap();
+    for call in [Call::Open, Call::Read] {
+        let stage = Staged::new();
+        stage.fail(call, &files[0], 0, EIO);
+        assert_eq!(layout(&stage).unwrap().unwrap(), whole, "{call:?}");
+        stage.fail(call, "/index/", 0, EIO);
+        assert!(matches!(layout(&stage), Err(Error::Io { .. })), "{call:?}");
+    }
+    // One that was removed since the folder was listed says nothing.
+    let stage = Staged::new();
+    stage.fail(Call::Open, &files[0], 0, ENOENT);
+    assert_eq!(layout(&stage).unwrap().unwrap(), whole);
+    stage.fail(Call::Open, "/index/", 0, ENOENT);
+    assert!(layout(&stage).is_ok());
 }
 
 #[test]

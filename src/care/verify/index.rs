@@ -15,7 +15,7 @@ use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
 use crate::format::java::key_hash;
 use crate::format::message::MessageView;
 use crate::format::properties::{self, Indexed, split_keys};
-use crate::log::index_file::{IndexFile, IndexOpen};
+use crate::log::index_file::IndexFile;
 use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::log::index_sums::Sum;
 
@@ -81,7 +81,9 @@ impl Index {
         read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Vec<Option<IndexState>>,
     ) -> Result<Self> {
         let dir = cx.paths.index();
-        let (run, faults) = IndexRun::load(Arc::clone(&cx.storage), &dir, layout, IndexOpen::Read)?;
+        let storage = Arc::clone(&cx.storage);
+        let unreadable = &mut |path: &_, error| cx.error(path, error);
+        let (run, faults) = IndexRun::load_readable(storage, &dir, layout, unreadable)?;
         for fault in faults {
             let code = match fault.kind {
                 CorruptionKind::FileName if fault.found == "no regular file" => Code::NoRegularFile,
