@@ -20,6 +20,7 @@ mod hostile_log;
 mod hostile_names;
 mod hostile_queue;
 mod index_build;
+mod index_calls;
 mod index_damage;
 mod long_recovery;
 mod many_queues;
