@@ -1,9 +1,12 @@
 //! Batches made on several threads, each from parts of the log of its own: it reads them, checks their
 //! records and fills in the columns, so that what was read is still in the processor's cache.
 //!
-//! The log is cut while it is read: whoever is free takes the next part. Batches are given in the
-//! order of the parts. What is made ahead is bounded: one batch waits with each thread.
+//! The log is cut while it is read: whoever is free takes the next part, and guesses where the first
+//! record in it begins. Batches are given in the order of the parts; where a part does not begin at the
+//! place to which the one before has come, since there was a record in a body, it is made again from
+//! there. What is made ahead is bounded: one batch waits with each thread.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -28,9 +31,10 @@ const MOST_THREADS: usize = 4;
 type Made = Result<Option<RecordBatch>, BatchError>;
 
 /// Who makes the batches of one part after the other.
-pub trait Maker: Send {
-    /// Begins a part: the records that begin in these bytes of the log.
-    fn begin(&mut self, part: Range<u64>);
+pub trait Maker: Send + fmt::Debug {
+    /// Begins a part: the records that begin in these bytes of the log; where it `begins` with one that
+    /// need not be sought.
+    fn begin(&mut self, part: Range<u64>, begins: bool);
 
     /// The next batch of the part, `None` behind its last.
     ///
@@ -43,6 +47,10 @@ pub trait Maker: Send {
 
     /// Whether damage was met in the part.
     fn met_damage(&self) -> bool;
+
+    /// Where the first record, or damage, of the part begins, and what would be next behind those that
+    /// were given.
+    fn places(&self) -> Range<u64>;
 }
 
 /// How many threads make batches of so many bytes of a log, where `threads` may be used; `None` is as
@@ -89,10 +97,20 @@ impl Cuts {
     }
 }
 
-/// What a maker tells: a batch, if there is one, and whether the part has no more.
+/// What a maker tells: a batch, if there is one, whether the part has no more, which part it is, and
+/// where in it the maker was.
 struct Told {
     made: Made,
     over: bool,
+    part: Range<u64>,
+    places: Range<u64>,
+}
+
+impl Told {
+    /// Whether the part begins at `next`, to which the part before has come, or is passed over by both.
+    fn begins_at(&self, next: u64) -> bool {
+        self.places.start == next || self.places.start.min(next) >= self.part.end
+    }
 }
 
 /// The batches of a log, in order.
@@ -104,13 +122,19 @@ pub struct BatchesAhead {
     makers: Vec<Receiver<Told>>,
     cuts: Arc<Mutex<Cuts>>,
     threads: Vec<JoinHandle<()>>,
+    /// Where the next record begins, of all that was given.
+    next: u64,
+    /// Who makes a part again that began elsewhere, and whether that goes on.
+    again: Box<dyn Maker>,
+    makes_again: bool,
     /// Threads do not cross a fork.
     process: u32,
     ended: bool,
 }
 
 impl BatchesAhead {
-    /// The batches of `bytes` of a log, each made by one of the makers on a thread of its own. The first
+    /// The batches of `bytes` of a log, which begin with a record, each made by one of the makers on a
+    /// thread of its own; the last of them makes again what the others began at a wrong place. The first
     /// part has about `part_bytes`.
     ///
     /// # Errors
@@ -125,10 +149,11 @@ impl BatchesAhead {
 
     /// The same with just so many bytes.
     pub(super) fn in_parts(
-        makers: Vec<Box<dyn Maker>>,
+        mut makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
         step: u64,
     ) -> io::Result<Self> {
+        let again = makers.pop().ok_or(io::ErrorKind::InvalidInput)?;
         let cuts = Cuts { next: bytes.start, end: bytes.end, step };
         let (to_turns, turns) = mpsc::channel();
         let mut ahead = Self {
@@ -137,6 +162,9 @@ impl BatchesAhead {
             makers: Vec::new(),
             cuts: Arc::new(Mutex::new(cuts)),
             threads: Vec::new(),
+            next: bytes.start,
+            again,
+            makes_again: false,
             process: std::process::id(),
             ended: false,
         };
@@ -158,14 +186,35 @@ impl BatchesAhead {
             return Err(broken("the scan was begun before this process was forked off"));
         }
         loop {
+            if self.makes_again {
+                if let Some(batch) = self.again.next()? {
+                    return Ok(Some(batch));
+                }
+                self.makes_again = false;
+                self.next = self.again.places().end;
+            }
+            let is_first = self.turn.is_none();
             let Some(number) = self.turn.or_else(|| self.turns.recv().ok()) else {
                 let cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
                 return if cuts.next >= cuts.end { Ok(None) } else { Err(ended_early()) };
             };
             let maker = self.makers.get(number).ok_or_else(ended_early)?;
-            let Told { made, over } = maker.recv().map_err(|_| ended_early())?;
-            self.turn = (!over).then_some(number);
-            if let Some(batch) = made? {
+            let mut told = maker.recv().map_err(|_| ended_early())?;
+            if is_first && !told.begins_at(self.next) {
+                while !told.over {
+                    told = maker.recv().map_err(|_| ended_early())?;
+                }
+                if self.next < told.part.end {
+                    self.again.begin(self.next..told.part.end, true);
+                    self.makes_again = true;
+                }
+                continue;
+            }
+            self.turn = (!told.over).then_some(number);
+            if told.over && told.places.start < told.part.end {
+                self.next = told.places.end;
+            }
+            if let Some(batch) = told.made? {
                 return Ok(Some(batch));
             }
         }
@@ -232,17 +281,18 @@ fn make(
             }
             part
         };
-        maker.begin(part);
+        maker.begin(part.clone(), false);
         let (mut rows, mut batches) = (0, 0);
         loop {
             let made = maker.next();
-            let failed = made.is_err();
             let over = maker.is_over() || !matches!(made, Ok(Some(_)));
             if let Ok(Some(batch)) = &made {
                 rows += batch.num_rows();
                 batches += 1;
             }
-            if out.send(Told { made, over }).is_err() || failed {
+            let (part, places) = (part.clone(), maker.places());
+            // An error may be of what is no record at all.
+            if out.send(Told { made, over, part, places }).is_err() {
                 return;
             }
             if over {

@@ -145,8 +145,9 @@ impl ScanMaker {
 }
 
 impl Maker for ScanMaker {
-    fn begin(&mut self, part: Range<u64>) {
-        self.batches.begin(self.parts.part(part));
+    fn begin(&mut self, part: Range<u64>, begins: bool) {
+        let part = self.parts.part(part);
+        self.batches.begin(if begins { part.beginning_at_once() } else { part });
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
@@ -160,5 +161,9 @@ impl Maker for ScanMaker {
 
     fn met_damage(&self) -> bool {
         self.batches.scan().met_damage()
+    }
+
+    fn places(&self) -> Range<u64> {
+        self.batches.scan().places()
     }
 }

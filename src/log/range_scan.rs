@@ -6,8 +6,10 @@
 //! - A file begins with a record. A range that begins anywhere else looks for the first record behind
 //!   its beginning: one that names its own place, whose lengths and checksum are right, and that is
 //!   followed by another, by the blank at the file's end or by the log's end. Where one is not followed
-//!   by any, or the checksums are not to be looked at and this one is wrong, the walk from the file's
-//!   first byte decides.
+//!   by any, or the checksums are not to be looked at and this one is wrong, or one before the range
+//!   claims to reach past it, as where records lie in a body, the walk from the file's first byte
+//!   decides. Of the parts that one reader takes, only the first looks before itself: whoever puts them
+//!   together sees whether each begins where the one before ends ([`RangeScan::places`]).
 //! - A damaged range belongs to whoever read the record before it, also where that record ends behind
 //!   the range; at the beginning of a file, and of a gap between files, to whoever begins there.
 
@@ -21,6 +23,12 @@ use crate::format::peek;
 use super::block::{Block, BlockPool};
 use super::commit_log::{CommitLog, Found};
 use super::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
+
+/// How far before a range a record may begin that reaches into it: as long as records are, the setting
+/// `max_message_size` left as it is.
+const LOOK_BACK: u64 = 5 << 20;
+/// How many bytes are looked at at a time.
+const LOOK: u64 = 256 << 10;
 
 /// Bytes of a log that hold no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +59,10 @@ pub struct RangeScan {
     verify_crc: bool,
     lost: Lost,
     begun: bool,
+    looks_before: bool,
     looks_behind: bool,
+    /// Where its own first record, or damage, begins, once it was run.
+    first: Option<u64>,
     /// Whether a record, or a blank, of this range ends at `next`.
     follows: bool,
     /// What was read and not yet given, while nobody runs the scan.
@@ -81,7 +92,9 @@ impl RangeScan {
             verify_crc,
             lost,
             begun: false,
+            looks_before: true,
             looks_behind: true,
+            first: None,
             follows: false,
             walk: None,
             pool: Arc::default(),
@@ -109,11 +122,30 @@ impl RangeScan {
         self.next..self.end.max(self.next)
     }
 
+    /// Moves to its first record, for a caller who takes it in parts.
+    ///
+    /// # Errors
+    /// As [`RangeScan::run`].
+    pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
+        if !self.begun {
+            self.begin(log)?;
+            self.begun = true;
+        }
+        Ok(())
+    }
+
     /// The records that begin in a part of its bytes.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> Self {
         let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
-        Self { pool: Arc::clone(&self.pool), ..part }
+        let begun = self.begun && bytes.start == self.next;
+        Self { begun, looks_before: false, pool: Arc::clone(&self.pool), ..part }
+    }
+
+    /// From where to where it has come: its own first record, or damage, and what would be next.
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        self.first.unwrap_or(self.next)..self.next
     }
 
     /// Hands what it meets to `take` until that has enough; whether there may be more. Damage is
@@ -127,9 +159,12 @@ impl RangeScan {
         log: &CommitLog,
         mut take: impl FnMut(Met<'_, '_>) -> Result<Taken>,
     ) -> Result<bool> {
-        if !self.begun {
-            self.begin(log)?;
-            self.begun = true;
+        if self.first.is_none() {
+            if self.begun && self.next < log.min_offset() {
+                self.gone(log, self.next)?;
+            }
+            self.settle(log)?;
+            self.first = Some(self.next);
         }
         let mut scanner = match self.walk.take() {
             Some(walk) => Scanner::resume(log, walk),
@@ -220,8 +255,8 @@ impl RangeScan {
             .find_in_file(from, limit, |log, at| Ok(self.judge(log, at)?.map(|v| (at, v))))?;
         match found {
             None => Ok(file_end),
-            Some((at, Judged::Certain)) => Ok(at),
-            Some((_, Judged::Doubtful)) => self.walk_to(log, from, file_end),
+            Some((at, Judged::Certain)) if !self.looks_before || !reaches(log, from, at)? => Ok(at),
+            Some(_) => self.walk_to(log, from, file_end),
         }
     }
 
@@ -280,6 +315,31 @@ impl RangeScan {
             max: number(log.run().end_offset().unwrap_or(0)),
         })
     }
+}
+
+/// Whether what seems to be a record begins before `from` and reaches past `at`, in the file of both.
+fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
+    let base = log.run().find(from).map_or(from, |file| file.base_offset);
+    let mut place = from.saturating_sub(LOOK_BACK).max(base);
+    let mut block = Vec::new();
+    while place < from {
+        let len = (from - place).min(LOOK) + peek::SIGNATURE as u64 - 1;
+        block.resize(usize::try_from(len).unwrap_or(0), 0);
+        let read = log.run().read_at(&mut block, place)?;
+        let bytes = block.get(..read).unwrap_or_default();
+        for (position, bytes) in bytes.windows(peek::SIGNATURE).enumerate() {
+            let begin = place + position as u64;
+            let claimed = peek::claimed_size(bytes).unwrap_or(0) as u64;
+            if peek::is_record(bytes) && peek::names_place(bytes, begin) && begin + claimed > at {
+                return Ok(true);
+            }
+        }
+        if bytes.len() < peek::SIGNATURE {
+            return Ok(false);
+        }
+        place += (bytes.len() - peek::SIGNATURE + 1) as u64;
+    }
+    Ok(false)
 }
 
 /// How sure it is that a record begins somewhere.

@@ -41,8 +41,8 @@ struct LogSlice {
 }
 
 impl LogSlice {
-    /// Makes the batches of the slice, or of its parts.
-    fn maker(&self, schema: &SchemaRef) -> Result<LogBatches, BatchError> {
+    /// Makes the batches of a slice, or of its parts.
+    fn maker(&self, schema: &SchemaRef, slice: Slice) -> Result<LogBatches, BatchError> {
         let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
         if let Some(broker) = &self.broker {
             builder = builder.of_broker(broker)?;
@@ -50,9 +50,9 @@ impl LogSlice {
         if !self.decompress {
             builder = builder.keeping_bodies();
         }
-        let slice = self.slice.clone();
-        let batches = SliceBatches::new(slice, builder, self.columns.clone(), self.broker.clone());
-        Ok(LogBatches { log: Arc::clone(&self.log), whole: self.slice.clone(), batches })
+        let (columns, broker) = (self.columns.clone(), self.broker.clone());
+        let batches = SliceBatches::new(slice.clone(), builder, columns, broker);
+        Ok(LogBatches { log: Arc::clone(&self.log), whole: slice, batches })
     }
 }
 
@@ -69,16 +69,22 @@ impl BatchSource for LogSlice {
         let bytes = self.slice.bytes();
         let makers = makers(bytes.end - bytes.start, self.threads);
         if makers == 0 {
-            return Ok(Box::new(self.maker(&schema)?));
+            return Ok(Box::new(self.maker(&schema, self.slice.clone())?));
         }
-        let maker =
-            |_| -> Result<Box<dyn Maker>, BatchError> { Ok(Box::new(self.maker(&schema)?)) };
-        let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
+        let mut slice = self.slice.clone();
+        slice.settle(&self.log)?;
+        let bytes = slice.bytes();
+        let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
+            Ok(Box::new(self.maker(&schema, slice.clone())?))
+        };
+        // One beside those of the threads.
+        let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
         let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
         Ok(Box::new(ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?))
     }
 }
 
+#[derive(Debug)]
 struct LogBatches {
     log: Arc<CommitLog>,
     whole: Slice,
@@ -92,8 +98,8 @@ impl Batches for LogBatches {
 }
 
 impl Maker for LogBatches {
-    fn begin(&mut self, part: Range<u64>) {
-        self.batches.begin(self.whole.part(part));
+    fn begin(&mut self, part: Range<u64>, begins: bool) {
+        self.batches.begin(self.whole.part(part, begins));
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
@@ -106,6 +112,10 @@ impl Maker for LogBatches {
 
     fn met_damage(&self) -> bool {
         self.batches.slice().met_damage()
+    }
+
+    fn places(&self) -> Range<u64> {
+        self.batches.slice().places()
     }
 }
 

@@ -245,7 +245,8 @@ impl BatchSource for Messages {
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
                 Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
             };
-            let makers = (0..makers).map(maker).collect::<Result<_, _>>()?;
+            // One beside those of the threads.
+            let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
             let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
             Made::Ahead(ahead.map_err(Error::io("start a thread that reads", store.path()))?)
         } else {

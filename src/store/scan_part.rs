@@ -59,6 +59,18 @@ impl ScanPart {
         self.met_damage
     }
 
+    /// As [`RangeScan::places`].
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        self.range.places()
+    }
+
+    /// The same part where a record is known to begin at its beginning.
+    #[must_use]
+    pub fn beginning_at_once(self) -> Self {
+        Self { range: self.range.beginning_at_once(), ..self }
+    }
+
     /// As [`Scan::run`](super::scan::Scan::run).
     ///
     /// # Errors

@@ -214,14 +214,38 @@ impl Slice {
         }
     }
 
-    /// The messages of a slice that begin in a part of its bytes, which are walked over.
+    /// Moves to the first message, for a caller who takes a slice in parts.
+    ///
+    /// # Errors
+    /// As [`Slice::run`].
+    pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
+        match &mut self.places {
+            Places::Range(range) => range.settle(log),
+            Places::Records(_) => Ok(()),
+        }
+    }
+
+    /// The messages of a slice that begin in a part of its bytes, which are walked over; where it
+    /// `begins` with a record that need not be sought.
     #[must_use]
-    pub fn part(&self, bytes: Range<u64>) -> Self {
+    pub fn part(&self, bytes: Range<u64>, begins: bool) -> Self {
         let mut part = self.clone();
         if let Places::Range(range) = &mut part.places {
             *range = range.part(bytes);
+            if begins {
+                *range = range.clone().beginning_at_once();
+            }
         }
         part
+    }
+
+    /// As [`RangeScan::places`]; nothing where records are read one by one.
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        match &self.places {
+            Places::Range(range) => range.places(),
+            Places::Records(_) => 0..0,
+        }
     }
 
     /// Whether damage was met.

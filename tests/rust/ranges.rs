@@ -300,6 +300,32 @@ fn a_record_in_a_body_is_no_record() {
 }
 
 #[test]
+fn records_one_behind_the_other_in_a_body_are_none_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = encode(0, b"first", b"");
+    // What lies in the body of the second is told to go on, and so does what lies behind it.
+    let mut body = vec![b'x'; 100];
+    for _ in 0..3 {
+        let at = first.len() as u64 + BODY_AT + body.len() as u64;
+        body.extend(encode(at, b"inner", b""));
+    }
+    body.extend([b'x'; 100]);
+    let second = first.len() as u64;
+    let bytes = encode(second, &body, b"");
+    let third = second + bytes.len() as u64;
+    let mut file = [first, bytes, encode(third, b"third", b"")].concat();
+    let log_end = file.len() as u64;
+    file.resize(usize::try_from(FILE).unwrap(), 0);
+    fs::write(dir.path().join(format!("{:020}", 0)), file).unwrap();
+    let log = open(dir.path(), log_end);
+    for begin in second + 1..third {
+        let mut seen = Seen::default();
+        scan(&log, begin, log_end, log_end, true, &mut seen);
+        assert_eq!(seen, Seen { records: vec![third], damage: vec![] }, "from {begin}");
+    }
+}
+
+#[test]
 fn a_range_that_retention_took_is_an_error_or_passed_over() {
     let dir = tempfile::tempdir().unwrap();
     let log_end = tiny(dir.path());

@@ -141,15 +141,15 @@ fn parts_of_a_slice_give_each_message_once() {
     let whole = slice(range, SliceFilter::new(ScanFilter::ALL), AtDamage::Fail, Lost::Refuse);
     assert_eq!(whole.bytes(), 0..end);
     let cut = all[50].0 + 30;
-    let mut found = run(&log, whole.part(0..cut)).unwrap().bodies;
+    let mut found = run(&log, whole.part(0..cut, false)).unwrap().bodies;
     assert_eq!(found, bodies(0..51));
-    found.extend(run(&log, whole.part(cut..end)).unwrap().bodies);
+    found.extend(run(&log, whole.part(cut..end, false)).unwrap().bodies);
     assert_eq!(found, bodies(0..120));
     // Single records are not walked over, so there is nothing to be cut.
     let of_records =
         slice(records(&all[..3]), SliceFilter::new(ScanFilter::ALL), AtDamage::Fail, Lost::Refuse);
     assert_eq!(of_records.bytes(), 0..0);
-    assert_eq!(run(&log, of_records.part(0..1)).unwrap().bodies, bodies(0..3));
+    assert_eq!(run(&log, of_records.part(0..1, false)).unwrap().bodies, bodies(0..3));
 }
 
 #[test]

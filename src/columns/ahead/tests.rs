@@ -5,8 +5,8 @@ use arrow_select::concat::concat_batches;
 use super::*;
 use crate::columns::tests::{batches, written};
 use crate::columns::{BatchBuilder, BatchLimits, Column, ScanMaker, schema_of};
-use crate::store::MessageStore;
 use crate::store::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::{MessageStore, NewMessage, append};
 
 /// The same scan as [`batches`], on so many threads.
 fn ahead(
@@ -23,7 +23,7 @@ fn ahead(
         let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
         Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder))
     };
-    let makers = (0..threads).map(maker).collect();
+    let makers = (0..=threads).map(maker).collect();
     BatchesAhead::in_parts(makers, parts.bytes(), step).unwrap()
 }
 
@@ -67,6 +67,44 @@ fn threads_give_the_rows_that_one_gives() {
 }
 
 #[test]
+fn records_in_a_body_are_no_rows_wherever_the_log_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(written(dir.path()));
+    // Where the next one lies a producer knows from the ids of its messages.
+    while store.end_offset() % 8192 > 4096 {
+        store.append(&NewMessage::new(b"odd", b"before")).unwrap();
+    }
+    let begin = store.end_offset() + 88 + 1_000;
+    let mut body = vec![b'x'; 1_000];
+    for _ in 0..8 {
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let inner = NewMessage {
+            store_host: Some(host),
+            store_timestamp_ms: Some(1),
+            ..NewMessage::new(b"planted", b"no message")
+        };
+        let at = begin + body.len() as u64 - 1_000;
+        let at = i64::try_from(at).unwrap();
+        body.extend(append::encode(&inner, at, 0, false).unwrap());
+    }
+    body.extend([b'x'; 1_000]);
+    let put = store.append(&NewMessage::new(b"even", &body)).unwrap();
+    assert_eq!(u64::try_from(put.physical_offset).unwrap(), begin - 1_088);
+    for number in 0..50 {
+        store.append(&NewMessage::new(b"odd", format!("later {number}").as_bytes())).unwrap();
+    }
+    let columns = [Column::Topic, Column::PhysicalOffset];
+    let mut alone = batches(&store, &columns, OnDamage::Raise);
+    let wanted = drained(&columns, || alone.next(store.log()));
+    assert!(wanted.0.num_rows() >= 151 && wanted.1.is_none(), "{:?}", wanted.1);
+    for (threads, step) in [(1, 64), (2, 100), (2, 333), (3, 1_000), (4, 1_500), (2, 4_000)] {
+        let mut several = ahead(&store, &columns, OnDamage::Raise, threads, step);
+        let found = drained(&columns, || several.next().transpose());
+        assert_eq!(found, wanted, "{threads} threads, parts of {step}");
+    }
+}
+
+#[test]
 fn threads_end_when_nobody_takes_their_batches() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(written(dir.path()));
@@ -82,10 +120,11 @@ fn threads_end_when_nobody_takes_their_batches() {
 }
 
 /// Breaks in the middle of the log.
+#[derive(Debug)]
 struct Broken(u64);
 
 impl Maker for Broken {
-    fn begin(&mut self, part: Range<u64>) {
+    fn begin(&mut self, part: Range<u64>, _: bool) {
         self.0 = part.start;
     }
 
@@ -101,11 +140,16 @@ impl Maker for Broken {
     fn met_damage(&self) -> bool {
         true
     }
+
+    fn places(&self) -> Range<u64> {
+        self.0..5
+    }
 }
 
 #[test]
 fn a_thread_that_breaks_is_an_error_and_no_end() {
-    let mut broken = BatchesAhead::in_parts(vec![Box::new(Broken(0))], 0..9, 5).unwrap();
+    let makers: Vec<Box<dyn Maker>> = vec![Box::new(Broken(0)), Box::new(Broken(0))];
+    let mut broken = BatchesAhead::in_parts(makers, 0..9, 5).unwrap();
     let error = broken.next().unwrap().unwrap_err();
     assert!(error.to_string().contains("ended early"), "{error}");
     assert!(broken.next().is_none());
