@@ -13,7 +13,7 @@ use crate::store::groups::{self, Taken};
 use super::reading::{Deadline, filter_of, messages};
 use super::store::{Store, refuse_after_fork};
 use super::stored::StoredMessage;
-use super::{fork, values};
+use super::{fields, fork, values};
 
 /// How many messages an iterator reads at a time.
 const AHEAD: usize = 32;
@@ -79,7 +79,7 @@ impl ConsumerGroup {
         &self,
         py: Python<'py>,
         topic: &str,
-        max_messages: usize,
+        #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         tags: Option<&str>,
         timeout_s: f64,
     ) -> PyResult<Vec<Bound<'py, StoredMessage>>> {
@@ -170,19 +170,19 @@ impl GroupMessages {
     fn step(&self, slice: Duration) -> Result<Option<Taken>> {
         let group = &self.group;
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        if ahead.is_empty() {
-            ahead.extend(group.peek(&self.topic, AHEAD, &self.filter)?);
-        }
-        match ahead.pop_front() {
-            Some(message) => {
-                group.take(&self.topic, &message)?;
-                Ok(Some(message))
+        loop {
+            if ahead.is_empty() {
+                ahead.extend(group.peek(&self.topic, AHEAD, &self.filter)?);
             }
-            None => {
-                drop(ahead);
-                wait_for_more(group, slice).map(|()| None)
+            match ahead.pop_front() {
+                Some(message) if group.take(&self.topic, &message)? => return Ok(Some(message)),
+                // The group was moved since, by `seek` or by who took from it beside this.
+                Some(_) => ahead.clear(),
+                None => break,
             }
         }
+        drop(ahead);
+        wait_for_more(group, slice).map(|()| None)
     }
 }
 

@@ -155,6 +155,8 @@ pub struct Taken {
     /// The message, as its whole record.
     pub record: Box<[u8]>,
     queue_id: i32,
+    /// Where the group stands in the queue before, and behind it.
+    after: i64,
     next: i64,
 }
 
@@ -264,13 +266,19 @@ impl ConsumerGroup {
         self.fetch(&mut places, topic, most, filter)
     }
 
-    /// Moves the place behind a message.
+    /// Moves the place behind a message; `false` where somebody moved it elsewhere since the message
+    /// was looked at, and then it stays there.
     ///
     /// # Errors
     /// [`Error::Closed`].
-    pub fn take(&self, topic: &str, message: &Taken) -> Result<()> {
-        self.places()?.put(topic, message.queue_id, message.next);
-        Ok(())
+    pub fn take(&self, topic: &str, message: &Taken) -> Result<bool> {
+        let mut places = self.places()?;
+        let place = places.next.get(&(topic.to_owned(), message.queue_id));
+        if place.is_some_and(|&place| place != message.after) {
+            return Ok(false);
+        }
+        places.put(topic, message.queue_id, message.next);
+        Ok(true)
     }
 
     fn fetch(
@@ -316,18 +324,19 @@ impl ConsumerGroup {
             }
         };
         let first = taken.len();
-        let mut place = start;
+        let (mut place, mut after) = (start, start);
         while taken.len() < most {
             let room = most - taken.len();
             let answer = self.store.read(topic.as_bytes(), queue_id, place, room, None, filter)?;
             let next = answer.next_queue_offset;
             let found = answer.status == GetStatus::Found;
             for (record, next) in answer.records.into_iter().zip(answer.ends) {
-                taken.push(Taken { record, queue_id, next });
+                taken.push(Taken { record, queue_id, after, next });
+                after = next;
             }
             if found && let Some(last) = taken.last_mut() {
                 // What the filter passed over behind it is done with, too.
-                last.next = next;
+                (last.next, after) = (next, next);
             }
             if next == place {
                 break;

@@ -133,6 +133,21 @@ def test_the_place_is_behind_what_the_iterator_gave(store: mqstore.Store) -> Non
     assert store.groups()["g"][0].queue_offset == 2
 
 
+def test_an_iterator_goes_where_the_group_was_moved(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        store.append_many(message(body=b"%d" % n) for n in range(6))
+        group = store.group("g")
+        messages = group.messages("T")
+        assert [next(messages).body for _ in range(2)] == [b"0", b"1"]
+        group.seek("T", 0, 0)
+        assert next(messages).body == b"0"
+        assert bodies(group.poll("T", max_messages=2)) == [b"1", b"2"]
+        assert next(messages).body == b"3"
+        group.seek("T", 0, 5)
+        assert next(messages).body == b"5"
+        assert [at.queue_offset for at in group.lag()] == [6]
+
+
 def test_poll_waits_for_the_first_message(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         group = store.group("g")

@@ -123,7 +123,8 @@ fn what_is_peeked_at_is_taken_one_by_one() {
     let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
     let ahead = group.peek("orders", 9, &TagFilter::ALL).unwrap();
     assert_eq!(ahead.len(), 3);
-    group.take("orders", &ahead[0]).unwrap();
+    assert!(group.take("orders", &ahead[0]).unwrap());
+    assert!(!group.take("orders", &ahead[0]).unwrap());
     assert_eq!(poll(&group, 9), ["1", "2"]);
 }
 
