@@ -146,8 +146,8 @@ class Message:
         born_timestamp_ms: The producer's time; ``None`` is the time of the append.
         born_host: The producer's address, ``"ip:port"`` or ``"[v6]:port"``; ``None`` is the store's
             own.
-        delay_level: Written as property ``DELAY`` where it is above 0, and no more: this library
-            has no delivery service. Below 0 is refused.
+        delay_level: Written as property ``DELAY`` where it is not 0, and no more: this library
+            has no delivery service. Below 0 is written too, and a broker takes it for none.
         sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
             whether a host is IPv6 are set from the hosts.
         store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
@@ -594,10 +594,12 @@ class Store:
     """A message store; made by ``mqstore.open``.
 
     Any number of threads may use one store. It is a context manager, and leaving the block closes
-    it. After ``close`` every method raises ``StoreClosedError``; the properties ``path``, ``mode``,
-    ``config`` and ``recovery`` stay readable.
+    it, with an exception too: what was appended is kept. After ``close`` every method raises
+    ``StoreClosedError``; the properties ``path``, ``mode``, ``config`` and ``recovery`` stay
+    readable. A scan ends where the log ended when it was asked for, whatever is appended meanwhile.
 
-    A handle that crossed a ``fork`` is dead for writing in the child.
+    A handle that crossed a ``fork`` still reads in the child, and raises ``StoreClosedError`` where
+    it would write. It does not pickle: hand on the path, and open the store there.
     """
 
     # Writing
@@ -663,6 +665,8 @@ class Store:
         Raises:
             StoreError: The culprit's own error, as ``append`` raises it, with ``.index``, its
                 place among ``messages``, and ``.results``, what was written before.
+            TypeError: Something that is no message; with the same two attributes, as is what
+                ``messages`` itself raises. Of its chunk nothing was written.
         """
 
     def append_batch(
@@ -774,7 +778,7 @@ class Store:
             CorruptionError: The body of the first message to be given is not the one that was
                 stored. Where others come before it they are given, and the next read raises.
             InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
-            ValueError: ``max_messages`` below 0.
+            ValueError: ``max_messages`` or ``max_bytes`` below 0.
         """
 
     def offset_at(
@@ -1008,10 +1012,17 @@ class ConsumerGroup:
 
         Returns:
             The messages; empty where there was none in time.
+
+        Raises:
+            ValueError: ``max_messages`` below 0.
         """
 
     def messages(self, topic: str, *, tags: _Tags = None) -> Iterator[StoredMessage]:
-        """The messages of a topic one by one; waits at the end, until the store is closed."""
+        """The messages of a topic one by one; waits at the end, until the store is closed.
+
+        The group's place is behind the message given last. Where ``seek`` or ``poll`` moves it, the
+        next message is the one there.
+        """
 
     def commit(self) -> None:
         """Writes the group's place; durable on return.

@@ -115,7 +115,7 @@ class StoreStats:
 def stats(
     path: str | os.PathLike[str],
     *,
-    by: Iterable[Grouping] = ("topic", "hour"),
+    by: Grouping | Iterable[Grouping] = ("topic", "hour"),
     topics: Iterable[str] | None = None,
     tags: str | None = None,
     begin_ms: int | None = None,
@@ -131,8 +131,9 @@ def stats(
 
     Args:
         path: The store's root folder.
-        by: What to group by, in the order of the columns; hours and days are those of the store
-            time in UTC. Nothing gives one row.
+        by: What to group by, one or several in the order of the columns: ``"topic"``,
+            ``"queue_id"``, ``"hour"``, ``"day"``, ``"tags"``; hours and days are those of the
+            store time in UTC. Nothing gives one row.
         topics: Only these topics.
         tags: Only messages that match this tag expression.
         begin_ms: Only store times from here on.
@@ -156,7 +157,7 @@ def stats(
         >>> [(row["topic"], row["messages"]) for row in mqstore.stats(folder, by=["topic"])]
         [('orders', 3)]
     """
-    groupings = tuple(by)
+    groupings = (by,) if isinstance(by, str) else tuple(by)
     scan, rows, others, ranges, skipped_bytes = _native.stats(
         path,
         by=groupings,

@@ -94,6 +94,8 @@ arguments! {
     store_timestamp_ms = optional_number("store_timestamp_ms") -> Option<i64>;
     tags = optional_utf8("tags") -> Option<PyBackedStr>;
     unique_key = optional_utf8("unique_key") -> Option<PyBackedStr>;
+    max_messages = most("max_messages") -> usize;
+    max_bytes = optional_most("max_bytes") -> Option<u64>;
 }
 
 fn optional_number(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
@@ -119,11 +121,15 @@ pub(super) fn saturated_if_given(value: &Bound<'_, PyAny>) -> PyResult<Option<i6
     if value.is_none() { Ok(None) } else { saturated(value).map(Some) }
 }
 
-/// How many messages at most.
-pub(super) fn max_messages(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+/// How much of something at most.
+fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let number = saturated(value)?;
-    usize::try_from(number)
-        .map_err(|_| PyValueError::new_err(format!("max_messages is 0 or more, not {number}")))
+    T::try_from(number)
+        .map_err(|_| PyValueError::new_err(format!("{name} is 0 or more, not {number}")))
+}
+
+fn optional_most(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    if value.is_none() { Ok(None) } else { most(name, value).map(Some) }
 }
 
 /// An address of a message.

@@ -152,7 +152,7 @@ impl Store {
         #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
         #[pyo3(from_py_with = fields::saturated)] queue_offset: i64,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
-        max_bytes: Option<u64>,
+        #[pyo3(from_py_with = fields::max_bytes)] max_bytes: Option<u64>,
         tags: Option<&str>,
     ) -> PyResult<ReadResult> {
         let store = self.reading()?;

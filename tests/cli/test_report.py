@@ -88,6 +88,14 @@ def test_a_page_that_is_there_is_kept_unless_told(mq, store, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_a_page_that_cannot_be_written_is_named(store, tmp_path):
+    page = tmp_path / "nowhere" / "page.html"
+    with pytest.raises(mqstore.StoreIOError) as caught:
+        mqstore.report(store, page)
+    assert caught.value.filename == str(page)
+    assert caught.value.strerror == "No such file or directory"
+
+
 def test_a_page_appears_whole_or_not_at_all(mq, store, tmp_path):
     out = tmp_path / "missing" / "page.html"
     assert "missing" in mq("report", store, "-o", out, code=5).err

@@ -80,6 +80,10 @@ def test_counts_are_those_of_the_messages(store, by):
     assert counted.by == by
 
 
+def test_one_name_need_not_be_a_list(store):
+    assert list(mqstore.stats(store, by="topic")) == list(mqstore.stats(store, by=["topic"]))
+
+
 def test_rows_are_sorted_and_named(store):
     counted = mqstore.stats(store)
     rows = list(counted)

@@ -27,6 +27,7 @@ from plotly.offline import get_plotlyjs
 import mqstore
 from mqstore.cli.output import escape
 from mqstore.cli.units import count_text, duration_text, size_text, time_text
+from mqstore.errors import StoreIOError
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
 
@@ -66,14 +67,21 @@ def report(
         ModuleNotFoundError: jinja2 or plotly is not installed.
         NotAStoreError: No such folder, or no store in it.
         ConfigError: A setting that cannot be.
-        StoreIOError: The operating system refused something.
-        OSError: The page cannot be written.
+        StoreIOError: The operating system refused something, or the page cannot be written.
     """
     out = Path(out_html)
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))
     facts = gather(path, progress=progress, config=config)
-    _write(out, render(facts), overwrite=overwrite)
+    page = render(facts)
+    try:
+        _write(out, page, overwrite=overwrite)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise StoreIOError(
+            f"write {out}: {error.strerror}", error.errno, str(out), "write"
+        ) from error
 
 
 def render(facts: Facts) -> str:
