@@ -5,14 +5,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
+use super::deleted::is_deleted;
+use super::new_store::ConfigFile;
 use super::numbering::Rule;
 use super::redact::Redaction;
-use super::transfer::{Plan, Transfer, config_files};
+use super::transfer::{Plan, TOPICS, Transfer, config_files};
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Os, Storage};
+use crate::format::config_json::TopicTable;
 use crate::format::message::{MessageView, Record};
 use crate::format::properties;
 use crate::log::scanner::{Scanned, Stop};
@@ -84,11 +87,53 @@ pub struct CopyReport {
     pub in_place: bool,
     /// The files of the configuration that came along.
     pub config_files: Vec<String>,
+    /// Topics that are deleted in the source: their messages are in the copy's log, and in no queue.
+    pub deleted_topics: Vec<String>,
+}
+
+/// Finds out which topics of a store were deleted, and are not asked for by name.
+struct Deleted<'a> {
+    storage: &'a dyn Storage,
+    paths: StorePaths,
+    table: Option<TopicTable>,
+    judged: HashMap<Box<[u8]>, bool>,
+}
+
+impl<'a> Deleted<'a> {
+    fn new(
+        storage: &'a dyn Storage,
+        paths: StorePaths,
+        files: &[ConfigFile],
+        filter: &ScanFilter,
+    ) -> Self {
+        let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
+        // Who names a topic wants it to be served.
+        let table = table.filter(|_| filter.topics.is_none());
+        let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
+        Self { storage, paths, table, judged: HashMap::new() }
+    }
+
+    fn see(&mut self, topic: &[u8]) {
+        let Some(table) = &self.table else { return };
+        if !self.judged.contains_key(topic) {
+            let is_deleted = is_deleted(self.storage, &self.paths, table, topic);
+            self.judged.insert(topic.into(), is_deleted);
+        }
+    }
+
+    fn into_names(self) -> Vec<String> {
+        let deleted = self.judged.into_iter().filter(|(_, is_deleted)| *is_deleted);
+        let names = deleted.map(|(topic, _)| String::from_utf8_lossy(&topic).into_owned());
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        names
+    }
 }
 
 /// Copies the messages of the store at `path` that are asked for into a new one at `out`, its
-/// configuration with them. The source is only read. `progress` is told how many bytes of its log are
-/// done, of how many, and can end it.
+/// configuration with them. A topic that was deleted there stays deleted, unless the filter names it:
+/// its messages come along in the log, where nothing leads to them. The source is only read. `progress`
+/// is told how many bytes of its log are done, of how many, and can end it.
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`] for a queue
@@ -102,7 +147,9 @@ pub fn copy(
 ) -> Result<CopyReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let store = MessageStore::open(path, OpenMode::Read, config)?;
-    let files = config_files(&*storage, &StorePaths::new(path, store.config()).config())?;
+    let paths = StorePaths::new(path, store.config());
+    let files = config_files(&*storage, &paths.config())?;
+    let mut deleted = Deleted::new(&*storage, paths, &files, &options.filter);
     let begin = store.log().min_offset();
     let file_size = store.log().run().file_size();
     let base_offset = match (options.renumber, options.takes_all()) {
@@ -143,6 +190,7 @@ pub fn copy(
                     report.left_out += 1;
                     continue;
                 }
+                deleted.see(view.topic());
                 let record = Record::of(&view);
                 if record.property_crc {
                     // It is made anew, which must not make damage look sound.
@@ -169,6 +217,8 @@ pub fn copy(
     report.bytes = transfer.bytes;
     report.stand_ins = transfer.stand_ins;
     report.in_place = transfer.in_place;
+    report.deleted_topics = deleted.into_names();
+    transfer.delete_topics(report.deleted_topics.clone());
     transfer.finish()?;
     Ok(report)
 }

@@ -3,6 +3,7 @@
 
 pub mod clean;
 pub mod copy;
+mod deleted;
 pub mod diff;
 pub mod doctor;
 pub mod finding;

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::deleted;
 use crate::config::StoreConfig;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
@@ -25,6 +26,7 @@ pub struct NewStore {
     storage: Arc<dyn Storage>,
     config: StoreConfig,
     file_size: u64,
+    deleted: Vec<String>,
     /// `None` once the log is closed.
     writing: Option<(Arc<CommitLog>, LogWriter)>,
     finished: bool,
@@ -57,6 +59,7 @@ impl NewStore {
             storage,
             config,
             file_size,
+            deleted: Vec::new(),
             writing: None,
             finished: false,
         };
@@ -107,6 +110,11 @@ impl NewStore {
         self.writing.as_ref().map_or(0, |(_, writer)| writer.end_offset())
     }
 
+    /// Says which topics are to be deleted ones, which have messages in the log and no queues.
+    pub fn delete_topics(&mut self, topics: Vec<String>) {
+        self.deleted = topics;
+    }
+
     /// Makes the log durable, the queues and the index from it, and gives the store its name.
     ///
     /// # Errors
@@ -134,6 +142,7 @@ impl NewStore {
             clock,
         )?
         .close()?;
+        deleted::delete(&*storage, &paths, config_files, &self.deleted)?;
         storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
         self.finished = true;
         let above = parent(&self.out);

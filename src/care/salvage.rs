@@ -7,8 +7,9 @@
 mod carve;
 mod census;
 mod merge;
+mod sources;
+mod tables;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,20 +17,18 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 pub use self::carve::Carved;
-use self::carve::{Extent, Window, carve};
+use self::carve::{Extent, Flawed, Window, carve};
 use self::census::Census;
+use self::merge::merge;
 pub use self::merge::{Conflict, Merged};
-use self::merge::{Source, merge};
-use super::new_store::{ConfigFile, refuse_what_is_there};
+use self::sources::{Found, find};
+use super::new_store::refuse_what_is_there;
 use super::numbering::{QueueName, Rule};
-use super::transfer::{Plan, Transfer, config_files, kinds};
+use super::transfer::{Plan, Transfer, kinds};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, Os, Storage};
-use crate::format::file_name;
+use crate::files::{Os, Storage};
 use crate::format::message::Record;
-use crate::store::parts::is_store;
-use crate::store::paths::StorePaths;
 
 /// How often progress is told, in bytes.
 const TELL_EVERY: u64 = 8 << 20;
@@ -37,6 +36,32 @@ const TELL_EVERY: u64 = 8 << 20;
 const MOST_RECORD: u64 = 64 << 20;
 /// Runs of records that may be known: hostile files consist of nothing else.
 const MOST_EXTENTS: usize = 4 << 20;
+/// How many messages that are not whole are listed; all are counted.
+const MOST_LISTED: usize = 1_000;
+
+/// A message that was passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The file that holds it.
+    pub path: PathBuf,
+    /// Where it begins there.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// What it says of its place in the log.
+    pub physical_offset: i64,
+    /// What speaks against it.
+    pub reason: &'static str,
+}
+
+/// A file, or a part of it, that could not be made use of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it, and what was done instead.
+    pub reason: String,
+}
 
 /// What [`salvage`] found and wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,23 +84,40 @@ pub struct SalvageReport {
     pub in_place: Option<bool>,
     /// The files of the configuration that came along.
     pub config_files: Vec<String>,
+    /// The first messages that look whole but for one thing; the files count them all.
+    pub passed_over: Vec<PassedOver>,
+    /// Files that could not be read, or not made use of.
+    pub problems: Vec<Problem>,
 }
 
 /// Finds the whole messages in `from`, and makes a store of them at `out`, where that is given. `from`
-/// is a store, a folder of files, or a file; it is only read. `progress` is told how many bytes are
-/// done, of how many, and can end it.
+/// is a store, a folder of files, or a file; it is only read. What cannot be read of it stops nothing:
+/// it is told. `progress` is told how many bytes are done, of how many, and can end it.
 ///
 /// # Errors
 /// [`Error::NotAStore`] where there is no file to read; [`Error::InvalidConfig`] for an `out` inside
 /// of `from`; [`Error::Unsupported`] for files with more loose pieces than can be put in order;
-/// [`Error::Io`].
+/// [`Error::Io`] where no file can be read, or nothing written.
 pub fn salvage(
+    from: &Path,
+    out: Option<&Path>,
+    config: StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<SalvageReport> {
+    salvage_on(Arc::new(Os), from, out, config, progress)
+}
+
+/// [`salvage`] on another storage.
+///
+/// # Errors
+/// As [`salvage`].
+pub fn salvage_on(
+    storage: Arc<dyn Storage>,
     from: &Path,
     out: Option<&Path>,
     mut config: StoreConfig,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<SalvageReport> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
     if let Some(out) = out {
         if out.starts_with(from) {
             return Err(Error::InvalidConfig {
@@ -85,9 +127,10 @@ pub fn salvage(
         }
         refuse_what_is_there(&*storage, out)?;
     }
-    let Found { sources, files, hint } = find(&storage, from, &config)?;
+    let Found { sources, files, hint, problems } = find(&storage, from, &config)?;
     let mut report = SalvageReport {
         config_files: files.iter().map(|(name, _)| name.clone()).collect(),
+        problems,
         ..SalvageReport::default()
     };
     let most_record = config.max_message_size.saturating_add(128 << 10).max(MOST_RECORD);
@@ -109,8 +152,20 @@ pub fn salvage(
     let mut before = 0;
     for (number, source) in (0_u32..).zip(&sources) {
         let mut window = Window::new(&*source.file, &source.path)?;
-        let carved =
-            carve(&mut window, number, most_record, &mut extents, &mut |at| meter.at(before + at))?;
+        let passed_over = &mut report.passed_over;
+        let mut flawed = |found: Flawed| {
+            if passed_over.len() < MOST_LISTED {
+                let Flawed { at: offset, size: bytes, physical_offset, reason } = found;
+                let path = source.path.clone();
+                passed_over.push(PassedOver { path, offset, bytes, physical_offset, reason });
+            }
+        };
+        let mut tell = |at| meter.at(before + at);
+        let carved = carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut tell)?;
+        if window.unreadable > 0 {
+            let reason = format!("the disk does not give {} bytes of it", window.unreadable);
+            report.problems.push(Problem { path: source.path.clone(), reason });
+        }
         if extents.len() > MOST_EXTENTS {
             return Err(Error::Unsupported {
                 what: format!("more than {MOST_EXTENTS} pieces without order; salvage it in parts"),
@@ -193,73 +248,4 @@ impl Meter<'_> {
         let total = self.bytes * self.readings;
         let _ = (self.progress)(total, total);
     }
-}
-
-/// What there is to read.
-struct Found {
-    /// The files, in the order of their names.
-    sources: Vec<Source>,
-    /// The configuration beside them.
-    files: Vec<ConfigFile>,
-    /// How long a file of the log was, as names and lengths tell.
-    hint: Option<u64>,
-}
-
-fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig) -> Result<Found> {
-    let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
-    let mut files = Vec::new();
-    let mut paths: Vec<PathBuf> = Vec::new();
-    let mut folders: Vec<PathBuf> = Vec::new();
-    match storage.kind(from).map_err(Error::io("stat", from))? {
-        None => return Err(not_there("no such path")),
-        Some(FileKind::File) => paths.push(from.to_owned()),
-        Some(FileKind::Other) => {
-            let reason = "a link or a device; of a disk make an image first, as with dd";
-            return Err(not_there(reason));
-        }
-        Some(FileKind::Directory) => {
-            let store = StorePaths::new(from, config);
-            if is_store(&**storage, &store)? {
-                files = config_files(&**storage, &store.config())?;
-                folders.extend_from_slice(store.commit_log());
-            } else {
-                folders.push(from.to_owned());
-            }
-        }
-    }
-    for folder in &folders {
-        let entries = match storage.list(folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            entries => entries.map_err(Error::io("list", folder))?,
-        };
-        let there = entries.into_iter().filter(|entry| entry.kind == FileKind::File);
-        paths.extend(there.map(|entry| folder.join(entry.name)));
-    }
-    if paths.is_empty() {
-        return Err(not_there("no file to read in it"));
-    }
-    paths.sort_by(|a, b| (a.file_name(), a).cmp(&(b.file_name(), b)));
-    let mut sources = Vec::with_capacity(paths.len());
-    for path in paths {
-        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
-        sources.push(Source { path, file });
-    }
-    let hint = file_size(&sources)?;
-    Ok(Found { sources, files, hint })
-}
-
-/// How long a file of the log was, where every file still has its name: what most of them are long,
-/// of those that begin where files of that length do.
-fn file_size(sources: &[Source]) -> Result<Option<u64>> {
-    let mut bases = Vec::with_capacity(sources.len());
-    let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
-    for Source { path, file } in sources {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let Some(base) = name.and_then(file_name::parse_offset_name) else { return Ok(None) };
-        bases.push(base);
-        *votes.entry(file.stat().map_err(Error::io("stat", path))?.len).or_default() += 1;
-    }
-    let fits = |size: u64| size > 0 && bases.iter().all(|base| base % size == 0);
-    let most = votes.into_iter().filter(|(size, _)| fits(*size)).max_by_key(|(_, votes)| *votes);
-    Ok(most.map(|(size, _)| size))
 }

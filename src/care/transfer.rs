@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::new_store::{ConfigFile, NewStore};
 use super::numbering::{Numbering, QueueName, Rule};
 use crate::config::StoreConfig;
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::files::{FileKind, Storage};
 use crate::format::config_json::{GroupOffset, OffsetTable, TopicConfig, TopicTable};
 use crate::format::consume_queue::SCHEDULE_TOPIC;
@@ -31,7 +31,7 @@ const FREE_STAND_INS: u64 = 1 << 16;
 /// The names of the tables of consumer offsets.
 const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"];
 const DELAY_FILE: &str = "delayOffset.json";
-const TOPICS: &str = "topics.json";
+pub(super) const TOPICS: &str = "topics.json";
 /// What a topic has at least.
 const LEAST_QUEUES: i32 = 4;
 
@@ -133,6 +133,14 @@ impl Transfer {
         self.messages += 1;
         self.bytes += changed.encoded_size() as u64;
         Ok(())
+    }
+
+    /// Says which topics are to be deleted ones: with messages in the log, but neither queues nor a
+    /// place in the table of topics.
+    pub fn delete_topics(&mut self, topics: Vec<String>) {
+        let is_other = |topic: &[u8]| !topics.iter().any(|name| name.as_bytes() == topic);
+        self.numbering.batch_topics.retain(|topic, _| is_other(topic));
+        self.new.delete_topics(topics);
     }
 
     /// Makes the store from what was written; the tables of offsets name the new numbers.
@@ -251,6 +259,18 @@ fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()
         files.push((TOPICS.to_owned(), table.to_bytes()));
     }
     Ok(())
+}
+
+/// Whether a file of the configuration can be read, and moved where that is to be.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatError> {
+    match name {
+        TOPICS => TopicTable::parse(bytes).map(|_| ()),
+        name if OFFSET_FILES.contains(&name) => OffsetTable::parse(bytes).map(|_| ()),
+        _ => json::parse(bytes).map(|_| ()),
+    }
 }
 
 fn topic_table(bytes: &[u8]) -> Result<TopicTable> {

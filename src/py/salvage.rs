@@ -40,6 +40,7 @@ pub(super) fn salvage<'py>(
             found.other_ranges,
             found.other_bytes,
             found.left,
+            found.passed_over,
         ))?;
     }
     let conflicts = PyList::empty(py);
@@ -52,6 +53,20 @@ pub(super) fn salvage<'py>(
             second.0.into_os_string(),
             second.1,
         ))?;
+    }
+    let passed_over = PyList::empty(py);
+    for found in report.passed_over {
+        passed_over.append((
+            found.path.into_os_string(),
+            found.offset,
+            found.bytes,
+            found.physical_offset,
+            found.reason,
+        ))?;
+    }
+    let problems = PyList::empty(py);
+    for found in report.problems {
+        problems.append((found.path.into_os_string(), found.reason))?;
     }
     let renumbered = PyList::empty(py);
     for (topic, queue_id) in report.renumbered {
@@ -68,6 +83,8 @@ pub(super) fn salvage<'py>(
     fields.set_item("queues", report.queues)?;
     fields.set_item("renumbered", renumbered)?;
     fields.set_item("missing", report.missing)?;
+    fields.set_item("passed_over", passed_over)?;
+    fields.set_item("problems", problems)?;
     fields.set_item("in_place", report.in_place)?;
     fields.set_item("config_files", report.config_files)?;
     Ok(fields)

@@ -171,6 +171,7 @@ pub(super) fn copy_store<'py>(
     fields.set_item("renumbered", report.renumbered)?;
     fields.set_item("in_place", report.in_place)?;
     fields.set_item("config_files", report.config_files)?;
+    fields.set_item("deleted_topics", report.deleted_topics)?;
     Ok(fields)
 }
 

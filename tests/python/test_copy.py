@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import resource
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -305,3 +307,53 @@ def test_a_full_disk_leaves_nothing(root: Path, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def delete_topic(root: Path, topic: str) -> None:
+    """What a broker does to a topic: its table and its queues, never the log."""
+    path = root / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    del table["topicConfigTable"][topic]
+    path.write_text(json.dumps(table))
+    shutil.rmtree(root / "consumequeue" / topic)
+
+
+def topics_of(root: Path) -> set[str]:
+    return set(json.loads((root / "config" / "topics.json").read_text())["topicConfigTable"])
+
+
+def test_a_deleted_topic_stays_deleted_in_a_copy(root: Path, tmp_path: Path) -> None:
+    delete_topic(root, "audit")
+    report = mqstore.copy(root, tmp_path / "out", config=SETTINGS)
+    assert report.deleted_topics == ("audit",)
+    # Its messages are not lost: the log is the same, byte for byte.
+    assert (report.messages, report.in_place) == (100, True)
+    assert log_bytes(tmp_path / "out") == log_bytes(root)
+    assert topics_of(tmp_path / "out") == {"orders"}
+    assert not (tmp_path / "out" / "consumequeue" / "audit").exists()
+    # The copy is as the source is, whoever looks.
+    assert mqstore.diff(root, tmp_path / "out", config=SETTINGS).ok
+    for path in (root, tmp_path / "out"):
+        assert mqstore.verify(path, config=SETTINGS).ok
+        assert [at.code for at in mqstore.doctor(path, config=SETTINGS)] == ["MQ-DOC-11"]
+    with mqstore.open(root) as source, mqstore.open(tmp_path / "out") as store:
+        assert store.topics() == source.topics()
+        assert sum(found.topic == "audit" for found in store.scan()) == 34
+
+
+def test_a_deleted_topic_that_is_asked_for_comes_back(root: Path, tmp_path: Path) -> None:
+    delete_topic(root, "audit")
+    report = mqstore.copy(root, tmp_path / "out", topics=["audit"], config=SETTINGS)
+    assert (report.deleted_topics, report.messages) == ((), 34)
+    assert "audit" in topics_of(tmp_path / "out")
+    assert len(read(tmp_path / "out", "audit", 0)) == 34
+
+
+def test_only_a_table_that_can_be_read_says_that_a_topic_was_deleted(
+    root: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(root / "consumequeue" / "audit")
+    (root / "config" / "topics.json").unlink()
+    report = mqstore.copy(root, tmp_path / "out", config=SETTINGS)
+    assert report.deleted_topics == ()
+    assert topics_of(tmp_path / "out") == {"orders", "audit"}

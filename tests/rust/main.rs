@@ -32,6 +32,7 @@ mod rebuild_calls;
 mod recovery;
 mod recovery_plan;
 mod retention;
+mod salvaging;
 mod seal;
 mod slices;
 mod support;

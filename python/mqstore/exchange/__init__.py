@@ -16,7 +16,14 @@ from mqstore.exchange.reports import (
     ImportReport,
     QueueDiff,
 )
-from mqstore.exchange.salvaging import SalvageConflict, SalvagedFile, SalvageReport, salvage
+from mqstore.exchange.salvaging import (
+    PassedOver,
+    SalvageConflict,
+    SalvagedFile,
+    SalvageProblem,
+    SalvageReport,
+    salvage,
+)
 
 __all__ = [
     "CopyReport",
@@ -24,8 +31,10 @@ __all__ = [
     "Difference",
     "ExportReport",
     "ImportReport",
+    "PassedOver",
     "QueueDiff",
     "SalvageConflict",
+    "SalvageProblem",
     "SalvageReport",
     "SalvagedFile",
     "copy",

@@ -40,8 +40,11 @@ def copy(
     before it in its queue was left out, a message without a body and with the property
     ``MQSTORE_LEFT_OUT`` stands in for it, since RocketMQ serves no queue with holes. With
     ``renumber`` there are no such messages: each queue begins at 0, and the consumer offsets are
-    moved with the messages. Physical offsets stay where nothing before was left out or changed in
-    length; message ids and ``prepared_transaction_offset`` name them.
+    moved with the messages. A topic that was deleted (messages of it are still in the log, but
+    ``config/topics.json`` does not name it and it has no queues) stays deleted: its messages come
+    along in the log, and in no queue, unless `topics` names it. Physical offsets stay where nothing
+    before was left out or changed in length; message ids and ``prepared_transaction_offset`` name
+    them.
 
     Args:
         path: The store. It is read only, and may be in use by a broker.
@@ -93,6 +96,7 @@ def copy(
         renumbered=fields["renumbered"],
         in_place=fields["in_place"],
         config_files=tuple(fields["config_files"]),
+        deleted_topics=tuple(fields["deleted_topics"]),
     )
 
 

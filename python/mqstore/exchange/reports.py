@@ -87,6 +87,8 @@ class CopyReport(Report):
         renumbered: Whether queue offsets were given anew; the consumer offsets went along.
         in_place: Whether every record lies at the physical offset that it has in the source.
         config_files: The files that came along into ``config``.
+        deleted_topics: Topics that are deleted in the source, and therefore in the copy: their
+            messages are in its log, and in no queue.
     """
 
     path: str
@@ -99,6 +101,7 @@ class CopyReport(Report):
     renumbered: bool = False
     in_place: bool = False
     config_files: tuple[str, ...] = ()
+    deleted_topics: tuple[str, ...] = ()
 
 
 class QueueDiff(NamedTuple):

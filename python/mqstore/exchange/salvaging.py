@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["SalvageConflict", "SalvageReport", "SalvagedFile", "salvage"]
+__all__ = [
+    "PassedOver",
+    "SalvageConflict",
+    "SalvageProblem",
+    "SalvageReport",
+    "SalvagedFile",
+    "salvage",
+]
 
 
 class SalvagedFile(NamedTuple):
@@ -34,6 +41,32 @@ class SalvagedFile(NamedTuple):
     """Their bytes."""
     left: int
     """What looked like a message and was left, since too much before it had done so in vain."""
+    passed_over: int
+    """Messages whose lengths add up, and that are not whole, or not known to be."""
+
+
+class PassedOver(NamedTuple):
+    """A message that looks whole but for one thing, and was not taken."""
+
+    path: str
+    """The file that holds it."""
+    offset: int
+    """The byte at which it begins there."""
+    bytes: int
+    """Its length."""
+    physical_offset: int
+    """What it says of its place in the log."""
+    reason: str
+    """What speaks against it."""
+
+
+class SalvageProblem(NamedTuple):
+    """A file that could not be read or made use of; the others were."""
+
+    path: str
+    """The file."""
+    reason: str
+    """What is wrong with it, and what was done instead."""
 
 
 class SalvageConflict(NamedTuple):
@@ -72,7 +105,12 @@ class SalvageReport(Report):
         missing: How many queue offsets have no message, between the first and the last of a queue.
         in_place: Whether every record lies at the physical offset that it names; ``None`` where
             nothing was written.
-        config_files: The files of the store's ``config`` that came along.
+        config_files: The files of the store's ``config`` that came along; of a damaged one its
+            backup.
+        passed_over_count: Messages whose lengths add up and that were not taken.
+        passed_over: The first 1,000 of them, each with its place and the reason.
+        problems: Files that could not be read or made use of: of the log, or damaged tables of the
+            configuration.
     """
 
     source: str
@@ -89,6 +127,9 @@ class SalvageReport(Report):
     missing: int = 0
     in_place: bool | None = None
     config_files: tuple[str, ...] = ()
+    passed_over_count: int = 0
+    passed_over: tuple[PassedOver, ...] = ()
+    problems: tuple[SalvageProblem, ...] = ()
 
 
 def salvage(
@@ -103,7 +144,9 @@ def salvage(
     A message counts as whole when its lengths add up and its body has its checksum, and so has the
     record where it holds one. Nothing else is asked for: it may begin at any byte of any file, so
     damaged, cut, renamed and joined commit log files will do, and images of disks. What lies in
-    several files comes once. Queue offsets are kept where a queue is complete.
+    several files comes once. Queue offsets are kept where a queue is complete. A file or a place
+    that cannot be read and a damaged table of the configuration stop nothing: the report names
+    them, and each message that looks whole and was not taken.
 
     Args:
         source: A store, a folder with files of a log, or one file. It is read only.
@@ -125,12 +168,13 @@ def salvage(
 
         settings = load_config(config).given()
     found = _native.salvage(source, out, progress=progress, settings=settings)
+    files = tuple(SalvagedFile(*row) for row in found["files"])
     return SalvageReport(
         source=str(source),
         out=None if out is None else str(out),
         messages=found["messages"],
         bytes=found["bytes"],
-        files=tuple(SalvagedFile(*row) for row in found["files"]),
+        files=files,
         duplicates=found["duplicates"],
         conflict_count=found["conflict_count"],
         conflicts=tuple(SalvageConflict(*row) for row in found["conflicts"]),
@@ -140,4 +184,7 @@ def salvage(
         missing=found["missing"],
         in_place=found["in_place"],
         config_files=tuple(found["config_files"]),
+        passed_over_count=sum(file.passed_over for file in files),
+        passed_over=tuple(PassedOver(*row) for row in found["passed_over"]),
+        problems=tuple(SalvageProblem(*row) for row in found["problems"]),
     )

@@ -3,7 +3,7 @@
 //!
 //! A record may begin at any byte. It counts when its lengths add up, its body has its checksum, and
 //! so has the record where it holds one; a record without a body must have a topic that a broker
-//! takes. What fails costs time in proportion to what it claims to be long, so there is a budget for
+//! takes. One whose lengths alone add up is told with what speaks against it. What fails costs time in proportion to what it claims to be long, so there is a budget for
 //! it, which grows with every byte that is passed: no file takes longer than a few readings of it.
 
 use std::path::Path;
@@ -23,6 +23,10 @@ const FUEL_EACH: u64 = 16;
 const MOST_FUEL: u64 = 256 << 20;
 /// So many zeros may be the beginning of a hole.
 const LEAST_HOLE: usize = 64 << 10;
+/// What is read at a time around places that the disk does not give.
+const PIECE: usize = 4 << 10;
+/// The system's number for a disk that fails.
+const EIO: i32 = 5;
 /// How often progress is told.
 const TELL_EVERY: u64 = 8 << 20;
 
@@ -69,6 +73,29 @@ pub struct Carved {
     pub other_bytes: u64,
     /// What looked like a message and was not looked at further, as the budget was used up.
     pub left: u64,
+    /// Messages whose lengths add up, and that are not whole.
+    pub passed_over: u64,
+}
+
+/// A message that is not whole, or not known to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flawed {
+    /// Where it begins in its file.
+    pub(super) at: u64,
+    /// Its length.
+    pub(super) size: u64,
+    /// What it says of its place in the log.
+    pub(super) physical_offset: i64,
+    /// What speaks against it.
+    pub(super) reason: &'static str,
+}
+
+/// What is found where a record may begin.
+enum Look {
+    Nothing,
+    Flawed(Flawed),
+    /// How long it is, and the place that it names.
+    Whole(usize, u64),
 }
 
 /// A file, read block by block.
@@ -80,6 +107,9 @@ pub(super) struct Window<'f> {
     block: Vec<u8>,
     start: u64,
     filled: usize,
+    /// How many bytes the system could not read, of those before `told_to`.
+    pub(super) unreadable: u64,
+    told_to: u64,
 }
 
 impl<'f> Window<'f> {
@@ -89,7 +119,8 @@ impl<'f> Window<'f> {
     /// [`Error::Io`].
     pub(super) fn new(file: &'f dyn StorageFile, path: &'f Path) -> Result<Self> {
         let len = file.stat().map_err(Error::io("stat", path))?.len;
-        Ok(Self { file, path, len, block: Vec::new(), start: 0, filled: 0 })
+        let block = Vec::new();
+        Ok(Self { file, path, len, block, start: 0, filled: 0, unreadable: 0, told_to: 0 })
     }
 
     /// The bytes from `at` on: at least `wanted` of them, unless the file ends before.
@@ -110,9 +141,10 @@ impl<'f> Window<'f> {
                 if self.block.len() < len || self.block.len() > len.max(4 * BLOCK) {
                     self.block = vec![0; len];
                 }
-                let block = self.block.get_mut(..len).unwrap_or_default();
-                self.filled = self.file.read_at(block, at).map_err(Error::io("read", self.path))?;
-                self.start = at;
+                let mut block = std::mem::take(&mut self.block);
+                let read = self.read(block.get_mut(..len).unwrap_or_default(), at);
+                self.block = block;
+                (self.filled, self.start) = (read?, at);
                 0
             }
         };
@@ -131,9 +163,27 @@ impl<'f> Window<'f> {
         Ok(data.unwrap_or(self.len).min(self.len))
     }
 
-    /// Bytes of another place, which leave the window where it is.
-    fn read_beside(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
-        self.file.read_at(buffer, at).map_err(Error::io("read", self.path))
+    /// Reads bytes, and zeros in the place of those that the disk does not give.
+    fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        match self.file.read_at(buffer, at) {
+            Err(error) if error.raw_os_error() == Some(EIO) => Ok(self.read_around(buffer, at)),
+            read => read.map_err(Error::io("read", self.path)),
+        }
+    }
+
+    #[cold]
+    fn read_around(&mut self, buffer: &mut [u8], from: u64) -> usize {
+        let mut at = from;
+        for piece in buffer.chunks_mut(PIECE) {
+            let end = at + piece.len() as u64;
+            if self.file.read_at(piece, at).is_err() {
+                piece.fill(0);
+                self.unreadable += end.saturating_sub(self.told_to.max(at));
+                self.told_to = self.told_to.max(end);
+            }
+            at = end;
+        }
+        buffer.len()
     }
 
     /// The record at `at`, which was found whole before.
@@ -161,7 +211,8 @@ struct Carver<'w, 'f> {
     other: Option<(u64, bool)>,
 }
 
-/// Finds the whole messages of a file and adds them to `extents`. `tell` hears how far it has come.
+/// Finds the whole messages of a file and adds them to `extents`, and gives to `flawed` those that only
+/// look whole. `tell` hears how far it has come.
 ///
 /// # Errors
 /// [`Error::Io`], and whatever `tell` gives.
@@ -170,6 +221,7 @@ pub(super) fn carve(
     source: u32,
     most_record: usize,
     extents: &mut Vec<Extent>,
+    flawed: &mut dyn FnMut(Flawed),
     tell: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Carved> {
     let bytes = window.len;
@@ -188,13 +240,18 @@ pub(super) fn carve(
             tell(at)?;
             told = at + TELL_EVERY;
         }
-        let next = match carver.whole_record(at)? {
-            Some((size, physical_offset)) => {
+        let look = carver.look(at)?;
+        if let Look::Flawed(found) = look {
+            carver.found.passed_over += 1;
+            flawed(found);
+        }
+        let next = match look {
+            Look::Whole(size, physical_offset) => {
                 carver.end_of_other(at);
                 carver.take(at, size as u64, physical_offset, extents);
                 at + size as u64
             }
-            None => match carver.blank(at)? {
+            Look::Flawed(_) | Look::Nothing => match carver.blank(at)? {
                 Some(end) => {
                     carver.end_of_other(at);
                     end
@@ -212,48 +269,50 @@ pub(super) fn carve(
 }
 
 impl Carver<'_, '_> {
-    /// The size of the whole record at `at`, and the place that it names.
-    fn whole_record(&mut self, at: u64) -> Result<Option<(usize, u64)>> {
+    /// Looks for a record at `at`.
+    fn look(&mut self, at: u64) -> Result<Look> {
         let left = usize::try_from(self.window.len - at).unwrap_or(usize::MAX);
         let head = self.window.bytes(at, HEAD_MOST.min(left))?;
         if head.len() < MIN_RECORD_LEN || !peek::is_record(head) {
-            return Ok(None);
+            return Ok(Look::Nothing);
         }
         let size = peek::claimed_size(head).unwrap_or(0);
         if size < MIN_RECORD_LEN || size > left || size > self.most_record {
-            return Ok(None);
+            return Ok(Look::Nothing);
         }
         // Most of what only looks like a record does not get further than this.
         let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
-            return Ok(None);
+            return Ok(Look::Nothing);
         };
         let cost = size as u64;
         if cost > self.fuel {
             self.found.left += 1;
-            return Ok(None);
+            return Ok(Look::Nothing);
         }
         let head = head.get(..place.at).unwrap_or_default().to_vec();
         // What would have to be read is read only if what stands behind its body fits.
         if !self.window.holds(at, size) {
             let mut tail = vec![0; place.tail];
-            self.window.read_beside(&mut tail, at + (place.at + place.len) as u64)?;
+            self.window.read(&mut tail, at + (place.at + place.len) as u64)?;
             let mut rest = Vec::with_capacity(place.at + place.tail);
             without_body(&head, &tail, &mut rest);
             if !matches!(read_frame(&rest), Ok(Frame::Message(_))) {
                 self.fuel -= cost.min(rest.len() as u64 + LOOK_COST);
-                return Ok(None);
+                return Ok(Look::Nothing);
             }
         }
         let Ok(Frame::Message(view)) = read_frame(self.window.bytes(at, size)?) else {
             self.fuel -= cost.min(LOOK_COST);
-            return Ok(None);
+            return Ok(Look::Nothing);
         };
-        if !is_whole(&view) {
-            self.fuel -= cost;
-            return Ok(None);
+        let physical_offset = view.physical_offset();
+        match flaw(&view) {
+            None => Ok(Look::Whole(size, u64::try_from(physical_offset).unwrap_or(0))),
+            Some(reason) => {
+                self.fuel -= cost;
+                Ok(Look::Flawed(Flawed { at, size: cost, physical_offset, reason }))
+            }
         }
-        let physical_offset = u64::try_from(view.physical_offset()).unwrap_or(0);
-        Ok(Some((size, physical_offset)))
     }
 
     /// Where a blank at `at` leads, if it stands behind a record and leads to the next one, or to the
@@ -271,7 +330,7 @@ impl Carver<'_, '_> {
             return Ok(None);
         }
         let next = last.next_physical_offset().saturating_add(u64::from(size));
-        let leads_on = self.whole_record(end)?.is_some_and(|(_, physical)| physical == next);
+        let leads_on = matches!(self.look(end)?, Look::Whole(_, physical) if physical == next);
         Ok(leads_on.then_some(end))
     }
 
@@ -332,18 +391,28 @@ const MAGIC_START: u8 = 0xDA;
 /// What it costs to find that a record's parts do not add up.
 const LOOK_COST: u64 = 256;
 
-/// Whether a record is what was stored, as far as it tells.
-fn is_whole(view: &MessageView<'_>) -> bool {
-    let sane = view.physical_offset() >= 0
-        && view.queue_offset() >= 0
-        && view.queue_id() >= 0
-        && view.store_timestamp_ms() >= 0;
-    if !sane || view.check_body_crc().is_err() || peek::lacks_bytes(view) {
-        return false;
+/// What speaks against a record being what was stored; `None` where nothing does.
+fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
+    let numbers = [view.physical_offset(), view.queue_offset(), view.store_timestamp_ms()];
+    if view.queue_id() < 0 || numbers.iter().any(|number| *number < 0) {
+        return Some("a number in its head is negative");
+    }
+    if view.check_body_crc().is_err() {
+        return Some("its body is not the one that was stored");
     }
     if Record::of(view).property_crc {
-        return view.check_property_crc().is_ok();
+        // What has its checksum is whole, whatever it looks like.
+        let is_whole = view.check_property_crc().is_ok();
+        return (!is_whole)
+            .then_some("it is not the one that was stored, by its property checksum");
+    }
+    if view.topic().contains(&0) {
+        return Some("its topic has a zero byte, as where it did not come to the disk");
+    }
+    if peek::lacks_bytes(view) {
+        return Some("its properties have zeros, as where they did not come to the disk");
     }
     // Nothing but lengths speaks for a record without a body.
-    !view.body().is_empty() || names_a_folder(view.topic())
+    (view.body().is_empty() && !names_a_folder(view.topic()))
+        .then_some("it has no body, and a topic that no broker takes")
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::queues::Queues;
 use super::{Context, State};
+use crate::care::deleted::is_deleted;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, FormatError};
 use crate::files::FileKind;
@@ -86,14 +87,8 @@ impl Tables {
     /// Whether a topic that messages have was deleted: the table does not have it, nor is there a
     /// folder of queues.
     pub(super) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
-        let (Some(topics), Ok(name)) = (&self.topics, std::str::from_utf8(topic)) else {
-            return false;
-        };
-        let folders = [cx.paths.consume_queue(), cx.paths.batch_consume_queue()];
-        topics.get(name).is_none()
-            && is_broker_topic(topic)
-            && !is_system(topic)
-            && folders.iter().all(|dir| matches!(cx.storage.kind(&dir.join(name)), Ok(None)))
+        let table = self.topics.as_ref();
+        table.is_some_and(|table| is_deleted(&*cx.storage, &cx.paths, table, topic))
     }
 
     /// Holds them against the queues, once these and the log are read.

@@ -75,6 +75,8 @@ pub(crate) struct Staged {
     /// Part of the path of files whose readers wait, and how many reads do not.
     held_reads: Mutex<Option<(&'static str, usize)>>,
     read_released: Condvar,
+    /// Part of the path of a file, and its bytes that the disk does not give.
+    bad: Mutex<Option<(String, std::ops::Range<u64>)>>,
     /// How many more calls that change something go well; all behind fail.
     budget: Mutex<Option<usize>>,
     stamps: Mutex<Stamps>,
@@ -102,6 +104,11 @@ impl Staged {
     pub(crate) fn fail(&self, call: Call, path: &str, skip: usize, errno: i32) {
         let path = path.to_owned();
         self.faults.lock().unwrap().push(Fault { call, path, skip, errno });
+    }
+
+    /// Lets reads of these bytes fail, of files with `path` in their path.
+    pub(crate) fn lose(&self, path: &str, bytes: std::ops::Range<u64>) {
+        *self.bad.lock().unwrap() = Some((path.to_owned(), bytes));
     }
 
     /// Lets everything go well again.
@@ -346,6 +353,14 @@ impl StorageFile for StagedFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.stage.look(Call::Read, &self.path)?;
         self.stage.hold(&self.path);
+        let end = position + buffer.len() as u64;
+        if let Some((part, bad)) = &*self.stage.bad.lock().unwrap()
+            && self.path.to_string_lossy().contains(part.as_str())
+            && position < bad.end
+            && bad.start < end
+        {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         let read = self.file.read_at(buffer, position)?;
         if is_of_log(&self.path) {
             self.stage.log_read.fetch_add(read as u64, Ordering::Relaxed);

@@ -71,7 +71,8 @@ def copy_command(
     """Copy a store, or the messages asked for, into the new store OUT, which a broker can serve.
 
     Configuration and consumer offsets come along. Queue offsets stay; where a message was left out
-    between others an empty one stands in for it, unless --renumber closes the gap.
+    between others an empty one stands in for it, unless --renumber closes the gap. A topic that was
+    deleted stays deleted, unless --topic names it.
     """
     with progress("copying") as tell:
         report = mqstore.copy(

@@ -52,12 +52,15 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
             **msgspec.to_builtins(report),
             "files": [found._asdict() for found in report.files],
             "conflicts": [found._asdict() for found in report.conflicts],
+            "passed_over": [found._asdict() for found in report.passed_over],
+            "problems": [found._asdict() for found in report.problems],
         }
         output.document(document, lambda: _lines(report))
     if out is None:
         note("nothing was written; --out DIR makes a store of them")
     damaged = any(found.other_ranges or found.left for found in report.files)
-    return 1 if damaged or report.missing or report.conflict_count else 0
+    lacking = report.missing or report.conflict_count or report.passed_over_count
+    return 1 if damaged or lacking or report.problems else 0
 
 
 def _lines(report: SalvageReport) -> Iterator[str]:
@@ -84,6 +87,14 @@ def _lines(report: SalvageReport) -> Iterator[str]:
     left = sum(found.left for found in report.files)
     if left:
         yield f"{count_text(left)} places looked like messages and were left: too many did in vain"
+    if report.passed_over_count:
+        yield f"{count_text(report.passed_over_count)} look like messages, and were passed over:"
+        for passed in report.passed_over[:_MOST_NAMED]:
+            yield escape(f"  {passed.path} byte {passed.offset}: {passed.reason}")
+        if report.passed_over_count > _MOST_NAMED:
+            yield "  ... --json lists more"
+    for problem in report.problems:
+        yield escape(f"{problem.path}: {problem.reason}")
     if report.out is not None:
         place = "at their old" if report.in_place else "at new"
         yield escape(f"written to {report.out}, {place} physical offsets")

@@ -1,0 +1,114 @@
+//! What there is to read: files that may hold messages, and the broker's configuration beside them.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Problem;
+use super::merge::Source;
+use super::tables::sound_tables;
+use crate::care::new_store::ConfigFile;
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, Storage};
+use crate::format::file_name;
+use crate::store::parts::is_store;
+use crate::store::paths::StorePaths;
+
+/// What there is to read.
+pub(super) struct Found {
+    /// The files, in the order of their names.
+    pub(super) sources: Vec<Source>,
+    /// The configuration beside them.
+    pub(super) files: Vec<ConfigFile>,
+    /// How long a file of the log was, as names and lengths tell.
+    pub(super) hint: Option<u64>,
+    /// What cannot be read.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Looks for files at `from`: a store, a folder or a file.
+///
+/// # Errors
+/// [`Error::NotAStore`] where there is none; [`Error::Io`] where none can be read.
+pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig) -> Result<Found> {
+    let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
+    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let mut folders: Vec<PathBuf> = Vec::new();
+    match storage.kind(from).map_err(Error::io("stat", from))? {
+        None => return Err(not_there("no such path")),
+        Some(FileKind::File) => paths.push(from.to_owned()),
+        Some(FileKind::Other) => {
+            let reason = "a link or a device; of a disk make an image first, as with dd";
+            return Err(not_there(reason));
+        }
+        Some(FileKind::Directory) => {
+            let store = StorePaths::new(from, config);
+            if is_store(&**storage, &store)? {
+                files = sound_tables(&**storage, &store.config(), &mut problems);
+                folders.extend_from_slice(store.commit_log());
+            } else {
+                folders.push(from.to_owned());
+            }
+        }
+    }
+    for folder in &folders {
+        let entries = match storage.list(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries.map_err(Error::io("list", folder))?,
+        };
+        for entry in entries {
+            let path = folder.join(entry.name);
+            match entry.kind {
+                FileKind::File => paths.push(path),
+                FileKind::Directory => problems.push(problem(path, "a folder, not looked into")),
+                FileKind::Other => {
+                    problems.push(problem(path, "a link, pipe or device, not opened"));
+                }
+            }
+        }
+    }
+    if paths.is_empty() {
+        return Err(not_there("no file to read in it"));
+    }
+    paths.sort_by(|a, b| (a.file_name(), a).cmp(&(b.file_name(), b)));
+    let mut sources = Vec::with_capacity(paths.len());
+    let mut refused = None;
+    for path in paths {
+        match storage.open(&path, Access::Read) {
+            Ok(file) => sources.push(Source { path, file }),
+            Err(error) => {
+                problems.push(problem(path.clone(), &format!("cannot be opened: {error}")));
+                refused.get_or_insert(Error::io("open", &path)(error));
+            }
+        }
+    }
+    if let (true, Some(error)) = (sources.is_empty(), refused) {
+        return Err(error);
+    }
+    problems.sort_by(|a, b| a.path.cmp(&b.path));
+    let hint = file_size(&sources)?;
+    Ok(Found { sources, files, hint, problems })
+}
+
+pub(super) fn problem(path: PathBuf, reason: &str) -> Problem {
+    Problem { path, reason: reason.to_owned() }
+}
+
+/// How long a file of the log was, where every file still has its name: what most of them are long,
+/// of those that begin where files of that length do.
+fn file_size(sources: &[Source]) -> Result<Option<u64>> {
+    let mut bases = Vec::with_capacity(sources.len());
+    let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+    for Source { path, file } in sources {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(base) = name.and_then(file_name::parse_offset_name) else { return Ok(None) };
+        bases.push(base);
+        *votes.entry(file.stat().map_err(Error::io("stat", path))?.len).or_default() += 1;
+    }
+    let fits = |size: u64| size > 0 && bases.iter().all(|base| base % size == 0);
+    let most = votes.into_iter().filter(|(size, _)| fits(*size)).max_by_key(|(_, votes)| *votes);
+    Ok(most.map(|(size, _)| size))
+}

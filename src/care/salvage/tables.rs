@@ -1,0 +1,82 @@
+//! The broker's tables beside a damaged log: those that can be read come along, or else their backups,
+//! as a broker takes them (`ConfigManager#load`). One that is damaged is left out and told: with it no
+//! broker would start, and the messages do not need it.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::Problem;
+use super::sources::problem;
+use crate::care::new_store::ConfigFile;
+use crate::care::transfer::check_table;
+use crate::error::Result;
+use crate::files::{FileKind, Storage};
+use crate::store::config_file::{backup_of, read};
+
+/// The tables below `folder` that can be read; what is wrong with the others goes to `problems`.
+pub(super) fn sound_tables(
+    storage: &dyn Storage,
+    folder: &Path,
+    problems: &mut Vec<Problem>,
+) -> Vec<ConfigFile> {
+    match storage.kind(folder) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(FileKind::Directory)) => {}
+        Ok(Some(_)) => {
+            problems.push(problem(folder.to_owned(), "no folder, and links are not followed"));
+            return Vec::new();
+        }
+        Err(error) => {
+            problems.push(problem(folder.to_owned(), &format!("cannot be read: {error}")));
+            return Vec::new();
+        }
+    }
+    let entries = match storage.list(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            problems.push(problem(folder.to_owned(), &format!("cannot be listed: {error}")));
+            return Vec::new();
+        }
+        entries => entries.unwrap_or_default(),
+    };
+    let names: BTreeSet<_> = entries
+        .iter()
+        .filter_map(|entry| entry.name.to_str())
+        .map(|name| name.strip_suffix(".bak").unwrap_or(name))
+        .filter(|name| name.ends_with(".json"))
+        .collect();
+    let mut files = Vec::new();
+    for name in names {
+        let path = folder.join(name);
+        let why = match sound(storage, &path, name) {
+            Ok(Some(bytes)) => {
+                files.push((name.to_owned(), bytes));
+                continue;
+            }
+            Ok(None) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        match (sound(storage, &backup_of(&path), name), why) {
+            (Ok(Some(bytes)), why) => {
+                files.push((name.to_owned(), bytes));
+                let why = why.unwrap_or_else(|| "gone, or empty".to_owned());
+                problems.push(problem(path, &format!("{why}; its backup is taken")));
+            }
+            (_, Some(why)) => problems.push(problem(path, &format!("{why}; left out"))),
+            (Err(error), None) => {
+                problems.push(problem(backup_of(&path), &format!("{error}; left out")));
+            }
+            (Ok(None), None) => {}
+        }
+    }
+    files
+}
+
+/// What a table holds that can be read; `None` where nothing is in it.
+fn sound(storage: &dyn Storage, path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let Some(bytes) = read(storage, path)?.filter(|bytes| !bytes.is_empty()) else {
+        return Ok(None);
+    };
+    check_table(name, &bytes).map_err(|error| error.in_file(path, 0))?;
+    Ok(Some(bytes))
+}
