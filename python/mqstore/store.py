@@ -131,9 +131,14 @@ def doctor(
     rows = _native.doctor(path, progress=progress, settings=_settings(config))
     given = _broker_conf(config)
     return [
-        Diagnosis(code, severity, title, tuple(evidence), cure and cure + given, fix)
+        Diagnosis(code, severity, title, tuple(evidence), cure and _with(given, cure), fix)
         for code, severity, title, evidence, cure, fix in rows
     ]
+
+
+def _with(given: str, cure: str) -> str:
+    """A cure with the configuration that was given, also where it asks for one."""
+    return cure.removesuffix(" --config broker.conf") + given if given else cure
 
 
 def _broker_conf(config: ConfigLike) -> str:

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use self::cure::Words;
 use self::log_facts::{LogFacts, QueuePlace};
+use super::deleted::is_deleted;
 use super::finding::{Code, Finding, Severity};
 use super::verify::{VerifyOptions, VerifyReport, verify};
 use crate::config::StoreConfig;
@@ -93,7 +94,38 @@ pub fn doctor(
         diagnoses: BTreeMap::new(),
     };
     examined.examine(&report)?;
-    Ok(examined.diagnoses.into_values().map(|state| state.diagnosis(path)).collect())
+    let barred = Barred::by(&report);
+    Ok(examined.diagnoses.into_values().map(|state| state.diagnosis(path, barred)).collect())
+}
+
+/// What cannot be done to a store before something else was mended by hand.
+#[derive(Clone, Copy)]
+struct Barred {
+    /// Opening it for writing: files of its log are missing, or have the wrong length.
+    recovery: bool,
+    /// That, and making queues and index again: something else has the name of a folder or file.
+    repair: bool,
+}
+
+impl Barred {
+    fn by(report: &VerifyReport) -> Self {
+        let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
+        let of_log = |found: &Finding| {
+            matches!(found.code, Code::FileLength | Code::FileGap)
+                && found.path.starts_with("commitlog")
+        };
+        let in_the_way = |found: &Finding| {
+            found.code == Code::NoRegularFile && found.severity == Severity::Error
+        };
+        // Of what lies in a queue's folder a rebuild clears away.
+        let repair = any(&|found| in_the_way(found) && found.path.components().count() == 1);
+        Self { recovery: any(&in_the_way) || any(&of_log), repair }
+    }
+
+    fn bars(self, command: &str) -> bool {
+        (self.recovery && command.starts_with("mqstore recover "))
+            || (self.repair && command.starts_with("mqstore rebuild "))
+    }
 }
 
 /// A diagnosis while evidence comes in.
@@ -117,7 +149,7 @@ impl State {
         }
     }
 
-    fn diagnosis(mut self, store: &Path) -> Diagnosis {
+    fn diagnosis(mut self, store: &Path, barred: Barred) -> Diagnosis {
         if self.more > 0 {
             self.evidence.push(format!("and {} more", self.more));
         }
@@ -130,6 +162,7 @@ impl State {
             words.key = key;
         }
         let cure = cure::command_in(self.code.fix())
+            .filter(|command| !barred.bars(command))
             .and_then(|command| cure::fill(command, store, &words));
         let Self { code, severity, evidence, .. } = self;
         Diagnosis { code, severity, evidence, cure }
@@ -229,13 +262,7 @@ impl Examined<'_> {
         let mut deleted = BTreeSet::new();
         for topic in self.facts.topics.keys() {
             let Ok(name) = std::str::from_utf8(topic) else { continue };
-            if table.get(name).is_some() || super::verify::is_system_topic(topic) {
-                continue;
-            }
-            let has_folder = [self.paths.consume_queue(), self.paths.batch_consume_queue()]
-                .iter()
-                .any(|dir| !matches!(self.storage.kind(&dir.join(name)), Ok(None)));
-            if !has_folder && crate::store::queues::is_broker_topic(topic) {
+            if is_deleted(self.storage, self.paths, &table, topic) {
                 deleted.insert(name.to_owned());
             }
         }

@@ -30,7 +30,7 @@ use crate::log::index_build::BuiltIndex;
 use crate::log::{Queue, QueueKind, StoreCheckpoint};
 use crate::store::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
-use crate::store::parts;
+use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
 use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::swap::{self, Move};
@@ -152,6 +152,7 @@ pub fn rebuild_on(
     if !parts::is_store(&*storage, &paths)? {
         return Err(parts::not_a_store(&*storage, &paths));
     }
+    parts::check_folders(&*storage, &paths)?;
     if let Target::Folder(out) = &options.target {
         check_out(&*storage, path, out)?;
     }
@@ -254,12 +255,16 @@ impl<'a> Job<'a> {
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
         let index = match parts::index_layout(&*storage, &paths.index(), &config)? {
-            Ok(layout) => Some(layout),
-            // Files that tell nothing are what is to be made again.
-            Err(_) => IndexLayout::new(
-                config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS),
-                config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES),
-            ),
+            Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
+            Err(_) if !options.what.index => None,
+            // Files that tell nothing are what is to be made again, as it was asked for.
+            Err(none) => match (config.max_hash_slot_num, config.max_index_num) {
+                (None, None) => return Err(none.refusal()),
+                (slots, entries) => IndexLayout::new(
+                    slots.unwrap_or(StoreConfig::INDEX_SLOTS),
+                    entries.unwrap_or(StoreConfig::INDEX_ENTRIES),
+                ),
+            },
         };
         let crashed = lock::was_aborted(&*storage, &paths)?
             && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));

@@ -45,11 +45,10 @@ use crate::error::{Corruption, Error, Result};
 use crate::files::file_run::Stray;
 use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
-use crate::format::index::IndexLayout;
 use crate::log::QueueKind;
 use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::store::lock::{self, StoreLock};
-use crate::store::parts;
+use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
 
 /// How closely a store is looked at.
@@ -219,7 +218,8 @@ impl Context<'_> {
 
     fn stray(&self, stray: &Stray) {
         let (code, severity) = match stray.kind {
-            FileKind::Other => (Code::NoRegularFile, Severity::Warning),
+            // What a writer refuses to make a file beside.
+            FileKind::Other => (Code::NoRegularFile, Severity::Error),
             FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
         };
         self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
@@ -262,9 +262,13 @@ impl Context<'_> {
 
     /// Holds the lengths and names of a run's files against each other.
     fn check_files(&self, run: &FileRun) {
+        // What a crash leaves of a file that was being made; before others it lost what it held.
+        let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
-            let empty = fault.kind == crate::error::CorruptionKind::FileLength && fault.offset == 0;
+            let empty = fault.kind == crate::error::CorruptionKind::FileLength
+                && fault.offset == 0
+                && fault.path == last;
             let code = if empty { Code::EmptyFile } else { queues::file_code(fault.kind) };
             self.corruption(code, Severity::Error, *fault);
         }
@@ -476,16 +480,19 @@ fn list_index(
         return Ok(Index::nothing());
     }
     let layout = match parts::index_layout(&*cx.storage, &cx.paths.index(), cx.config)? {
-        Ok(layout) => layout,
-        Err(parts::NoLayout { path, reason, .. }) => match configured_layout(cx, &path) {
-            Some(layout) => layout,
-            None => {
-                let expected = "a file that tells its layout";
-                let severity = Severity::Info;
-                cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
-                return Ok(Index::none());
-            }
-        },
+        // What is wrong with a damaged file is told of that file.
+        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
+        Err(NoLayout { path, reason, .. }) => {
+            let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
+                            broker has them: until then the store cannot be opened for writing";
+            // What is whole by itself and only contradicts the settings is no fault of the store.
+            let untold =
+                StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
+            let is_whole = parts::index_layout(&*cx.storage, &cx.paths.index(), &untold)?.is_ok();
+            let severity = if is_whole { Severity::Info } else { Severity::Warning };
+            cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+            return Ok(Index::none());
+        }
     };
     Index::load(cx, layout, states)
 }
@@ -496,14 +503,6 @@ fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) ->
         .par_chunks(chunk)
         .flat_map_iter(|files| files.iter().map(|file| index::read_state(cx, run, file, !cx.full)))
         .collect()
-}
-
-/// The layout that was asked for, if the file at `path` has its length: what contradicts it there is
-/// damage.
-fn configured_layout(cx: &Context<'_>, path: &Path) -> Option<IndexLayout> {
-    let layout = IndexLayout::new(cx.config.max_hash_slot_num?, cx.config.max_index_num?)?;
-    let stat = cx.storage.open(path, Access::Read).and_then(|file| file.stat()).ok()?;
-    (stat.len == layout.file_len()).then_some(layout)
 }
 
 /// What only the walk over the whole log can tell: entries that no message was met for.

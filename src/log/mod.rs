@@ -10,6 +10,7 @@ pub mod folder;
 pub mod index_build;
 pub mod index_check;
 pub mod index_file;
+pub mod index_layout;
 pub mod index_query;
 pub mod index_run;
 mod index_select;

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::files::{Os, StorageFile};
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::java::key_hash_of;
-use crate::log::index_check::{Detection, detect_layout};
 use crate::log::index_file::{IndexOpen, IndexPut};
+use crate::log::index_layout::{Detection, detect_layout};
 use crate::log::{self, index_file};
 
 use super::arrays::{HASH_CHUNK, Keys, Numbers};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::{AppendResult, CorruptionKind, Error, Result};
+use crate::error::{AppendResult, Error, Result};
 use crate::files::planted::{self, Bug};
 use crate::files::{Bell, Storage};
 use crate::log::index_run::IndexRun;
@@ -93,11 +93,6 @@ pub(super) struct Reading {
 
 pub(super) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether an error is of `config/topics.json` alone.
-fn is_unreadable_config(error: &Error) -> bool {
-    matches!(error, Error::Corrupt(corruption) if corruption.kind == CorruptionKind::Json)
 }
 
 impl Writing {
@@ -403,13 +398,8 @@ impl Core {
         self.poisoned(writing)?;
         writing.check_locked()?;
         let outcome = self.flush_queues_and_index(writing);
-        match &outcome {
-            // A broker's configuration is not ours to lose messages over.
-            Err(error) if is_unreadable_config(error) => {}
-            Err(error @ (Error::Corrupt(_) | Error::Io { op: "flush", .. })) => {
-                writing.poison(error);
-            }
-            _ => {}
+        if let Err(error @ (Error::Corrupt(_) | Error::Io { op: "flush", .. })) = &outcome {
+            writing.poison(error);
         }
         outcome
     }
@@ -431,7 +421,11 @@ impl Core {
         }
         checkpoint.flush(&*self.storage)?;
         drop(checkpoint);
-        guard(&writing.topics).save(&*self.storage, &self.paths, self.clock.now_ms())
+        match guard(&writing.topics).save(&*self.storage, &self.paths, self.clock.now_ms()) {
+            // Opening warned of it: a table that cannot be read is a broker's, and stays as it is.
+            Err(Error::Corrupt(_)) => Ok(()),
+            saved => saved,
+        }
     }
 
     /// Writes queue entries to where other processes see them.
@@ -443,10 +437,7 @@ impl Core {
     pub(super) fn close_writing(&self, writing: &Writing) -> Result<()> {
         let outcome = self.flush_log(writing).and_then(|()| {
             self.catch_up()?;
-            let derived = self.flush_derived(writing);
-            if derived.as_ref().is_err_and(|error| !is_unreadable_config(error)) {
-                return derived;
-            }
+            self.flush_derived(writing)?;
             let mut appender = guard(&writing.appender);
             appender.writer.release();
             let spare = self.log.end_offset();
@@ -462,7 +453,7 @@ impl Core {
                 let _ = Seal::put(&*self.storage, &self.paths, &self.config, end, newest_ms);
                 lock::remove_abort(&*self.storage, &self.paths)?;
             }
-            derived
+            Ok(())
         });
         let turns = (writing.gate.turn(), writing.gate.derived_turn());
         guard(&writing.lock).take();

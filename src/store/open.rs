@@ -23,7 +23,7 @@ use super::dispatch::Dispatcher;
 use super::flush::FlushGate;
 use super::lock::{self, StoreLock};
 use super::message_store::OpenMode;
-use super::parts::{Parts, is_store, load_parts, not_a_store};
+use super::parts::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::recover::{self, RecoveryMode};
 use super::swap;
@@ -87,9 +87,10 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
-    let parts = load_parts(&paths, &mut config, &storage, Access::Read)?;
-    let mut warnings = parts.warnings;
-    let index = match parts.layout.filter(|_| config.message_index_enable) {
+    let Parts { log, queues, index, mut warnings, .. } =
+        load_parts(&paths, &mut config, &storage, Access::Read)?;
+    let layout = layout_to_read(index, &mut config, &mut warnings);
+    let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {
             let (run, findings) =
                 IndexRun::load(Arc::clone(&storage), &paths.index(), layout, IndexOpen::Read)?;
@@ -103,8 +104,8 @@ fn open_to_read(
         config,
         storage,
         clock,
-        log: Arc::new(parts.log),
-        queues: parts.queues,
+        log: Arc::new(log),
+        queues,
         index,
         writing: None,
         reading: RwLock::default(),
@@ -151,9 +152,10 @@ fn open_to_write(
     progress: &mut Progress<'_>,
 ) -> Result<Opened> {
     let parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
-    let Parts { log, queues, layout, mut warnings } = parts;
+    parts.refuse_what_is_in_the_way()?;
+    let Parts { log, queues, index, mut warnings, .. } = parts;
+    let layout = layout_to_write(index, &mut config)?;
     let mut checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
-    let layout = layout.filter(|_| config.message_index_enable);
     let mut index = None;
     if let Some(layout) = layout {
         let (service, findings) =
@@ -208,12 +210,12 @@ fn open_to_write(
     for queue in queues.all() {
         queue.correct_min_offset(log.min_offset())?;
     }
-    // A time later than the newest record proves nothing.
+    // A time later than the newest record, or before all of them, proves nothing.
     let fields = &mut checkpoint.fields;
     let newest = analysis.newest_timestamp_ms;
-    fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest);
-    fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest);
-    fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest);
+    fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
+    fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest).max(0);
+    fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest).max(0);
     if let Some(last) = analysis.last_record {
         fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
     }

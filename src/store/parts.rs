@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::{CorruptionKind, Error, Result};
 use crate::files::file_run::{OpenFiles, Stray};
 use crate::files::file_size::{Votes, file_size_of};
-use crate::files::{Access, FileKind, FileRun, Roots, Storage};
+use crate::files::{Access, FileKind, FileRun, Roots, Storage, StorageFile};
 use crate::format::index::IndexLayout;
 use crate::format::{batch, consume_queue};
 use crate::log::CommitLog;
-use crate::log::index_check::{Detection, detect_layout};
+use crate::log::index_layout::{Detection, detect_layout};
 
 use super::paths::StorePaths;
 use super::queues::{self, QueueLayout, QueueTable};
@@ -43,6 +43,25 @@ fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     }
 }
 
+/// Sees to it that whatever has the name of a store's folder is one.
+///
+/// # Errors
+/// [`Error::NotAStore`], naming what is not; [`Error::Io`].
+pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
+    for dir in [
+        paths.consume_queue(),
+        paths.batch_consume_queue(),
+        paths.consume_queue_ext(),
+        paths.index(),
+        paths.config(),
+        paths.quarantine(),
+        paths.rebuild(),
+    ] {
+        is_folder(storage, &dir)?;
+    }
+    Ok(())
+}
+
 /// Why a path holds no store.
 #[must_use]
 pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
@@ -59,7 +78,9 @@ pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
 pub(super) struct Parts {
     pub(super) log: CommitLog,
     pub(super) queues: QueueTable,
-    pub(super) layout: Option<IndexLayout>,
+    pub(super) index: LayoutAnswer,
+    /// What keeps a writer from making the files that belong there.
+    pub(super) in_the_way: Option<PathBuf>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -69,17 +90,7 @@ pub(super) fn load_parts(
     storage: &Arc<dyn Storage>,
     access: Access,
 ) -> Result<Parts> {
-    for dir in [
-        paths.consume_queue(),
-        paths.batch_consume_queue(),
-        paths.consume_queue_ext(),
-        paths.index(),
-        paths.config(),
-        paths.quarantine(),
-        paths.rebuild(),
-    ] {
-        is_folder(&**storage, &dir)?;
-    }
+    check_folders(&**storage, paths)?;
     let open_files = Arc::new(OpenFiles::default());
     let is_told = config.mapped_file_size_commit_log.is_some();
     let log_size = commit_log_file_size(storage, paths, config)?;
@@ -113,39 +124,70 @@ pub(super) fn load_parts(
     let (queues, more) =
         QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
     strays.extend(more);
+    let in_the_way = strays.iter().find(|stray| stray.kind == FileKind::Other);
+    let in_the_way = in_the_way.map(|stray| stray.path.clone());
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
     warnings.extend(unknown_kinds);
-    let answer = match index_layout(&**storage, &paths.index(), config)? {
-        // A writer makes a damaged file again.
-        Err(NoLayout { fits: Some(layout), .. }) if access == Access::ReadWrite => Ok(layout),
-        answer => answer,
-    };
-    let layout = match answer {
+    let index = index_layout(&**storage, &paths.index(), config)?;
+    Ok(Parts { log: CommitLog::new(run, end), queues, index, in_the_way, warnings })
+}
+
+impl Parts {
+    /// Refuses a store whose log or queues hold what is no file and no folder: a writer will not follow
+    /// or open it, and could not make what belongs there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], naming it.
+    pub(super) fn refuse_what_is_in_the_way(&self) -> Result<()> {
+        self.in_the_way.as_ref().map_or(Ok(()), |path| {
+            let expected = "a file or a folder: put back what belongs there";
+            let found = "a link, pipe or device";
+            Err(Error::corrupt(path, 0, CorruptionKind::FileName, expected, found))
+        })
+    }
+}
+
+/// The layout of index files for a reader, which does without an index where none can be told.
+pub(super) fn layout_to_read(
+    answer: LayoutAnswer,
+    config: &mut StoreConfig,
+    warnings: &mut Vec<String>,
+) -> Option<IndexLayout> {
+    match answer {
         Ok(layout) => {
-            config.max_hash_slot_num = Some(layout.slots());
-            config.max_index_num = Some(layout.entries());
+            settle(config, layout);
             Some(layout)
         }
-        Err(none) if access == Access::ReadWrite && config.message_index_enable => {
-            return Err(Error::InvalidConfig {
-                field: "max_hash_slot_num, max_index_num".to_owned(),
-                reason: format!(
-                    "do not fit the index file {}: {}",
-                    none.path.display(),
-                    none.reason
-                ),
-            });
-        }
-        Err(none) => {
-            warnings.push(format!(
-                "{}: the index is not used, key queries read the log: {}",
-                none.path.display(),
-                none.reason
-            ));
+        Err(NoLayout { path, reason, .. }) => {
+            let path = path.display();
+            warnings
+                .push(format!("{path}: the index is not used, key queries read the log: {reason}"));
             None
         }
+    }
+}
+
+/// The layout of index files for a writer, which makes a damaged file again; `None` for a store without
+/// an index.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where none can be told: files of another one would lead a broker astray.
+pub(super) fn layout_to_write(
+    answer: LayoutAnswer,
+    config: &mut StoreConfig,
+) -> Result<Option<IndexLayout>> {
+    let layout = match answer {
+        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
+        Err(_) if !config.message_index_enable => return Ok(None),
+        Err(none) => return Err(none.refusal()),
     };
-    Ok(Parts { log: CommitLog::new(run, end), queues, layout, warnings })
+    settle(config, layout);
+    Ok(config.message_index_enable.then_some(layout))
+}
+
+fn settle(config: &mut StoreConfig, layout: IndexLayout) {
+    config.max_hash_slot_num = Some(layout.slots());
+    config.max_index_num = Some(layout.entries());
 }
 
 fn describe_stray(stray: &Stray) -> String {
@@ -320,8 +362,26 @@ pub struct NoLayout {
     pub path: PathBuf,
     /// What speaks against each layout.
     pub reason: String,
-    /// The layout that gives its length: what the file holds is damaged then, and is made again.
+    /// The layout that it had before it was damaged or cut short.
     pub fits: Option<IndexLayout>,
+}
+
+impl NoLayout {
+    /// Why nothing can be written, and what settles it.
+    #[must_use]
+    pub fn refusal(&self) -> Error {
+        let (slots, entries) = (StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
+        Error::InvalidConfig {
+            field: "max_hash_slot_num, max_index_num".to_owned(),
+            reason: format!(
+                "do not fit the index file {}, which was cut short or has others: {}; give \
+                 maxHashSlotNum and maxIndexNum as the broker has them ({slots} and {entries} where its \
+                 configuration names none)",
+                self.path.display(),
+                self.reason,
+            ),
+        }
+    }
 }
 
 /// Slots and entries of the index files: what is configured, or what a file there bears out.
@@ -368,18 +428,31 @@ pub fn index_layout(
         .map(|entry| entry.name)
         .collect();
     names.sort();
-    let (mut answer, mut unread) = (None, None);
+    let (mut likely, mut damaged, mut unread) = (None, None::<NoLayout>, None);
+    let is_alone = names.len() == 1;
     // The oldest file has the most to say; one without entries says only its length.
     for name in names {
         let path = dir.join(name);
-        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path));
-        match file.and_then(|file| detect_layout(&*file, &path, configured)) {
+        let told = storage.open(&path, Access::Read).map_err(Error::io("open", &path));
+        let told = told.and_then(|file| {
+            let detection = detect_layout(&*file, &path, configured)?;
+            match (detection, configured) {
+                (Detection::Unknown { reason, fits: None }, Some(configured)) if is_alone => {
+                    let fits = cut_short(&*file, &path, configured)?;
+                    Ok(Detection::Unknown { reason, fits })
+                }
+                (detection, _) => Ok(detection),
+            }
+        });
+        match told {
             Ok(Detection::Proven(layout)) => return Ok(Ok(layout)),
             Ok(Detection::Likely(layout)) => {
-                answer.get_or_insert(Ok(layout));
+                likely.get_or_insert(layout);
             }
             Ok(Detection::Unknown { reason, fits }) => {
-                answer.get_or_insert(Err(NoLayout { path, reason, fits }));
+                if damaged.as_ref().is_none_or(|before| before.fits.is_none() && fits.is_some()) {
+                    damaged = Some(NoLayout { path, reason, fits });
+                }
             }
             // Removed since the folder was listed.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
@@ -392,6 +465,7 @@ pub fn index_layout(
     if let Some(error) = unread {
         return Err(error);
     }
+    let answer = likely.map(Ok).or(damaged.map(Err));
     let default = IndexLayout::new(StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
     match (answer, configured.or(default)) {
         (Some(answer), _) => Ok(answer),
@@ -401,6 +475,19 @@ pub fn index_layout(
             Ok(Err(NoLayout { path: dir.to_owned(), reason, fits: None }))
         }
     }
+}
+
+/// What is configured, where that makes longer files than this one and nothing says that it is whole:
+/// then it was cut short, like a file of a queue that is all there is.
+fn cut_short(
+    file: &dyn StorageFile,
+    path: &Path,
+    configured: IndexLayout,
+) -> Result<Option<IndexLayout>> {
+    let len = file.length().map_err(Error::io("stat", path))?;
+    let is_shorter = len < configured.file_len();
+    let is_whole = is_shorter && detect_layout(file, path, None)?.layout().is_some();
+    Ok((is_shorter && !is_whole).then_some(configured))
 }
 
 #[cfg(test)]

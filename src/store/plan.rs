@@ -12,7 +12,7 @@ use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::lock::{self, StoreLock};
-use super::parts::{Parts, is_store, load_parts, not_a_store};
+use super::parts::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::{RecoveryMode, RecoveryReport};
@@ -60,7 +60,10 @@ pub fn plan(
         true => RecoveryMode::Crash,
         false => RecoveryMode::Clean,
     };
-    let Parts { log, queues, layout, .. } = load_parts(&paths, &mut config, storage, Access::Read)?;
+    let parts = load_parts(&paths, &mut config, storage, Access::Read)?;
+    parts.refuse_what_is_in_the_way()?;
+    let Parts { log, queues, index, .. } = parts;
+    let layout = layout_to_write(index, &mut config)?;
     if let Some(damage) = broken_run(&log) {
         let end_physical_offset = log.min_offset();
         let report = RecoveryReport { mode, end_physical_offset, ..nothing_done(mode) };
@@ -68,7 +71,7 @@ pub fn plan(
         return Ok(RecoveryPlan { report, refusal });
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
-    let index = match layout.filter(|_| config.message_index_enable) {
+    let index = match layout {
         Some(layout) => {
             let how = IndexOpen::Read;
             Some(IndexRun::load(Arc::clone(storage), &paths.index(), layout, how)?.0)

@@ -110,6 +110,7 @@ pub fn repair(
         queues.sync_file_systems()?;
     }
     for queue in all {
+        remove_misplaced(queue.run(), storage)?;
         mend_lengths(queue.run())?;
         if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext) {
             mend_lengths(ext.run())?;
@@ -168,6 +169,20 @@ pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -
         for file in log.run().files().iter() {
             log.run().open(file)?.sync().map_err(Error::io("flush", &file.path))?;
         }
+    }
+    Ok(())
+}
+
+/// Removes the files of a queue that begin where none of its files does: they hide those that do.
+fn remove_misplaced(run: &FileRun, storage: &dyn Storage) -> Result<()> {
+    let size = run.file_size();
+    let mut removed = false;
+    for file in run.files().iter().filter(|file| file.base_offset.checked_rem(size) != Some(0)) {
+        storage.remove_file(&file.path).map_err(Error::io("remove", &file.path))?;
+        removed = true;
+    }
+    if removed {
+        run.refresh()?;
     }
     Ok(())
 }

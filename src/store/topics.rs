@@ -89,7 +89,8 @@ pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, O
         Ok(None) => Ok((TopicKinds::new(), None)),
         Ok(Some(loaded)) => Ok((kinds_in(&loaded.table), loaded.warning().map(str::to_owned))),
         Err(error @ Error::Corrupt(_)) => {
-            let why = format!("{error}; the folders tell the kinds of queues");
+            let why =
+                format!("{error}; the folders tell the kinds of queues, and no topic is entered");
             Ok((TopicKinds::new(), Some(why)))
         }
         Err(error) => Err(error),

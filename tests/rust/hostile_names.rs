@@ -397,11 +397,14 @@ fn mf08_a_size_that_the_queues_do_not_have_is_refused_too() {
 fn an_index_file_that_tells_no_layout_is_a_reader_s_warning() {
     let mut home = Home::closed(20);
     fs::write(&home.index_files()[0], b"damaged").unwrap();
+    (home.config.max_hash_slot_num, home.config.max_index_num) = (None, None);
     let warned = |home: &Home| home.read().warnings().iter().any(|text| text.contains("index/"));
     assert!(warned(&home), "{:?}", home.read().warnings());
     let error = home.open(OpenMode::ReadWrite).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("do not fit the index file"), "{text}");
+    assert!(text.contains("give maxHashSlotNum and maxIndexNum as the broker has them"), "{text}");
+    assert!(text.contains("5000000 and 20000000"), "{text}");
     // Without an index nobody asks what its files hold.
     home.config.message_index_enable = false;
     let store = home.write();

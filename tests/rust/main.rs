@@ -21,6 +21,7 @@ mod hostile_names;
 mod hostile_queue;
 mod index_build;
 mod index_calls;
+mod index_cut;
 mod index_damage;
 mod long_recovery;
 mod many_queues;

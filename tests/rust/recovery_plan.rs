@@ -47,6 +47,11 @@ const HARMS: &[(&str, Harm)] = &[
     ("an index header", |home| {
         crate::support::patch(&home.index_files()[0], 36, &i32::MAX.to_be_bytes());
     }),
+    ("all index files cut short", |home| {
+        for path in home.index_files() {
+            set_len(&path, 500);
+        }
+    }),
     ("the last message", |home| {
         let (at, _) = *places(home).last().unwrap();
         home.patch(at + 4, &[0; 4]);

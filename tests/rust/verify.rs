@@ -455,7 +455,7 @@ fn a_link_in_the_index_is_named_and_an_index_that_is_not_asked_for_is_left_alone
     std::os::unix::fs::symlink("/etc/hostname", link).unwrap();
     assert_eq!(found(&home), one(Code::NoRegularFile));
     fs::write(&home.index_files()[0], b"damaged").unwrap();
-    assert!(look(&home).found.contains_key(&Code::IndexLayout));
+    assert!(look(&home).found.contains_key(&Code::IndexUnusable));
     home.config.message_index_enable = false;
     let report = look(&home);
     assert_eq!((report.found, report.counts.index_files), (BTreeMap::new(), 0));

@@ -54,7 +54,11 @@ def index_files(store: Store) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        if len(path.name) == 17 and path.name.isdecimal() and path.is_file()
+        # A link is not followed, as everywhere below a store.
+        if len(path.name) == 17
+        and path.name.isdecimal()
+        and path.is_file()
+        and not path.is_symlink()
     )
 
 

@@ -5,6 +5,9 @@ use std::path::Path;
 /// More topics than this are not named one by one.
 const MOST_TOPICS: usize = 20;
 
+/// What stands for the broker's configuration, whose place nobody told.
+const BROKER_CONF: &str = "broker.conf";
+
 /// What is put into the words in capitals of a command.
 #[derive(Debug, Default)]
 pub(super) struct Words<'a> {
@@ -41,6 +44,7 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
             }
             "STORE" => out.push(quoted(store)?),
             "OUT" => out.push(quoted(&format!("{}.salvaged", store.trim_end_matches('/')))?),
+            "FILE" => out.push(BROKER_CONF.to_owned()),
             "QUEUE" => out.push(words.queue_id.to_string()),
             "TIME" => out.push(words.time_ms.to_string()),
             "KEY" if words.key.is_empty() => return None,
@@ -83,6 +87,7 @@ mod tests {
             ),
             ("mqstore at STORE -q QUEUE TIME", "mqstore at /s/x -q 3 7"),
             ("mqstore salvage STORE --out OUT", "mqstore salvage /s/x --out /s/x.salvaged"),
+            ("mqstore rebuild STORE --config FILE", "mqstore rebuild /s/x --config broker.conf"),
         ] {
             assert_eq!(fill(command, Path::new("/s/x"), &words).as_deref(), Some(expected));
         }

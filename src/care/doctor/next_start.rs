@@ -29,7 +29,8 @@ pub(super) fn foresee(
     paths: &StorePaths,
     log: &CommitLog,
 ) -> Result<Option<NextStart>> {
-    if !lock::was_aborted(storage, paths).unwrap_or(true) {
+    // What has that name and is no file keeps any store from starting, and is a finding of its own.
+    if !lock::was_aborted(storage, paths).unwrap_or(false) {
         return Ok(None);
     }
     let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import mqstore
 from mqstore.cli.options import (
     config_option,
     open_store,
@@ -44,10 +45,14 @@ _bytes_option = click.option(
 @config_option
 @_bytes_option
 @output_options
-def topics_command(output: Output, store: str, config: str | None, with_bytes: bool) -> None:  # noqa: FBT001
-    """List the topics: queues, messages, bytes, time span."""
+def topics_command(output: Output, store: str, config: str | None, with_bytes: bool) -> int:  # noqa: FBT001
+    """List the topics: queues, messages, bytes, time span.
+
+    Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
+    """
+    damaged: list[str] = []
     with open_store(store, config) as opened:
-        rows = _queue_rows(opened, None, with_bytes=with_bytes)
+        rows = _queue_rows(opened, None, damaged, with_bytes=with_bytes)
         output.rows(
             (_topic_row(topic, list(queues)) for topic, queues in groupby(rows, _topic_of)),
             (
@@ -58,6 +63,7 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
                 *_TIMES,
             ),
         )
+    return _told(damaged)
 
 
 @click.command("queues")
@@ -72,11 +78,15 @@ def queues_command(
     topic: str | None,
     config: str | None,
     with_bytes: bool,  # noqa: FBT001
-) -> None:
-    """List the queues: offsets, messages, bytes, time span."""
+) -> int:
+    """List the queues: offsets, messages, bytes, time span.
+
+    Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
+    """
+    damaged: list[str] = []
     with open_store(store, config) as opened:
         output.rows(
-            _queue_rows(opened, topic, with_bytes=with_bytes),
+            _queue_rows(opened, topic, damaged, with_bytes=with_bytes),
             (
                 Column("topic"),
                 Column("queue_id", right=True, title="QUEUE"),
@@ -88,6 +98,7 @@ def queues_command(
                 *_TIMES,
             ),
         )
+    return _told(damaged)
 
 
 @click.command("groups")
@@ -130,6 +141,13 @@ def groups_command(output: Output, store: str, group: str | None, config: str | 
         )
 
 
+def _told(damaged: list[str]) -> int:
+    """Says what is damaged, behind what could be listed; the exit code."""
+    for text in damaged:
+        note(f"mqstore: {text}")
+    return int(bool(damaged))
+
+
 def _bytes_columns(*, with_bytes: bool) -> tuple[Column, ...]:
     return (Column("bytes", size_text, right=True),) if with_bytes else ()
 
@@ -139,7 +157,7 @@ def _topic_of(row: dict[str, object]) -> str:
 
 
 def _queue_rows(
-    store: Store, topic: str | None, *, with_bytes: bool
+    store: Store, topic: str | None, damaged: list[str], *, with_bytes: bool
 ) -> Iterator[dict[str, object]]:
     queues = store.queues(topic)
     if not with_bytes:
@@ -149,7 +167,12 @@ def _queue_rows(
     with progress("reading queues", unit="entries", beside_output=True) as tell:
         read = 0
         for queue in queues:
-            yield _queue_row(queue) | {"bytes": queue_bytes(store, queue)}
+            try:
+                size: int | None = queue_bytes(store, queue)
+            except mqstore.CorruptionError as error:
+                size = None
+                damaged.append(str(error))
+            yield _queue_row(queue) | {"bytes": size}
             read += queue.max_offset - queue.min_offset
             tell(read, entries)
 
@@ -176,7 +199,8 @@ def _topic_row(topic: str, queues: list[dict[str, object]]) -> dict[str, object]
         "last_store_timestamp_ms": _least(max, _numbers(queues, "last_store_timestamp_ms")),
     }
     if "bytes" in queues[0]:
-        row["bytes"] = sum(_numbers(queues, "bytes"))
+        sizes = _numbers(queues, "bytes")
+        row["bytes"] = sum(sizes) if len(sizes) == len(queues) else None
     return row
 
 
