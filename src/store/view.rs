@@ -1,8 +1,10 @@
 //! The queues as a reader sees them: what is on disk, and on top of it what the log holds and the
 //! queues do not reach yet.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashMap;
 
@@ -33,6 +35,15 @@ pub struct Overlay {
     extra: HashMap<Name, Extra>,
     /// Set when there was more than a reader keeps: from where, and how many bytes.
     overflow: Option<(u64, u64)>,
+    /// The queues that were asked for: where each begins and ends is searched for in its file.
+    seen: RwLock<HashMap<Box<[u8]>, BTreeMap<i32, Seen>>>,
+}
+
+/// A queue held against the bytes that the log had then.
+#[derive(Debug)]
+struct Seen {
+    log: Range<u64>,
+    view: QueueView,
 }
 
 /// One queue, as readers see it.
@@ -145,8 +156,8 @@ impl Overlay {
                     if kept > MOST_EXTRA {
                         let first = audit.first_missing.unwrap_or(from);
                         return Ok(Self {
-                            extra: HashMap::new(),
                             overflow: Some((first, end - first)),
+                            ..Self::default()
                         });
                     }
                     extra.entry((request.topic.into(), request.queue_id)).or_default().push(
@@ -174,7 +185,7 @@ impl Overlay {
                 (name, Arc::new(entries))
             })
             .collect();
-        Ok(Self { extra, overflow: None })
+        Ok(Self { extra, ..Self::default() })
     }
 
     /// One queue of the table, with what it lacks.
@@ -198,14 +209,18 @@ impl Overlay {
                 limit: (MOST_EXTRA * size_of::<Unit>()) as u64,
             });
         }
+        let bytes = log.min_offset()..log.end_offset();
+        if let Some(view) = self.known(topic, queue_id, &bytes) {
+            return Ok(Some(view));
+        }
         let extra = self.extra.get(&(Box::from(topic), queue_id)).map(Arc::clone);
         let (mut min_offset, mut max_offset) = (0, 0);
         match (&queue, &extra) {
             (None, None) => return Ok(None),
             (Some(queue), _) => {
-                queue.correct_min_offset(log.min_offset())?;
+                queue.correct_min_offset(bytes.start)?;
                 min_offset = queue.min_offset();
-                max_offset = queue.first_at_or_behind(log.end_offset())?;
+                max_offset = queue.first_at_or_behind(bytes.end)?;
             }
             (None, Some(_)) => {}
         }
@@ -215,7 +230,18 @@ impl Overlay {
             min_offset = if max_offset == min_offset { first } else { min_offset.min(first) };
             max_offset = max_offset.max(last);
         }
-        Ok(Some(QueueView { queue, extra, kind, min_offset, max_offset }))
+        let view = QueueView { queue, extra, kind, min_offset, max_offset };
+        let seen = Seen { log: bytes, view: view.clone() };
+        let mut all = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        all.entry(topic.into()).or_default().insert(queue_id, seen);
+        Ok(Some(view))
+    }
+
+    /// A queue that was asked for before, while the log had the same bytes.
+    fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
+        let all = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let seen = all.get(topic)?.get(&queue_id)?;
+        (seen.log == *bytes).then(|| seen.view.clone())
     }
 
     /// The queues that exist in the log alone.

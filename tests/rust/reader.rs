@@ -5,7 +5,8 @@ use std::sync::Arc;
 use mqstore::StoreConfig;
 use mqstore::store::{MessageStore, OpenMode};
 
-use crate::support::{Home, body, check, scan, small};
+use crate::support::storage::{Call, Staged};
+use crate::support::{Home, body, check, read_queue, scan, small};
 
 /// A reader that was told nothing of the store.
 fn reader(home: &Home) -> MessageStore {
@@ -35,6 +36,24 @@ fn a_reader_of_an_empty_store_learns_sizes_from_its_first_files() {
         check(&reader, count);
         before = count;
     }
+}
+
+#[test]
+fn a_reader_searches_for_the_ends_of_a_queue_once() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    let store = home.create();
+    home.fill(&store, 0..300);
+    store.close().unwrap();
+    let reader = home.read();
+    let reads_of_a_read = || {
+        let before = stage.count(Call::Read);
+        assert_eq!(read_queue(&reader, 0, 73).records.len(), 2);
+        stage.count(Call::Read) - before
+    };
+    let first = reads_of_a_read();
+    // The entries, and of each record its size and itself.
+    assert!(reads_of_a_read() <= 5 && first > 10, "{first} reads at first");
 }
 
 #[test]
