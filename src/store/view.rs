@@ -36,8 +36,11 @@ pub struct Overlay {
     /// Set when there was more than a reader keeps: from where, and how many bytes.
     overflow: Option<(u64, u64)>,
     /// The queues that were asked for: where each begins and ends is searched for in its file.
-    seen: RwLock<HashMap<Box<[u8]>, BTreeMap<i32, Seen>>>,
+    seen: RwLock<SeenQueues>,
 }
+
+/// Queues by topic and number.
+type SeenQueues = HashMap<Box<[u8]>, BTreeMap<i32, Seen>>;
 
 /// A queue held against the bytes that the log had then.
 #[derive(Debug)]
