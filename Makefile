@@ -45,7 +45,7 @@ test: test-rust test-python ## Set up everything and run every test
 test-rust: ## Rust tests and documentation examples
 	@scripts/prerequisites.sh rust
 	@$(call say,Rust tests)
-	@cargo test --locked --quiet --features arrow $(ARGS)
+	@cargo test --locked --quiet --no-fail-fast --features arrow $(ARGS)
 
 .PHONY: test-python
 test-python: $(MADE)/native-debug ## Python, command line, documentation and RocketMQ tests

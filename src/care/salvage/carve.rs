@@ -3,8 +3,9 @@
 //!
 //! A record may begin at any byte. It counts when its lengths add up, its body has its checksum, and
 //! so has the record where it holds one; a record without a body must have a topic that a broker
-//! takes. One whose lengths alone add up is told with what speaks against it. What fails costs time in proportion to what it claims to be long, so there is a budget for
-//! it, which grows with every byte that is passed: no file takes longer than a few readings of it.
+//! takes. One whose lengths alone add up is told with what speaks against it. What fails costs time in
+//! proportion to what it claims to be long, so there is a budget for it, which grows with every byte that
+//! is passed: no file takes longer than a few readings of it.
 
 use std::path::Path;
 

@@ -382,13 +382,10 @@ fn unreadable_topics_are_told_and_end_no_writing() {
     let topics = dir.path().join("config/topics.json");
     std::fs::write(&topics, b"{ no JSON").unwrap();
     let store = open(dir.path(), OpenMode::ReadWrite).unwrap();
-    let named = |error: Error| {
-        assert!(error.to_string().contains("topics.json"), "{error}");
-        assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
-    };
-    named(store.flush().unwrap_err());
+    assert!(store.warnings().iter().any(|warning| warning.contains("topics.json")));
+    store.flush().unwrap();
     fill(&store, 30, 40);
-    named(store.close().unwrap_err());
+    store.close().unwrap();
     assert_eq!(std::fs::read(&topics).unwrap(), b"{ no JSON");
     assert!(!dir.path().join("abort").exists());
     check(&open(dir.path(), OpenMode::Read).unwrap(), 40);
