@@ -99,10 +99,11 @@ class _Copied(TypedDict):
     redacted: int
     renumbered: bool
     in_place: bool
+    deleted_topics: list[str]
     config_files: list[str]
 
 class _Salvaged(TypedDict):
-    files: list[tuple[str, int, int, int, int, int, int]]
+    files: list[tuple[str, int, int, int, int, int, int, int]]
     messages: int
     bytes: int
     duplicates: int
@@ -112,6 +113,8 @@ class _Salvaged(TypedDict):
     queues: int
     renumbered: list[tuple[str, int]]
     missing: int
+    passed_over: list[tuple[str, int, int, int, str]]
+    problems: list[tuple[str, str]]
     in_place: bool | None
     config_files: list[str]
 

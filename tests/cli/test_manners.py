@@ -149,8 +149,8 @@ def test_a_terminal_gets_a_table_and_no_colour_is_respected(store):
     assert err == b""
 
 
-def test_progress_is_for_a_terminal_only(store):
-    code, out, err = on_terminal(["verify", str(store)])
+def test_progress_is_for_a_terminal_only(store, conf):
+    code, out, err = on_terminal(["verify", str(store), "--config", str(conf)])
     assert code == 0
     assert b"verifying" in err
     assert b"verifying" not in out
