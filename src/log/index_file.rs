@@ -155,7 +155,7 @@ impl IndexFile {
     }
 
     /// Opens a file whose layout is known; it is recorded nowhere in it, see
-    /// [`detect_layout`](super::index_check::detect_layout).
+    /// [`detect_layout`](super::index_layout::detect_layout).
     ///
     /// # Errors
     /// [`Error::Corrupt`] when its length is not that of the layout or its count impossible,
