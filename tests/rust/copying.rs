@@ -18,38 +18,14 @@ use mqstore::files::{Os, Storage};
 use mqstore::format::batch::{self, BatchItem};
 use mqstore::format::config_json::{OffsetTable, TopicTable};
 use mqstore::format::crc;
-use mqstore::format::host::Host;
-use mqstore::format::message::{Frame, Record, Version, read_frame};
+use mqstore::format::message::{Frame, Record, read_frame};
 use mqstore::format::properties::{self, names};
 use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, START_MS, names_in, scratch, small};
+use crate::support::{Home, names_in, record, scratch, small};
 
 const EIO: i32 = 5;
-
-fn record<'a>(topic: &'a [u8], queue_offset: i64, body: &'a [u8]) -> Record<'a> {
-    let host = Host::V4([10, 0, 0, 1], 1);
-    Record {
-        version: Version::V1,
-        body_crc: crc::body_crc(body),
-        queue_id: 0,
-        flag: 0,
-        queue_offset,
-        physical_offset: 0,
-        sys_flag: 0,
-        born_timestamp_ms: START_MS,
-        born_host: host,
-        store_timestamp_ms: START_MS,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
-        body,
-        topic,
-        properties: b"",
-        property_crc: false,
-    }
-}
 
 fn create(storage: &Arc<Staged>, out: &Path) -> Result<NewStore> {
     NewStore::create(storage.storage(), out, small(), 0)

@@ -9,12 +9,10 @@ use mqstore::care::salvage::{SalvageReport, salvage_on};
 use mqstore::config::StoreConfig;
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
-use mqstore::format::crc;
-use mqstore::format::host::Host;
-use mqstore::format::message::{Record, Version};
+use mqstore::format::message::Record;
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, START_MS, places, scan, scratch};
+use crate::support::{Home, places, record, scan, scratch};
 
 fn salvage(storage: Arc<dyn Storage>, from: &Path, out: Option<&Path>) -> Result<SalvageReport> {
     let config = StoreConfig::default();
@@ -68,27 +66,9 @@ fn a_file_that_cannot_be_opened_is_told_and_the_others_are_taken() {
 
 #[test]
 fn what_has_its_checksum_is_whole_whatever_its_topic() {
-    let host = Host::V4([10, 0, 0, 1], 1);
     for (property_crc, taken) in [(true, 1), (false, 0)] {
-        let record = Record {
-            version: Version::V1,
-            body_crc: crc::body_crc(b"body"),
-            queue_id: 0,
-            flag: 0,
-            queue_offset: 0,
-            physical_offset: 0,
-            sys_flag: 0,
-            born_timestamp_ms: START_MS,
-            born_host: host,
-            store_timestamp_ms: START_MS,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-            body: b"body",
-            topic: b"a\0b",
-            properties: b"a\x01b\x02",
-            property_crc,
-        };
+        let record =
+            Record { properties: b"a\x01b\x02", property_crc, ..record(b"a\0b", 0, b"body") };
         let mut bytes = vec![0; record.encoded_size()];
         record.encode_into(&mut bytes);
         let dir = scratch();

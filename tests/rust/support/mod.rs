@@ -16,7 +16,9 @@ use mqstore::config::StoreConfig;
 use mqstore::error::{AppendResult, Result};
 use mqstore::files::{Os, Storage};
 use mqstore::format::consume_queue::TagFilter;
-use mqstore::format::message::MessageView;
+use mqstore::format::crc;
+use mqstore::format::host::Host;
+use mqstore::format::message::{MessageView, Record, Version};
 use mqstore::format::properties::{self, names};
 use mqstore::log::scanner::{Scanned, Stop};
 use mqstore::store::pull::view_of;
@@ -250,6 +252,30 @@ pub(crate) fn body(number: usize) -> Vec<u8> {
 /// The key of message `number`.
 pub(crate) fn key(number: usize) -> String {
     format!("k{number:05}")
+}
+
+/// A message in the log of a new store.
+pub(crate) fn record<'a>(topic: &'a [u8], queue_offset: i64, body: &'a [u8]) -> Record<'a> {
+    let host = Host::V4([10, 0, 0, 1], 1);
+    Record {
+        version: Version::V1,
+        body_crc: crc::body_crc(body),
+        queue_id: 0,
+        flag: 0,
+        queue_offset,
+        physical_offset: 0,
+        sys_flag: 0,
+        born_timestamp_ms: START_MS,
+        born_host: host,
+        store_timestamp_ms: START_MS,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        topic,
+        properties: b"",
+        property_crc: false,
+    }
 }
 
 /// Appends message `number`, to queue `number % 4`, with a key of its own.
