@@ -41,7 +41,7 @@ pub(super) use self::tables::is_system as is_system_topic;
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::file_run::Stray;
 use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
@@ -266,9 +266,8 @@ impl Context<'_> {
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
-            let empty = fault.kind == crate::error::CorruptionKind::FileLength
-                && fault.offset == 0
-                && fault.path == last;
+            let empty =
+                fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
             let code = if empty { Code::EmptyFile } else { queues::file_code(fault.kind) };
             self.corruption(code, Severity::Error, *fault);
         }
