@@ -7,6 +7,7 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::format::consume_queue::DelayLevels;
 use crate::format::host::Host;
+use crate::format::index::IndexLayout;
 
 /// When an append counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,9 +191,9 @@ impl StoreConfig {
     /// Bytes of a file of a queue's extension in a new store.
     pub const QUEUE_EXT_FILE: u64 = 50_331_648;
     /// Slots of an index file in a new store.
-    pub const INDEX_SLOTS: u32 = 5_000_000;
+    pub const INDEX_SLOTS: u32 = IndexLayout::DEFAULT.slots();
     /// Entries of an index file in a new store.
-    pub const INDEX_ENTRIES: u32 = 20_000_000;
+    pub const INDEX_ENTRIES: u32 = IndexLayout::DEFAULT.entries();
 
     /// Sets one setting from text; `false` for a name that this store has no use for.
     ///

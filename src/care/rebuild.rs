@@ -258,12 +258,9 @@ impl<'a> Job<'a> {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
             // Files that tell nothing are what is to be made again, as it was asked for.
-            Err(none) => match (config.max_hash_slot_num, config.max_index_num) {
-                (None, None) => return Err(none.refusal()),
-                (slots, entries) => IndexLayout::new(
-                    slots.unwrap_or(StoreConfig::INDEX_SLOTS),
-                    entries.unwrap_or(StoreConfig::INDEX_ENTRIES),
-                ),
+            Err(none) => match parts::configured_layout(&config)? {
+                None => return Err(none.refusal()),
+                told => told,
             },
         };
         let crashed = lock::was_aborted(&*storage, &paths)?

@@ -152,6 +152,10 @@ pub struct IndexLayout {
 }
 
 impl IndexLayout {
+    /// RocketMQ's, where nothing else is configured (`MessageStoreConfig`).
+    pub const DEFAULT: Self =
+        Self { slots: 5_000_000, entries: 20_000_000, per_slot: u64::MAX / 5_000_000 + 1 };
+
     /// A file with this many slots (`maxHashSlotNum`) and places for entries (`maxIndexNum`, the unused
     /// one included); `None` where one is 0, or where RocketMQ, which counts its bytes in an `int`,
     /// could not address the file.
@@ -274,6 +278,7 @@ mod tests {
     #[test]
     fn default_file_has_420_000_040_bytes() {
         let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
+        assert_eq!(layout, IndexLayout::DEFAULT);
         assert_eq!(layout.file_len(), 420_000_040);
         assert_eq!(layout.slot_position(0), 40);
         assert_eq!(layout.slot_position(7), 68);

@@ -298,25 +298,12 @@ pub(super) fn header_fault(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use super::*;
     use crate::files::Os;
     use crate::format::index::IndexLayout;
     use crate::log::index_file::IndexOpen;
-
-    /// A file with `keys` entries, their hashes 0, 7, 14, ...
-    fn file(slots: u32, entries: u32, keys: i32) -> (tempfile::TempDir, PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("20261121073513325");
-        let layout = IndexLayout::new(slots, entries).unwrap();
-        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
-        for key in 0..keys {
-            file.put_key(key * 7, i64::from(key) * 100, 1_000).unwrap();
-        }
-        file.flush().unwrap();
-        (dir, path)
-    }
+    use crate::log::index_layout::tests::file;
 
     #[test]
     fn entries_and_slots_of_more_than_a_block_are_listed_in_order() {

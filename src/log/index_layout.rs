@@ -9,10 +9,6 @@ use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
 
-/// `maxHashSlotNum` and `maxIndexNum` where they are not configured (`MessageStoreConfig`).
-const DEFAULT_SLOTS: u32 = 5_000_000;
-const DEFAULT_ENTRIES: u32 = 20_000_000;
-
 /// How many newer entries of a slot may lie before the one that was the newest a moment ago.
 const OVERTAKING: usize = 64;
 
@@ -59,17 +55,13 @@ pub fn detect_layout(
     configured: Option<IndexLayout>,
 ) -> Result<Detection> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let told = configured.or_else(|| IndexLayout::new(DEFAULT_SLOTS, DEFAULT_ENTRIES));
+    let told = configured.unwrap_or(IndexLayout::DEFAULT);
     let made_to_fit = match configured {
         Some(_) => None,
-        None => one_to_four(len).filter(|layout| told.as_ref() != Some(layout)),
+        None => one_to_four(len).filter(|layout| *layout != told),
     };
     let (mut reasons, mut fits) = (Vec::new(), None);
-    for layout in told.into_iter().chain(made_to_fit) {
-        let is_made_to_fit = made_to_fit == Some(layout);
-        if fits.is_none() && had_layout(file, path, &layout, is_made_to_fit)? {
-            fits = Some(layout);
-        }
+    for layout in [told].into_iter().chain(made_to_fit) {
         let against = if layout.file_len() == len {
             match newest_entry_is_found(file, path, &layout) {
                 Ok(Some(true)) => return Ok(Detection::Proven(layout)),
@@ -88,6 +80,9 @@ pub fn detect_layout(
             layout.slots(),
             layout.entries()
         ));
+        if fits.is_none() && had_layout(file, path, &layout, made_to_fit == Some(layout))? {
+            fits = Some(layout);
+        }
     }
     reasons.insert(0, format!("{len} bytes"));
     Ok(Detection::Unknown { reason: reasons.join("; "), fits })
@@ -178,7 +173,7 @@ fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
@@ -188,7 +183,11 @@ mod tests {
     use crate::log::index_file::{IndexFile, IndexOpen};
 
     /// A file with `keys` entries, their hashes 0, 7, 14, ...
-    fn file(slots: u32, entries: u32, keys: i32) -> (tempfile::TempDir, PathBuf) {
+    pub(in crate::log) fn file(
+        slots: u32,
+        entries: u32,
+        keys: i32,
+    ) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("20261121073513325");
         let layout = IndexLayout::new(slots, entries).unwrap();
@@ -215,8 +214,8 @@ mod tests {
 
     #[test]
     fn default_sizes_are_found_out() {
-        let (_dir, path) = file(DEFAULT_SLOTS, DEFAULT_ENTRIES, 3);
-        let layout = IndexLayout::new(DEFAULT_SLOTS, DEFAULT_ENTRIES).unwrap();
+        let layout = IndexLayout::DEFAULT;
+        let (_dir, path) = file(layout.slots(), layout.entries(), 3);
         assert_eq!(detect(&path, None), Detection::Proven(layout));
     }
 

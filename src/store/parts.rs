@@ -384,6 +384,23 @@ impl NoLayout {
     }
 }
 
+/// Slots and entries of the index files as they are configured; one alone comes with RocketMQ's other.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file.
+pub fn configured_layout(config: &StoreConfig) -> Result<Option<IndexLayout>> {
+    if (config.max_hash_slot_num, config.max_index_num) == (None, None) {
+        return Ok(None);
+    }
+    let slots = config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS);
+    let entries = config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES);
+    let refused = || Error::InvalidConfig {
+        field: "max_hash_slot_num, max_index_num".to_owned(),
+        reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
+    };
+    IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
+}
+
 /// Slots and entries of the index files: what is configured, or what a file there bears out.
 ///
 /// # Errors
@@ -393,22 +410,7 @@ pub fn index_layout(
     dir: &Path,
     config: &StoreConfig,
 ) -> Result<LayoutAnswer> {
-    let configured = match (config.max_hash_slot_num, config.max_index_num) {
-        (None, None) => None,
-        (slots, entries) => Some((
-            slots.unwrap_or(StoreConfig::INDEX_SLOTS),
-            entries.unwrap_or(StoreConfig::INDEX_ENTRIES),
-        )),
-    };
-    let configured = match configured {
-        None => None,
-        Some((slots, entries)) => {
-            Some(IndexLayout::new(slots, entries).ok_or_else(|| Error::InvalidConfig {
-                field: "max_hash_slot_num, max_index_num".to_owned(),
-                reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
-            })?)
-        }
-    };
+    let configured = configured_layout(config)?;
     let entries = match storage.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         other => other.map_err(Error::io("list", dir))?,
@@ -466,15 +468,7 @@ pub fn index_layout(
         return Err(error);
     }
     let answer = likely.map(Ok).or(damaged.map(Err));
-    let default = IndexLayout::new(StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
-    match (answer, configured.or(default)) {
-        (Some(answer), _) => Ok(answer),
-        (None, Some(layout)) => Ok(Ok(layout)),
-        (None, None) => {
-            let reason = "no layout".to_owned();
-            Ok(Err(NoLayout { path: dir.to_owned(), reason, fits: None }))
-        }
-    }
+    Ok(answer.unwrap_or_else(|| Ok(configured.unwrap_or(IndexLayout::DEFAULT))))
 }
 
 /// What is configured, where that makes longer files than this one and nothing says that it is whole:
