@@ -38,6 +38,10 @@ pub enum Bug {
     SpaceNotReserved,
     /// A store that is open looks like one that was closed.
     AbortNotWritten,
+    /// A store is sealed before queues and index are flushed.
+    SealedUnflushed,
+    /// A seal is believed after a crash too.
+    SealBelievedAfterCrash,
 }
 
 /// Whether that bug is planted.

@@ -48,6 +48,10 @@ controls! {
         by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
     an_abort_file_not_written: AbortNotWritten
         by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
+    a_seal_before_the_flush: SealedUnflushed
+        by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
+    a_seal_believed_after_a_crash: SealBelievedAfterCrash
+        by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
     a_flush_tried_again: FlushTriedAgain
         by failing_calls::fl04_each_call_fails_once_under_sync_flush;
     pages_not_written_again: PagesNotWrittenAgain

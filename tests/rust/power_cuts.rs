@@ -12,10 +12,12 @@ use std::sync::Arc;
 
 use mqstore::care::{Severity, VerifyOptions, verify::verify_on};
 use mqstore::config::{FlushDiskType, StoreConfig};
-use mqstore::store::{MessageStore, NewMessage, OpenMode};
+use mqstore::store::paths::StorePaths;
+use mqstore::store::seal::Seal;
+use mqstore::store::{MessageStore, NewMessage, OpenMode, RecoveryMode};
 use mqstore::time::FixedClock;
 
-use crate::support::disk::Disk;
+use crate::support::disk::{Disk, Image};
 use crate::support::power_cut::{Cut, Dice, fingerprint};
 use crate::support::{START_MS, append, by_key, key, read_queue, scan, small};
 
@@ -75,6 +77,11 @@ impl Place {
         Self { disk, clock: Arc::new(FixedClock::new(now_ms)), config: config(flush) }
     }
 
+    /// The same disk as it is found, an hour later.
+    fn found(image: &Image, flush: FlushDiskType) -> Self {
+        Self::new(Disk::of(image), flush, START_MS + 3_600_000)
+    }
+
     pub(crate) fn open(&self) -> mqstore::Result<MessageStore> {
         MessageStore::open_with(
             Path::new(ROOT),
@@ -101,17 +108,29 @@ impl Place {
     }
 }
 
-/// A store's life: messages alone and in batches, flushes, closing, being killed and opening again. The power cuts
-/// that could have ended it.
+/// A store's life: messages alone and in batches, flushes, closing, being killed and opening again. Some
+/// lives begin with a store that was sealed and has lain for a while. The power cuts that could have
+/// ended it.
 fn live(seed: u64, flush: FlushDiskType) -> Vec<Cut> {
     let mut dice = Dice::new(seed);
     let place = Place::new(Disk::new(), flush, START_MS);
+    place.disk.clock.tick_every([1, 2, 9][dice.below(3)]);
     // Every call of a short life, or some of a longer one.
     let (steps, every) =
         if seed.is_multiple_of(2) { (12, 1) } else { (60, 5 + dice.below(9) as u64) };
+    let (mut next, mut now_ms) = (0, START_MS);
+    if dice.below(2) == 0 {
+        next = 1 + dice.below(12);
+        let store = place.open().unwrap();
+        for number in 0..next {
+            append(&store, number, &numbered(number)).unwrap();
+        }
+        store.close().unwrap();
+        place.disk.settle();
+        place.disk.promise(next);
+    }
     place.disk.cut_at_every(every);
     let mut store = place.open().unwrap();
-    let (mut next, mut now_ms) = (0, START_MS);
     for _ in 0..steps {
         // Many messages of one millisecond are as usual as long pauses.
         now_ms += [0, 0, 0, 1, 40, 5000][dice.below(6)];
@@ -130,11 +149,14 @@ fn live(seed: u64, flush: FlushDiskType) -> Vec<Cut> {
                 store.append_batch(&messages).unwrap();
                 next += count;
             }
-            15 | 16 => store.flush().unwrap(),
-            17 => {
+            15 => store.flush().unwrap(),
+            16 | 17 => {
                 store.close().unwrap();
                 place.disk.promise(next);
                 place.disk.cut("when closed");
+                if dice.below(2) == 0 {
+                    place.disk.settle();
+                }
                 store = place.open().unwrap();
             }
             18 => {
@@ -159,16 +181,22 @@ fn live(seed: u64, flush: FlushDiskType) -> Vec<Cut> {
     place.disk.take_cuts()
 }
 
+/// Whether a store on that disk was opened by its seal.
+fn was_sealed(image: &Image, opened: &MessageStore) -> bool {
+    let (storage, config) = (Disk::of(image).storage(), opened.config());
+    let paths = StorePaths::new(Path::new(ROOT), config);
+    opened.recovery().unwrap().mode == RecoveryMode::Clean
+        && Seal::holding(&*storage, &paths, config)
+            .unwrap()
+            .is_some_and(|seal| seal.end == opened.end_offset())
+}
+
 /// Recovers what a power cut left and holds it against what was put in: the first messages, none of
 /// the promised ones missing, each in its queue and under its key, `verify` content, and writing goes
-/// on. Gives power cuts that could have come in the meantime.
-fn recover(
-    cut: &Cut,
-    image: &crate::support::disk::Image,
-    flush: FlushDiskType,
-    again: bool,
-) -> Vec<Cut> {
-    let place = Place::new(Disk::of(image), flush, START_MS + 3_600_000);
+/// on. A disk whose seal was believed must be without fault as it was found. Gives power cuts that
+/// could have come in the meantime, and whether the seal was believed.
+fn recover(cut: &Cut, image: &Image, flush: FlushDiskType, again: bool) -> (Vec<Cut>, bool) {
+    let place = Place::found(image, flush);
     place.disk.promise(cut.safe);
     if again {
         place.disk.cut_at_every(1);
@@ -184,6 +212,12 @@ fn recover(
     place.disk.promise(count);
     if again {
         place.disk.cut("once recovered");
+    }
+    let sealed = was_sealed(image, &store);
+    if sealed {
+        let (wrong, messages) = Place::found(image, flush).verify();
+        assert_eq!(wrong, Vec::<String>::new(), "behind a seal");
+        assert_eq!(messages, count as u64, "messages behind a seal");
     }
     let mut queued: Vec<_> = (0..4)
         .map(|queue| (&b"Topic"[..], queue))
@@ -211,7 +245,7 @@ fn recover(
     let (wrong, messages) = place.verify();
     assert_eq!(wrong, Vec::<String>::new());
     assert_eq!(messages, count as u64 + 1);
-    place.disk.take_cuts()
+    (place.disk.take_cuts(), sealed)
 }
 
 /// How much was looked at.
@@ -222,6 +256,8 @@ pub(crate) struct Looked {
     pub(crate) lives: u64,
     /// Power cuts of which every state, page by page, was looked at.
     pub(crate) whole: u64,
+    /// Disks whose seal was believed.
+    pub(crate) sealed: u64,
 }
 
 /// Looks at `wanted` different disks.
@@ -245,10 +281,12 @@ pub(crate) fn explore(flush: FlushDiskType, wanted: u64) -> Looked {
         }
     }
     println!(
-        "{flush:?}: seeds {first} to {}: {} power cuts, {} different disks, none lost",
+        "{flush:?}: seeds {first} to {}: {} power cuts, {} different disks, {} of them opened by \
+         their seal, none lost",
         first + looked.lives - 1,
         looked.cuts,
-        looked.states
+        looked.states,
+        looked.sealed
     );
     looked
 }
@@ -279,7 +317,7 @@ fn look(
         looked.states += 1;
         let again = outer && dice.below(24) == 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| recover(cut, &image, flush, again)));
-        let later = outcome.unwrap_or_else(|why| {
+        let (later, sealed) = outcome.unwrap_or_else(|why| {
             let why = why
                 .downcast_ref::<String>()
                 .cloned()
@@ -291,6 +329,7 @@ fn look(
                 why.unwrap_or_default()
             )
         });
+        looked.sealed += u64::from(sealed);
         for later in later {
             if dice.below(4) == 0 {
                 look(&later, seed, flush, dice, false, seen, looked);
@@ -307,11 +346,11 @@ fn states() -> u64 {
 #[test]
 pub(crate) fn under_sync_flush_no_order_of_pages_loses_what_was_acknowledged() {
     let looked = explore(FlushDiskType::Sync, states());
-    assert!(looked.whole > 0 && looked.cuts > 20, "{looked:?}");
+    assert!(looked.whole > 0 && looked.cuts > 20 && looked.sealed > 0, "{looked:?}");
 }
 
 #[test]
 pub(crate) fn under_async_flush_no_order_of_pages_loses_what_was_flushed() {
     let looked = explore(FlushDiskType::Async, states());
-    assert!(looked.whole > 0 && looked.cuts > 20, "{looked:?}");
+    assert!(looked.whole > 0 && looked.cuts > 20 && looked.sealed > 0, "{looked:?}");
 }

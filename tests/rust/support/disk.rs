@@ -1,5 +1,6 @@
 //! A disk in memory that knows what of it a power cut would leave: a file's bytes are safe once the
-//! file was flushed, a name once its folder was. What was neither may be there or not, in any order.
+//! file was flushed, a name once its folder was. What was neither may be there or not, in any order. When
+//! a file was changed is safe once the whole disk was flushed, whatever of its bytes is.
 //!
 //! It also lets the n-th call fail. A flush that fails loses what it was to write: the system calls
 //! those pages clean, and a later flush of the same file says that all is well.
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mqstore::files::storage::Region;
+use mqstore::files::storage::{Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Storage, StorageFile};
 
-use super::inode::{Cells, Inode};
+use super::inode::{Cells, FileClock, Inode, Kept};
 use super::power_cut::{Cut, FileCut, FolderCut};
 
 /// One name that came, went or changed; several where they do so at once.
@@ -39,6 +40,11 @@ impl Folder {
         apply(&mut self.names, &change);
         self.pending.push(change);
     }
+
+    fn flushed(&mut self) {
+        self.durable = self.names.clone();
+        self.pending.clear();
+    }
 }
 
 /// Lets a change of names happen.
@@ -51,8 +57,8 @@ pub(crate) fn apply(names: &mut BTreeMap<OsString, Entry>, change: &NameChange) 
     }
 }
 
-/// Names and bytes that are on a disk when the power comes back.
-pub(crate) type Image = BTreeMap<PathBuf, Option<Arc<[u8]>>>;
+/// Names and files that are on a disk when the power comes back.
+pub(crate) type Image = BTreeMap<PathBuf, Option<Kept>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -73,8 +79,11 @@ struct State {
 }
 
 /// The disk.
-#[derive(Debug, Default)]
-pub(crate) struct Disk(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Disk {
+    state: Mutex<State>,
+    pub(crate) clock: Arc<FileClock>,
+}
 
 impl Disk {
     /// An empty disk.
@@ -85,6 +94,9 @@ impl Disk {
     /// A disk on which everything is safe.
     pub(crate) fn of(image: &Image) -> Arc<Self> {
         let mut state = State::default();
+        let kept = || image.values().flatten();
+        state.inodes = kept().map(|file| file.inode).max().unwrap_or(0);
+        let clock = FileClock::after(kept().map(|file| file.changed_ns).max().unwrap_or(0));
         state.folders.insert(PathBuf::from("/"), Folder::default());
         for (path, content) in image {
             let entry = match content {
@@ -92,19 +104,14 @@ impl Disk {
                     state.folders.insert(path.clone(), Folder::default());
                     Entry::Folder
                 }
-                Some(bytes) => {
-                    state.inodes += 1;
-                    let inode = Inode::new(state.inodes, 0);
-                    inode.set_safe(bytes);
-                    Entry::File(inode)
-                }
+                Some(kept) => Entry::File(Inode::of(kept, &clock)),
             };
             let (parent, name) = split(path);
             let folder = state.folders.get_mut(parent).unwrap();
             folder.durable.insert(name.clone(), entry.clone());
             folder.names.insert(name, entry);
         }
-        Arc::new(Self(Mutex::new(state)))
+        Arc::new(Self { state: Mutex::new(state), clock })
     }
 
     /// The storage to open a store on.
@@ -122,7 +129,14 @@ impl Disk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.state.lock().unwrap()
+    }
+
+    /// A minute goes by, in which the system writes everything to the disk.
+    pub(crate) fn settle(&self) {
+        let mut state = self.state();
+        inodes(&state).iter().for_each(|inode| inode.settled());
+        state.folders.values_mut().for_each(Folder::flushed);
     }
 
     /// Lets call number `number` fail, counted from 1.
@@ -164,7 +178,7 @@ impl Disk {
         for (path, folder) in &state.folders {
             for (name, entry) in &folder.names {
                 let content = match entry {
-                    Entry::File(inode) => Some(Arc::from(inode.bytes())),
+                    Entry::File(inode) => Some(inode.kept()),
                     Entry::Folder => None,
                 };
                 image.insert(path.join(name), content);
@@ -188,6 +202,9 @@ impl Disk {
         if of_care() {
             // What that thread makes ahead comes at any time; left out, a seed tells all.
             return Err(io::ErrorKind::Interrupted.into());
+        }
+        if changes {
+            self.clock.count();
         }
         if changes && state.every > 0 {
             state.changes += 1;
@@ -239,7 +256,10 @@ fn cut_of(state: &State, what: &str) -> Cut {
             FolderCut { durable: folder.durable.clone(), pending: folder.pending.clone() },
         )
     });
-    let files = inodes(state).into_iter().map(|inode| (inode.id, FileCut(inode.versions())));
+    let files = inodes(state).into_iter().map(|inode| {
+        let (versions, times) = inode.states();
+        (inode.id, FileCut { versions, times })
+    });
     Cut {
         what: what.to_owned(),
         safe: state.safe,
@@ -305,7 +325,7 @@ impl Storage for SimulatedStorage {
             state.inodes += 1;
             state.inodes
         };
-        let inode = Inode::new(id, usize::try_from(len).unwrap());
+        let inode = Inode::new(id, usize::try_from(len).unwrap(), &self.disk.clock);
         self.change(path, Some(Entry::File(Arc::clone(&inode))))?;
         Ok(self.file(path, inode))
     }
@@ -342,10 +362,7 @@ impl Storage for SimulatedStorage {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.enter("sync_dir", dir, true)?;
-        let mut state = self.disk.state();
-        let folder = state.folders.get_mut(dir).ok_or_else(missing)?;
-        folder.durable = folder.names.clone();
-        folder.pending.clear();
+        self.disk.state().folders.get_mut(dir).ok_or_else(missing)?.flushed();
         Ok(())
     }
 
@@ -354,14 +371,8 @@ impl Storage for SimulatedStorage {
         inodes.iter().for_each(|inode| inode.observe());
         let outcome = self.enter("sync_all", dir, true);
         match &outcome {
-            Ok(()) => inodes.iter().for_each(|inode| inode.flushed()),
+            Ok(()) => self.disk.settle(),
             Err(_) => inodes.iter().for_each(|inode| inode.flush_failed()),
-        }
-        if outcome.is_ok() {
-            for folder in self.disk.state().folders.values_mut() {
-                folder.durable = folder.names.clone();
-                folder.pending.clear();
-            }
         }
         outcome
     }
@@ -369,6 +380,9 @@ impl Storage for SimulatedStorage {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.enter("rename", to, true)?;
         let entry = self.entry(from).ok_or_else(missing)?;
+        if let Entry::File(inode) = &entry {
+            inode.touch();
+        }
         let ((dir, old), (other, new)) = (split(from), split(to));
         assert_eq!(dir, other, "a rename into another folder is not simulated");
         let mut state = self.disk.state();
@@ -399,6 +413,13 @@ impl Storage for SimulatedStorage {
             Entry::File(_) => FileKind::File,
             Entry::Folder => FileKind::Directory,
         }))
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        self.enter("stamp", path, false)?;
+        let Some(Entry::File(inode)) = self.entry(path) else { return Err(missing()) };
+        let len = inode.cells().len() as u64;
+        Ok(Some(Stamp { inode: inode.id, len, changed_ns: inode.changed_ns() }))
     }
 }
 
@@ -458,12 +479,15 @@ impl StorageFile for SimulatedFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.enter("set_len", true)?;
         self.resize(usize::try_from(len).unwrap());
+        self.inode.touch();
         self.inode.observe();
         Ok(())
     }
 
     fn reserve(&self, _position: u64, _len: u64) -> io::Result<()> {
-        self.enter("reserve", true)
+        self.enter("reserve", true)?;
+        self.inode.touch();
+        Ok(())
     }
 
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {

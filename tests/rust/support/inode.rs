@@ -1,7 +1,7 @@
-//! A file of the simulated disk: what it holds, and what of it is safe.
+//! A file of the simulated disk: what it holds, when it was changed, and what of that is safe.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What a disk writes at once, whatever happens.
@@ -9,7 +9,52 @@ pub(crate) const SECTOR: usize = 512;
 /// What the system writes back at once.
 pub(crate) const PAGE: usize = 4096;
 
+static ZEROS: [u8; PAGE] = [0; PAGE];
+
 pub(crate) type Cells = Arc<[AtomicU8]>;
+
+/// A file as it is found on a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kept {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) inode: u64,
+    pub(crate) changed_ns: i64,
+}
+
+/// The clock that files are stamped with: what changes within one of its ticks has the same time.
+#[derive(Debug)]
+pub(crate) struct FileClock {
+    now_ns: AtomicI64,
+    calls: AtomicU64,
+    calls_a_tick: AtomicU64,
+}
+
+impl FileClock {
+    const TICK_NS: i64 = 4_000_000;
+
+    /// One that goes on after `newest_ns`.
+    pub(crate) fn after(newest_ns: i64) -> Arc<Self> {
+        let now_ns = AtomicI64::new(newest_ns + Self::TICK_NS);
+        Arc::new(Self { now_ns, calls: AtomicU64::new(0), calls_a_tick: AtomicU64::new(2) })
+    }
+
+    /// After how many calls that change something the next tick comes.
+    pub(crate) fn tick_every(&self, calls: u64) {
+        self.calls_a_tick.store(calls, Ordering::SeqCst);
+    }
+
+    /// One call that changes something.
+    pub(crate) fn count(&self) {
+        let calls = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if calls.is_multiple_of(self.calls_a_tick.load(Ordering::SeqCst)) {
+            self.now_ns.fetch_add(Self::TICK_NS, Ordering::SeqCst);
+        }
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.now_ns.load(Ordering::SeqCst)
+    }
+}
 
 /// A file, whatever it is called.
 #[derive(Debug)]
@@ -18,6 +63,7 @@ pub(crate) struct Inode {
     cells: Mutex<Cells>,
     pub(crate) links: AtomicU64,
     pub(crate) locked: AtomicBool,
+    clock: Arc<FileClock>,
     written: Mutex<Written>,
 }
 
@@ -26,20 +72,59 @@ pub(crate) struct Inode {
 struct Written {
     /// What is safe, then each state since the last flush, all of them whole files.
     versions: Vec<Arc<[u8]>>,
+    /// When it was changed: the time that is safe, then each since. A flush of the file alone need not
+    /// make a time durable.
+    times: Vec<i64>,
+    /// Pages that were written since the last flush: what a map writes there moves no time any more.
+    dirty: BTreeSet<usize>,
     /// What pages were when a flush of them failed: while they are the same and nobody writes them
     /// again, they never reach the disk.
     forgotten: BTreeMap<usize, Vec<u8>>,
 }
 
 impl Inode {
-    pub(crate) fn new(id: u64, len: usize) -> Arc<Self> {
+    pub(crate) fn new(id: u64, len: usize, clock: &Arc<FileClock>) -> Arc<Self> {
+        let times = vec![clock.now_ns()];
         Arc::new(Self {
             id,
+            clock: Arc::clone(clock),
             cells: Mutex::new(cells(&vec![0; len])),
             links: AtomicU64::new(1),
             locked: AtomicBool::new(false),
-            written: Mutex::new(Written { versions: vec![Arc::from([])], ..Written::default() }),
+            written: Mutex::new(Written {
+                versions: vec![Arc::from([])],
+                times,
+                ..Written::default()
+            }),
         })
+    }
+
+    /// One whose bytes and time are safe.
+    pub(crate) fn of(kept: &Kept, clock: &Arc<FileClock>) -> Arc<Self> {
+        let inode = Self::new(kept.inode, 0, clock);
+        inode.replace(&kept.bytes);
+        {
+            let mut written = inode.written.lock().unwrap();
+            written.versions = vec![Arc::clone(&kept.bytes)];
+            written.times = vec![kept.changed_ns];
+        }
+        inode
+    }
+
+    /// What a process finds.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept { bytes: self.bytes().into(), inode: self.id, changed_ns: self.changed_ns() }
+    }
+
+    /// When it was changed last.
+    pub(crate) fn changed_ns(&self) -> i64 {
+        self.observe();
+        *self.written.lock().unwrap().times.last().unwrap()
+    }
+
+    /// Says that it was changed, in whatever way.
+    pub(crate) fn touch(&self) {
+        self.written.lock().unwrap().touch(self.clock.now_ns());
     }
 
     pub(crate) fn cells(&self) -> Cells {
@@ -54,9 +139,28 @@ impl Inode {
     pub(crate) fn observe(&self) {
         let now = self.bytes();
         let mut written = self.written.lock().unwrap();
-        if written.versions.last().is_none_or(|last| **last != *now) {
-            written.versions.push(now.into());
+        let last = Arc::clone(written.versions.last().unwrap());
+        if *last == *now {
+            return;
         }
+        let mut is_seen = false;
+        for (number, page) in now.chunks(PAGE).enumerate() {
+            let before = last.get(number * PAGE..).unwrap_or_default().iter().chain(&ZEROS);
+            if page.iter().zip(before).any(|(new, old)| new != old) {
+                is_seen |= written.dirty.insert(number);
+            }
+        }
+        if is_seen {
+            written.touch(self.clock.now_ns());
+        }
+        written.versions.push(now.into());
+    }
+
+    /// Everything is safe, the time too.
+    pub(crate) fn settled(&self) {
+        self.flushed();
+        let times = &mut self.written.lock().unwrap().times;
+        times.drain(..times.len() - 1);
     }
 
     pub(crate) fn flushed(&self) {
@@ -74,10 +178,12 @@ impl Inode {
             same
         });
         written.versions = vec![now.into()];
+        written.dirty.clear();
     }
 
-    /// Says that bytes were written: their pages are the disk's business again.
+    /// Says that bytes were written by a call: their pages are the disk's business again.
     pub(crate) fn wrote(&self, from: usize, len: usize) {
+        self.touch();
         let mut written = self.written.lock().unwrap();
         written.forgotten.retain(|at, page| *at >= from + len || at + page.len() <= from);
         drop(written);
@@ -89,15 +195,10 @@ impl Inode {
         *self.cells.lock().unwrap() = cells(bytes);
     }
 
-    /// Lets the file hold `bytes`, safely.
-    pub(crate) fn set_safe(&self, bytes: &Arc<[u8]>) {
-        self.replace(bytes);
-        self.written.lock().unwrap().versions = vec![Arc::clone(bytes)];
-    }
-
-    /// What is safe, then each state since.
-    pub(crate) fn versions(&self) -> Vec<Arc<[u8]>> {
-        self.written.lock().unwrap().versions.clone()
+    /// What is safe, then each state since; and so the times.
+    pub(crate) fn states(&self) -> (Vec<Arc<[u8]>>, Vec<i64>) {
+        let written = self.written.lock().unwrap();
+        (written.versions.clone(), written.times.clone())
     }
 
     pub(crate) fn flush_failed(&self) {
@@ -109,6 +210,15 @@ impl Inode {
             if safe.get(at..at + page.len()) != Some(page) {
                 written.forgotten.insert(at, page.to_vec());
             }
+        }
+        written.dirty.clear();
+    }
+}
+
+impl Written {
+    fn touch(&mut self, now_ns: i64) {
+        if self.times.last() != Some(&now_ns) {
+            self.times.push(now_ns);
         }
     }
 }

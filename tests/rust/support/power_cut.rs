@@ -1,5 +1,6 @@
 //! What a disk may hold after a power cut: of each page any of its states since the last flush, torn
-//! at a sector too, and of the names that were not made durable any.
+//! at a sector too, of the names that were not made durable any, and of each file any of the times at
+//! which it was changed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::{Entry, Image, NameChange, apply};
-use super::inode::{PAGE, SECTOR};
+use super::inode::{Kept, PAGE, SECTOR};
 
 /// Up to how many pages and names in doubt every combination is made.
 const ENUMERATED: u32 = 12;
@@ -30,9 +31,12 @@ pub(crate) struct FolderCut {
     pub(crate) pending: Vec<NameChange>,
 }
 
-/// A file then: what is safe, then each state since.
+/// A file then: what is safe, then each state since, and so the times.
 #[derive(Clone, Debug)]
-pub(crate) struct FileCut(pub(crate) Vec<Arc<[u8]>>);
+pub(crate) struct FileCut {
+    pub(crate) versions: Vec<Arc<[u8]>>,
+    pub(crate) times: Vec<i64>,
+}
 
 /// Numbers that look random, the same ones from the same seed.
 #[derive(Clone, Debug)]
@@ -62,7 +66,23 @@ enum Choice<'a> {
     Dice { dice: &'a mut Dice, newest: usize, torn: bool },
 }
 
+/// Which times files have, whatever their bytes: one that is wrong breaks a seal, so that each for
+/// itself would hardly ever leave one whole.
+#[derive(Clone, Copy)]
+enum Times {
+    Safe,
+    Newest,
+    Mixed,
+}
+
 impl Choice<'_> {
+    fn times(&mut self) -> Times {
+        match self {
+            Self::Bits(_) => [Times::Safe, Times::Newest][self.of(2)],
+            Self::Dice { dice, .. } => [Times::Safe, Times::Newest, Times::Mixed][dice.below(3)],
+        }
+    }
+
     /// Which of `count` states it is, of which the first is safe and the last the newest.
     fn of(&mut self, count: usize) -> usize {
         if count <= 1 {
@@ -95,8 +115,8 @@ impl Choice<'_> {
 impl FileCut {
     /// The pages of which it is not known which state is on the disk, and the length if it is not.
     fn in_doubt(&self) -> u32 {
-        let Some((safe, newer)) = self.0.split_first() else { return 0 };
-        let len = self.0.iter().map(|version| version.len()).max().unwrap_or(0);
+        let Some((safe, newer)) = self.versions.split_first() else { return 0 };
+        let len = self.versions.iter().map(|version| version.len()).max().unwrap_or(0);
         let pages = (0..len.div_ceil(PAGE)).filter(|page| {
             let of = |version: &Arc<[u8]>| part(version, page * PAGE, PAGE).to_vec();
             newer.iter().any(|version| of(version) != of(safe))
@@ -105,19 +125,29 @@ impl FileCut {
         u32::try_from(pages.count()).unwrap() + u32::from(lengths)
     }
 
+    fn choose_time(&self, choice: &mut Choice<'_>, times: Times) -> i64 {
+        let newest = self.times.len() - 1;
+        self.times[match times {
+            Times::Safe => 0,
+            Times::Newest => newest,
+            Times::Mixed => choice.of(newest + 1),
+        }]
+    }
+
     fn choose(&self, choice: &mut Choice<'_>) -> Arc<[u8]> {
-        let [safe, newer @ ..] = &*self.0 else { return Arc::from([]) };
+        let [safe, newer @ ..] = &*self.versions else { return Arc::from([]) };
         if newer.is_empty() {
             return Arc::clone(safe);
         }
         let lengths_differ = newer.iter().any(|version| version.len() != safe.len());
-        let len = self.0[if lengths_differ { choice.of(self.0.len()) } else { 0 }].len();
+        let count = self.versions.len();
+        let len = self.versions[if lengths_differ { choice.of(count) } else { 0 }].len();
         let mut bytes = vec![0; len];
         for at in (0..len).step_by(PAGE) {
             let end = (at + PAGE).min(len);
             // The states of this page alone, each once.
             let mut states: Vec<&[u8]> = Vec::new();
-            for version in &self.0 {
+            for version in &self.versions {
                 let state = part(version, at, PAGE);
                 if states.last().is_none_or(|last| *last != state) {
                     states.push(state);
@@ -141,11 +171,15 @@ fn part(bytes: &[u8], from: usize, len: usize) -> &[u8] {
 }
 
 impl Cut {
-    /// How many pages, lengths and names are in doubt.
+    /// How many pages, lengths and names are in doubt, and the times as one.
     pub(crate) fn in_doubt(&self) -> u32 {
         let names: usize = self.folders.values().map(|folder| folder.pending.len()).sum();
         let files: u32 = self.files.values().map(FileCut::in_doubt).sum();
-        u32::try_from(names).unwrap() + files
+        u32::try_from(names).unwrap() + files + u32::from(self.has_times_in_doubt())
+    }
+
+    fn has_times_in_doubt(&self) -> bool {
+        self.files.values().any(|file| file.times.len() > 1)
     }
 
     /// Disks that this power cut may leave: every one of them, page by page, where no more than
@@ -175,11 +209,12 @@ impl Cut {
 
     fn image(&self, choice: &mut Choice<'_>) -> Image {
         let mut image = Image::new();
-        self.fill(Path::new("/"), choice, &mut image);
+        let times = if self.has_times_in_doubt() { choice.times() } else { Times::Safe };
+        self.fill(Path::new("/"), choice, times, &mut image);
         image
     }
 
-    fn fill(&self, path: &Path, choice: &mut Choice<'_>, image: &mut Image) {
+    fn fill(&self, path: &Path, choice: &mut Choice<'_>, times: Times, image: &mut Image) {
         let folder = &self.folders[path];
         let mut names = folder.durable.clone();
         for change in &folder.pending {
@@ -191,20 +226,33 @@ impl Cut {
             let path = path.join(name);
             match entry {
                 Entry::File(inode) => {
-                    image.insert(path, Some(self.files[&inode.id].choose(choice)));
+                    let file = &self.files[&inode.id];
+                    let changed_ns = file.choose_time(choice, times);
+                    let bytes = file.choose(choice);
+                    image.insert(path, Some(Kept { bytes, inode: inode.id, changed_ns }));
                 }
                 Entry::Folder => {
                     image.insert(path.clone(), None);
-                    self.fill(&path, choice, image);
+                    self.fill(&path, choice, times, image);
                 }
             }
         }
     }
 }
 
-/// The same number for the same disk.
+/// Names and bytes alone.
+pub(crate) fn contents(image: &Image) -> Vec<(&Path, Option<&[u8]>)> {
+    image.iter().map(|(path, kept)| (&**path, kept.as_ref().map(|kept| &*kept.bytes))).collect()
+}
+
+/// The same number for the same disk: nobody asks when files were changed but of a store that is
+/// sealed and was closed.
 pub(crate) fn fingerprint(image: &Image, safe: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (safe, image).hash(&mut hasher);
+    let is_there = |name: &str| image.keys().any(|path| path.ends_with(name));
+    match is_there("mqstore.seal") && !is_there("abort") {
+        true => (safe, image).hash(&mut hasher),
+        false => (safe, contents(image)).hash(&mut hasher),
+    }
     hasher.finish()
 }
