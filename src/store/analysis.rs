@@ -112,16 +112,25 @@ impl FoundStore<'_> {
         self.read_log(progress)
     }
 
-    /// What a seal says of a store, if nothing begins at its end.
+    /// What a seal says of a store, if nothing begins at its end and nothing leads past it.
     ///
     /// That all behind is zero was seen before the seal was put, and a change since shows in it; but
     /// some file systems do not move a file's time when it is written through a map. Whoever wrote so
-    /// went on at the end.
+    /// went on at the end. And a power cut may leave what was written beside the time of before, of
+    /// queues and index sooner than of the log: our own `abort` outlives it, that of others may not.
     fn sealed(&self, seal: &Seal) -> Result<Option<Analysis>> {
         let (log, end) = (self.log, seal.end);
         let first = end.saturating_add(BLANK_LEN as u64);
         let mut scanner = Scanner::new(log, end, first.min(log.end_offset()), true);
         if end > log.end_offset() || !matches!(scanner.step()?, Err(Stop::End | Stop::Empty)) {
+            return Ok(None);
+        }
+        let past = i64::try_from(end).unwrap_or(i64::MAX);
+        // Queues say where their last message ends, the index where it begins.
+        let indexed = self.index.map_or(Ok(None), IndexRun::reach)?;
+        if indexed.is_some_and(|begin| begin >= past)
+            || self.queues.all().iter().any(|queue| queue.reach() > past)
+        {
             return Ok(None);
         }
         Ok(Some(Analysis {

@@ -5,13 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqstore::StoreConfig;
+use mqstore::config::FlushDiskType;
 use mqstore::files::Os;
 use mqstore::store::RecoveryMode;
 use mqstore::store::paths::StorePaths;
 use mqstore::store::seal::Seal;
 
+use crate::power_cuts::Place;
+use crate::support::disk::Disk;
 use crate::support::storage::Staged;
-use crate::support::{Home, START_MS, check, flip, places, small};
+use crate::support::{Home, START_MS, append, by_key, check, flip, places, scan, small};
 
 /// A storage on which a store can be sealed.
 fn sealing() -> Arc<Staged> {
@@ -88,6 +91,41 @@ fn what_goes_on_at_a_sealed_end_is_met_although_no_time_moved() {
         let read = stage.take_log_read();
         assert_eq!(read >= end, byte.is_some(), "{byte:?}: {read} of {end} bytes");
         check(&store, 100);
+    }
+}
+
+/// Another program does not wait for `abort` to be durable: after a power cut its queues and index may
+/// reach past the log, and nothing tell when they were changed.
+#[test]
+fn queues_and_index_past_a_sealed_end_are_met_although_no_time_moved() {
+    let place = Place::new(Disk::new(), FlushDiskType::Async, START_MS);
+    let fill = |numbers: std::ops::Range<usize>| {
+        let store = place.open().unwrap();
+        for number in numbers {
+            append(&store, number, b"").unwrap();
+        }
+        store.close().unwrap();
+        place.disk.image()
+    };
+    let (sealed, one, more) = (fill(0..10), fill(10..11), fill(11..20));
+    for (part, later) in
+        ["consumequeue", "index"].iter().flat_map(|part| [(part, &one), (part, &more)])
+    {
+        let mut image = sealed.clone();
+        for (path, file) in &mut image {
+            let is_of_part = path.iter().any(|name| name == *part);
+            if let (true, Some(file), Some(Some(later))) = (is_of_part, file, later.get(path)) {
+                file.bytes = Arc::clone(&later.bytes);
+            }
+        }
+        assert!(image != sealed, "{part}");
+        let place = Place::new(Disk::of(&image), FlushDiskType::Async, START_MS);
+        let store = place.open().unwrap();
+        append(&store, 30, b"another").unwrap();
+        assert_eq!(scan(&store).0.len(), 11, "{part}");
+        assert_eq!(by_key(&store, 10).len(), 0, "{part}");
+        store.close().unwrap();
+        assert_eq!(place.verify(), (vec![], 11), "{part}");
     }
 }
 
