@@ -58,7 +58,7 @@ def test_fl05_a_disk_that_lies_about_its_room_is_an_error_and_no_silence() -> No
     """It claims 64 MiB and has 12: what it takes and cannot keep, it tells of at the next flush."""
     need_disk("ext4")
     gone = [len(told_and_lost()) for _ in range(LIES)]
-    # Now and then ext4 calls one last flush good whose place its journal then loses (see
+    # Now and then the loop device calls a write done of which only the beginning found room (see
     # docs/guarantees.md): never more than that one message.
     assert sum(gone) <= LIES // 50 + 1, gone
 
