@@ -364,8 +364,9 @@ impl ConsumerGroup {
         if places.moved.is_empty() {
             return Ok(());
         }
-        // One group at a time changes the file.
+        // One group at a time changes the file, and none once the store gives its lock back.
         let live = guard(&self.store.groups);
+        self.store.check_open()?;
         let (path, mut table, before) = self.store.to_commit()?;
         let now_ms = core.clock.now_ms();
         for queue in &places.moved {

@@ -477,6 +477,8 @@ impl MessageStore {
         if self.core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // A group that is writing its places has the lock of the folder until it is done.
+        drop(guard(&self.groups));
         let services = guard(&self.services).take();
         if let Some(services) = services {
             services.stop(&self.core);

@@ -9,6 +9,7 @@ use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::StorageFile;
 use mqstore::format::properties::{self, names};
+use mqstore::store::groups::ConsumerGroup;
 use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
 use crate::support::storage::{Call, Staged};
@@ -417,4 +418,33 @@ fn of_many_messages_those_before_the_one_at_fault_are_told() {
     assert_eq!((failed.results.len(), failed.index), (0, 0));
     let closed = store.append_many(&messages[..1]).unwrap_err();
     assert!(matches!(closed.error, Error::Poisoned { .. }) && closed.results.is_empty());
+}
+
+#[test]
+pub(crate) fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    let store = Arc::new(home.create());
+    append(&store, 0, &body(0)).unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "readers").unwrap();
+    group.seek("T", 0, 1).unwrap();
+    stage.hold_flushes_of("consumerOffset");
+    thread::scope(|scope| {
+        let committing = scope.spawn(|| group.commit());
+        until(|| stage.is_waiting());
+        let (tell, told) = mpsc::channel();
+        let closed = &store;
+        scope.spawn(move || tell.send(closed.close()));
+        until(|| store.is_closed());
+        let early = told.recv_timeout(Duration::from_millis(100));
+        stage.release();
+        assert!(early.is_err(), "the store was closed beside a commit");
+        committing.join().unwrap().unwrap();
+        told.recv().unwrap().unwrap();
+    });
+    assert!(matches!(group.commit(), Err(Error::Closed)));
+    drop(group);
+    let again =
+        ConsumerGroup::open(Arc::new(home.open(OpenMode::Read).unwrap()), "readers").unwrap();
+    assert_eq!(again.lag().unwrap()[0].queue_offset, 1);
 }
