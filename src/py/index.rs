@@ -166,16 +166,24 @@ fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
     Err(Error::Locked { path: path.to_owned(), pid: file.lock_holder() })
 }
 
+fn told(error: Error) -> PyErr {
+    match error {
+        Error::Closed => StoreClosedError::new_err(("the index file is closed",)),
+        other => other.into(),
+    }
+}
+
 impl IndexFile {
     fn read<T: Send>(
         &self,
         py: Python<'_>,
         read: impl FnOnce(&index_file::IndexFile) -> Result<T> + Send,
     ) -> PyResult<T> {
-        Ok(py.detach(|| {
+        py.detach(|| {
             let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
             read(state.file.as_ref().ok_or(Error::Closed)?)
-        })?)
+        })
+        .map_err(told)
     }
 
     fn write<T: Send>(
@@ -188,13 +196,14 @@ impl IndexFile {
                 "the file was opened before this process was forked off: open it again here",
             )));
         }
-        Ok(py.detach(|| {
+        py.detach(|| {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(reason) = &state.failed {
                 return Err(Error::Poisoned { path: self.path.clone(), reason: reason.clone() });
             }
             write(state.file.as_mut().ok_or(Error::Closed)?)
-        })?)
+        })
+        .map_err(told)
     }
 
     /// Flushes, of a file open for writing; after a failure nothing may be put any more.

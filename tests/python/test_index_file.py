@@ -488,7 +488,7 @@ def test_after_close(tmp_path: Path) -> None:
         index.flush,
         index.__enter__,
     ):
-        with pytest.raises(mqstore.StoreClosedError):
+        with pytest.raises(mqstore.StoreClosedError, match="the index file is closed"):
             use()
     assert (index.path, index.mode, index.slots, index.capacity) == (str(path), "a", 100, 399)
     assert repr(index) == f"<IndexFile {str(path)!r} mode=a slots=100 entries=400>"
