@@ -20,6 +20,7 @@ use super::index_audit::IndexAudit;
 use super::log_parts::{LastParts, LogReading};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
+use super::recover::RecoveryMode;
 use super::seal::Seal;
 use super::tail::Tail;
 
@@ -229,6 +230,18 @@ impl FoundStore<'_> {
     }
 }
 
+/// The end of the log is gone to which queues lead.
+fn gone(log: &CommitLog, end: u64, reach: u64) -> Error {
+    let found = match end {
+        0 => "no file; `mqstore recover --apply` empties the queues".to_owned(),
+        _ => format!(
+            "no file from {end} on; `mqstore recover --apply` cuts the queues to the log that is left"
+        ),
+    };
+    let expected = format!("the commit log that the queues lead to, up to {reach}");
+    Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
+}
+
 /// What is wrong with a record of which not all came to the disk.
 fn torn(log: &CommitLog, at: u64) -> Corruption {
     let file = log.run().find(at);
@@ -246,18 +259,20 @@ impl Analysis {
     ///
     /// # Errors
     /// [`Error::Corrupt`], naming the byte and how many whole messages lie behind it.
-    pub fn refuse_damage(&self, log: &CommitLog, queues: &QueueTable) -> Result<()> {
-        if log.run().files().is_empty() {
-            let queued = queues.all().iter().map(|queue| queue.max_physical_offset()).max();
-            if let Some(reach) = queued.filter(|&reach| reach > 0) {
-                let dir = log.run().dir();
-                return Err(Error::corrupt(
-                    &dir,
-                    0,
-                    CorruptionKind::Gap,
-                    format!("the commit log that the queues lead to, up to {reach}"),
-                    "no file; `mqstore recover --apply` empties the queues",
-                ));
+    pub fn refuse_damage(
+        &self,
+        mode: RecoveryMode,
+        log: &CommitLog,
+        queues: &QueueTable,
+    ) -> Result<()> {
+        let is_empty = log.run().files().is_empty();
+        // After a crash the name of a new file may be lost that queues lead into already.
+        if is_empty || mode == RecoveryMode::Clean {
+            let end = if is_empty { 0 } else { log.end_offset() };
+            let reach = queues.all().iter().map(|queue| queue.reach()).max();
+            let reach = reach.and_then(|reach| u64::try_from(reach).ok()).unwrap_or(0);
+            if reach > end {
+                return Err(gone(log, end, reach));
             }
         }
         if self.tail.flushed == 0 {

@@ -191,7 +191,7 @@ fn open_to_write(
         false => found.analyse(progress)?,
     };
     if damage == OnFlushedDamage::Refuse {
-        analysis.refuse_damage(&log, &queues)?;
+        analysis.refuse_damage(mode, &log, &queues)?;
     }
     // From here on the store is changed.
     if !written_early {

@@ -89,7 +89,7 @@ pub fn plan(
         is_clean: mode == RecoveryMode::Clean,
     };
     let analysis = found.analyse(progress)?;
-    let refusal = match analysis.refuse_damage(&log, &queues) {
+    let refusal = match analysis.refuse_damage(mode, &log, &queues) {
         Err(Error::Corrupt(damage)) => {
             Some(Refusal { damage: *damage, messages_beyond: analysis.tail.count, can_cut: true })
         }

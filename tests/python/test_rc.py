@@ -228,6 +228,36 @@ def test_rc06_the_log_deleted(tmp_path: Path, crash: bool) -> None:
     assert mqstore.verify(tmp_path, config=TINY).ok
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_rc06_the_last_file_of_the_log_deleted(tmp_path: Path, crash: bool) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        put(store, 40)
+        lengths = [item.max_offset for item in store.queues()]
+    paths = sorted((tmp_path / "commitlog").iterdir())
+    last = max(number for number, path in enumerate(paths) if any(path.read_bytes()))
+    assert last > 0
+    for path in paths[last:]:
+        path.unlink()
+    before = stamps(tmp_path / "consumequeue")
+    if crash:
+        # Then the names of files may be lost, and no message that was safe is missing.
+        (tmp_path / "abort").write_text("1")
+    else:
+        told = f"from {int(paths[last].name)} on.*--apply"
+        with pytest.raises(mqstore.CorruptionError, match=told):
+            mqstore.open(tmp_path, "r+", config=TINY)
+        plan = mqstore.recover(tmp_path, config=TINY)
+        assert plan.damage is not None
+        assert not plan.applied
+        assert stamps(tmp_path / "consumequeue") == before
+        assert mqstore.recover(tmp_path, dry_run=False, config=TINY).applied
+    with mqstore.open(tmp_path, "r+", config=TINY) as store:
+        left = len(list(store.scan()))
+        assert 0 < left < sum(lengths)
+        assert sum(item.max_offset for item in store.queues()) == left
+    assert mqstore.verify(tmp_path, config=TINY).ok
+
+
 @pytest.mark.parametrize("left", [0, 30, 60, 199])
 def test_rc05_the_only_queue_file_was_cut_short(tmp_path: Path, left: int) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
