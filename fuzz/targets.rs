@@ -95,7 +95,7 @@ pub(crate) fn index(bytes: &[u8]) {
     whole.resize(layout.file_len() as usize, 0);
     let name = "20231001000000000";
     let selected = MEMORY.with(|memory| select(&**memory, &Path::new("/").join(name), &whole));
-    if one_in_sixteen(bytes) {
+    if one_in(16, bytes) {
         let path = FOLDER.with(|folder| folder.path().join(name));
         assert_eq!(select(&Os, &path, &whole), selected);
     }
@@ -138,8 +138,8 @@ const HASHES: std::ops::Range<i32> = 0..14;
 type Selected = (Vec<i64>, usize, usize);
 
 /// Chosen by the bytes themselves, so that the same bytes always go the same way.
-fn one_in_sixteen(bytes: &[u8]) -> bool {
-    bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)).is_multiple_of(16)
+fn one_in(many: u8, bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)).is_multiple_of(many)
 }
 
 /// The checkpoint.
@@ -172,16 +172,16 @@ pub(crate) fn batch_body(bytes: &[u8]) {
     }
 }
 
-/// A whole store, of which the bytes say what to change: a file, a place in it, a new byte. Fifteen
-/// in sixteen are copies in memory of one that was closed, whose seal holds until something sealed is
-/// changed; the others are made anew among the system's files.
+/// A whole store, of which the bytes say what to change: a file, a place in it, a new byte. All
+/// but one in 64 are copies in memory of one that was closed, whose seal holds until something sealed
+/// is changed; the others are made anew among the system's files.
 pub(crate) fn directory(bytes: &[u8]) {
     thread_local!(static CLOSED: Arc<Memory> = {
         let memory = Memory::new();
         make_store(Arc::clone(&memory) as _, Path::new("/store"));
         memory
     });
-    if one_in_sixteen(bytes) {
+    if one_in(64, bytes) {
         let folder = folder();
         make_store(Arc::new(Os), folder.path());
         changed_store(&(Arc::new(Os) as _), folder.path(), bytes);
