@@ -17,6 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PAGE = 4096
 MIB = 1 << 20
 
 # The file systems' own shutdown call, and its way of throwing away the journal as well.
@@ -56,15 +57,19 @@ def can_mount(kind: str) -> str | None:
 class Disk:
     """A mounted disk."""
 
-    def __init__(self, image: Path, folder: Path) -> None:
+    def __init__(self, image: Path, folder: Path, *, by_page: bool) -> None:
         self.image = image
         self.folder = folder
+        self.by_page = by_page
         self.loop = ""
         self.mounted = False
 
     def mount(self) -> None:
         """Mounts it; a journal left by a power cut is replayed."""
         self.loop = run("losetup", "--find", "--show", self.image).strip()
+        if self.by_page:
+            queue = Path("/sys/block", Path(self.loop).name, "queue")
+            (queue / "max_sectors_kb").write_text(str(PAGE >> 10))
         run("mount", self.loop, self.folder)
         self.mounted = True
 
@@ -88,16 +93,22 @@ class Disk:
 
 
 @contextmanager
-def disk(kind: str, *, size: int = 0, backing: Path | None = None) -> Iterator[Disk]:
-    """A new disk, mounted; ``backing`` is the folder of the file that holds it."""
+def disk(
+    kind: str, *, size: int = 0, backing: Path | None = None, by_page: bool = False
+) -> Iterator[Disk]:
+    """A new disk, mounted; ``backing`` is the folder of the file that holds it.
+
+    ``by_page``, for ext4, has the disk written page by page: of a larger write Linux's loop device may
+    keep the beginning and call it done.
+    """
     with tempfile.TemporaryDirectory(prefix="mqstore-disk-") as home:
         image = (backing or Path(home)) / "disk.img"
         with image.open("wb") as file:
             file.truncate(size or SIZES[kind])
-        run(*MAKE[kind], image)
+        run(*MAKE[kind], *(("-b", str(PAGE)) if by_page else ()), image)
         folder = Path(home) / "mounted"
         folder.mkdir()
-        made = Disk(image, folder)
+        made = Disk(image, folder, by_page=by_page)
         try:
             made.mount()
             yield made

@@ -57,20 +57,28 @@ def fill_and_go_on(folder: Path, config: dict[str, object]) -> None:
 def test_fl05_a_disk_that_lies_about_its_room_is_an_error_and_no_silence() -> None:
     """It claims 64 MiB and has 12: what it takes and cannot keep, it tells of at the next flush."""
     need_disk("ext4")
-    gone = [len(told_and_lost()) for _ in range(LIES)]
+    gone = [len(told_and_lost(100_000, by_page=False)) for _ in range(LIES)]
     # Now and then the loop device calls a write done of which only the beginning found room (see
     # docs/guarantees.md): never more than that one message.
     assert sum(gone) <= LIES // 50 + 1, gone
 
 
-def told_and_lost() -> list[int]:
+def test_fl05_a_disk_that_refuses_what_it_cannot_keep_loses_nothing() -> None:
+    """The same, but each write is kept or refused as a whole."""
+    need_disk("ext4")
+    lengths = [20_000 + number * 7919 % 80_000 for number in range(LIES)]
+    gone = [told_and_lost(length, by_page=True) for length in lengths]
+    assert not any(gone), gone
+
+
+def told_and_lost(length: int, *, by_page: bool) -> list[int]:
     """Writes until the disk refuses, and gives what was acknowledged and is not there."""
     with (
         memory_disk(12 * MIB) as memory,
-        disk("ext4", size=64 * MIB, backing=memory) as made,
+        disk("ext4", size=64 * MIB, backing=memory, by_page=by_page) as made,
     ):
         root = made.folder / "store"
-        with writer(root, "SYNC_FLUSH", length=100_000) as at_work:
+        with writer(root, "SYNC_FLUSH", length=length) as at_work:
             while at_work.listen(1):
                 pass
             assert at_work.refused is not None, "the writer died"
@@ -81,7 +89,7 @@ def told_and_lost() -> list[int]:
         # The recovery has the room that was promised.
         run("mount", "-o", f"remount,size={128 * MIB}", memory)
         made.mount()
-        gone = lost(root, told, 100_000)
+        gone = lost(root, told, length)
         assert set(gone) <= {max(told)}
         gc.collect()
         return gone

@@ -354,3 +354,31 @@ pub(crate) fn under_async_flush_no_order_of_pages_loses_what_was_flushed() {
     let looked = explore(FlushDiskType::Async, states());
     assert!(looked.whole > 0 && looked.cuts > 20 && looked.sealed > 0, "{looked:?}");
 }
+
+#[test]
+fn a_seal_that_is_taken_back_harms_nothing() {
+    let place = Place::new(Disk::new(), FlushDiskType::Async, START_MS);
+    for number in 0..2 {
+        let store = place.open().unwrap();
+        append(&store, number, &numbered(number)).unwrap();
+        if number == 1 {
+            // The clock of the files stands still, so that a change would not show.
+            place.disk.clock.tick_every(u64::MAX);
+            place.disk.cut_at_every(1);
+        }
+        store.close().unwrap();
+        place.disk.promise(number + 1);
+        place.disk.settle();
+    }
+    assert!(!place.disk.image().keys().any(|path| path.ends_with("mqstore.seal")));
+    let (mut dice, mut seen, mut looked) =
+        (Dice::new(FIRST_SEED), HashSet::new(), Looked::default());
+    // It is put again and again in between.
+    let mut cuts = place.disk.take_cuts();
+    let last = cuts.split_off(cuts.len() - 8);
+    assert!(last.iter().any(|cut| cut.what.ends_with("remove_file /disk/store/mqstore.seal")));
+    for cut in cuts.iter().step_by(29).chain(&last) {
+        look(cut, 0, FlushDiskType::Async, &mut dice, true, &mut seen, &mut looked);
+    }
+    assert!(looked.states > 5 && looked.sealed > 0, "{looked:?}");
+}
