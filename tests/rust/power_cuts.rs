@@ -362,7 +362,7 @@ fn a_seal_that_is_taken_back_harms_nothing() {
         let store = place.open().unwrap();
         append(&store, number, &numbered(number)).unwrap();
         if number == 1 {
-            // The clock of the files stands still, so that a change would not show.
+            // The clock of the files stands still: closing cannot see that a later change would show.
             place.disk.clock.tick_every(u64::MAX);
             place.disk.cut_at_every(1);
         }

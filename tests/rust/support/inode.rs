@@ -158,6 +158,7 @@ impl Inode {
 
     /// Everything is safe, the time too.
     pub(crate) fn settled(&self) {
+        self.observe();
         self.flushed();
         let times = &mut self.written.lock().unwrap().times;
         times.drain(..times.len() - 1);
