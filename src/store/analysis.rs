@@ -20,7 +20,6 @@ use super::index_audit::IndexAudit;
 use super::log_parts::{LastParts, LogReading};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
-use super::recover::RecoveryMode;
 use super::seal::Seal;
 use super::tail::Tail;
 
@@ -228,6 +227,62 @@ impl FoundStore<'_> {
             sealed: false,
         })
     }
+
+    /// Refuses to go on where mending would hide the loss of messages that were safe once.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], naming the byte and how many whole messages lie behind it.
+    pub fn refuse_damage(&self, analysis: &Analysis) -> Result<()> {
+        let log = self.log;
+        let is_empty = log.run().files().is_empty();
+        // Queues alone may be damaged, the checkpoint too, but hardly both to the same effect. After a
+        // crash the name of a new file may be lost that queues lead into already.
+        let newest_is_gone =
+            self.is_clean && self.checkpoint.physic_msg_timestamp_ms > analysis.newest_timestamp_ms;
+        if is_empty || newest_is_gone {
+            let end = if is_empty { 0 } else { log.end_offset() };
+            let reach = self.queues.all().iter().map(|queue| queue.reach()).max();
+            let reach = reach.and_then(|reach| u64::try_from(reach).ok()).unwrap_or(0);
+            if reach > end {
+                return Err(gone(log, end, reach));
+            }
+        }
+        if analysis.tail.flushed == 0 {
+            return Ok(());
+        }
+        let (path, offset, kind, expected, found) = match &analysis.stop {
+            Some(stop) => (
+                stop.path.clone(),
+                stop.offset,
+                stop.kind,
+                stop.expected.clone(),
+                stop.found.clone(),
+            ),
+            None => {
+                let file = log.run().find(analysis.end);
+                let base = file.as_ref().map_or(0, |file| file.base_offset);
+                (
+                    file.map(|file| file.path.clone()),
+                    analysis.end.saturating_sub(base),
+                    CorruptionKind::Magic,
+                    "a record".to_owned(),
+                    "zeros".to_owned(),
+                )
+            }
+        };
+        Err(Error::Corrupt(Box::new(Corruption {
+            path,
+            offset,
+            kind,
+            expected,
+            found: format!(
+                "{found} at physical offset {}; {} whole messages lie beyond, so nothing was \
+                 changed: `mqstore recover --apply` cuts there and keeps them aside, \
+                 `mqstore salvage` copies them out",
+                analysis.end, analysis.tail.count
+            ),
+        })))
+    }
 }
 
 /// The end of the log is gone to which queues lead.
@@ -251,64 +306,5 @@ fn torn(log: &CommitLog, at: u64) -> Corruption {
         kind: CorruptionKind::Truncated,
         expected: "a whole message".to_owned(),
         found: "zeros in its topic or properties".to_owned(),
-    }
-}
-
-impl Analysis {
-    /// Refuses to go on where mending would hide the loss of messages that were safe once.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], naming the byte and how many whole messages lie behind it.
-    pub fn refuse_damage(
-        &self,
-        mode: RecoveryMode,
-        log: &CommitLog,
-        queues: &QueueTable,
-    ) -> Result<()> {
-        let is_empty = log.run().files().is_empty();
-        // After a crash the name of a new file may be lost that queues lead into already.
-        if is_empty || mode == RecoveryMode::Clean {
-            let end = if is_empty { 0 } else { log.end_offset() };
-            let reach = queues.all().iter().map(|queue| queue.reach()).max();
-            let reach = reach.and_then(|reach| u64::try_from(reach).ok()).unwrap_or(0);
-            if reach > end {
-                return Err(gone(log, end, reach));
-            }
-        }
-        if self.tail.flushed == 0 {
-            return Ok(());
-        }
-        let (path, offset, kind, expected, found) = match &self.stop {
-            Some(stop) => (
-                stop.path.clone(),
-                stop.offset,
-                stop.kind,
-                stop.expected.clone(),
-                stop.found.clone(),
-            ),
-            None => {
-                let file = log.run().find(self.end);
-                let base = file.as_ref().map_or(0, |file| file.base_offset);
-                (
-                    file.map(|file| file.path.clone()),
-                    self.end.saturating_sub(base),
-                    CorruptionKind::Magic,
-                    "a record".to_owned(),
-                    "zeros".to_owned(),
-                )
-            }
-        };
-        Err(Error::Corrupt(Box::new(Corruption {
-            path,
-            offset,
-            kind,
-            expected,
-            found: format!(
-                "{found} at physical offset {}; {} whole messages lie beyond, so nothing was \
-                 changed: `mqstore recover --apply` cuts there and keeps them aside, \
-                 `mqstore salvage` copies them out",
-                self.end, self.tail.count
-            ),
-        })))
     }
 }

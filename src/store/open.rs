@@ -89,6 +89,9 @@ fn open_to_read(
 ) -> Result<Opened> {
     let Parts { log, queues, index, mut warnings, .. } =
         load_parts(&paths, &mut config, &storage, Access::Read)?;
+    let aborted = lock::was_aborted(&*storage, &paths).err();
+    let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read).err();
+    warnings.extend(aborted.into_iter().chain(checkpoint).map(|error| error.to_string()));
     let layout = layout_to_read(index, &mut config, &mut warnings);
     let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {
@@ -120,12 +123,14 @@ fn open_to_read(
 fn look(core: &Core) -> Result<()> {
     view::find_end(&core.log, Some(&core.queues))?;
     let storage = &*core.storage;
-    let open_or_crashed = lock::was_aborted(storage, &core.paths)?;
+    // What cannot be read says nothing: the store may be in use, and nothing known to be flushed.
+    let open_or_crashed = lock::was_aborted(storage, &core.paths).unwrap_or(true);
     let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
-    let checkpoint = StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read)?;
-    let doubt = view::start_of_doubt(&core.log, &core.queues, &checkpoint.fields, crashed)?;
-    let index_known_ms = crashed.then_some(checkpoint.fields.index_msg_timestamp_ms);
-    let flushed_ms = open_or_crashed.then_some(checkpoint.fields.physic_msg_timestamp_ms);
+    let checkpoint = StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read);
+    let flushed = checkpoint.map(|checkpoint| checkpoint.fields).unwrap_or_default();
+    let doubt = view::start_of_doubt(&core.log, &core.queues, &flushed, crashed)?;
+    let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
+    let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
         Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms };
     Ok(())
@@ -134,7 +139,9 @@ fn look(core: &Core) -> Result<()> {
 /// Moves a reader's view forward.
 pub(super) fn refresh(core: &Core) -> Result<()> {
     core.log.run().refresh()?;
-    core.queues.set_kinds(topics::kinds(&*core.storage, &core.paths)?.0);
+    if let Ok((kinds, _)) = topics::kinds(&*core.storage, &core.paths) {
+        core.queues.set_kinds(kinds);
+    }
     core.queues.refresh()?;
     if let Some(index) = &core.index {
         index.refresh()?;
@@ -191,7 +198,7 @@ fn open_to_write(
         false => found.analyse(progress)?,
     };
     if damage == OnFlushedDamage::Refuse {
-        analysis.refuse_damage(mode, &log, &queues)?;
+        found.refuse_damage(&analysis)?;
     }
     // From here on the store is changed.
     if !written_early {

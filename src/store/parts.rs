@@ -15,7 +15,7 @@ use crate::log::CommitLog;
 use crate::log::index_layout::{Detection, detect_layout};
 
 use super::paths::StorePaths;
-use super::queues::{self, QueueLayout, QueueTable};
+use super::queues::{self, QueueLayout, QueueTable, TopicKinds};
 use super::topics;
 
 /// Whether there is a store: the folder of its commit log.
@@ -120,7 +120,11 @@ pub(super) fn load_parts(
     config.mapped_file_size_consume_queue = Some(layout.file_size);
     config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
     config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
-    let (kinds, unknown_kinds) = topics::kinds(&**storage, paths)?;
+    let (kinds, unknown_kinds) = match topics::kinds(&**storage, paths) {
+        // The folders tell a reader enough.
+        Err(error) if access == Access::Read => (TopicKinds::new(), Some(error.to_string())),
+        other => other?,
+    };
     let (queues, more) =
         QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
     strays.extend(more);

@@ -16,6 +16,7 @@ use super::parts::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::{RecoveryMode, RecoveryReport};
+use super::topics;
 
 /// What opening for writing would do.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub fn plan(
         true => RecoveryMode::Crash,
         false => RecoveryMode::Clean,
     };
+    // A reader does without.
+    topics::kinds(&**storage, &paths)?;
     let parts = load_parts(&paths, &mut config, storage, Access::Read)?;
     parts.refuse_what_is_in_the_way()?;
     let Parts { log, queues, index, .. } = parts;
@@ -89,7 +92,7 @@ pub fn plan(
         is_clean: mode == RecoveryMode::Clean,
     };
     let analysis = found.analyse(progress)?;
-    let refusal = match analysis.refuse_damage(mode, &log, &queues) {
+    let refusal = match found.refuse_damage(&analysis) {
         Err(Error::Corrupt(damage)) => {
             Some(Refusal { damage: *damage, messages_beyond: analysis.tail.count, can_cut: true })
         }

@@ -1,9 +1,13 @@
 //! Readers beside the process that writes.
 
+use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
+use std::{fs, io};
 
-use mqstore::StoreConfig;
+use mqstore::store::plan::plan;
 use mqstore::store::{MessageStore, OpenMode};
+use mqstore::{Error, StoreConfig};
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{Home, body, check, read_queue, scan, small};
@@ -98,4 +102,29 @@ fn a_batch_s_bodies_together_are_no_larger_than_one_may_be() {
         error => panic!("{error}"),
     }
     assert_eq!(store.queue(b"T", 0).unwrap().unwrap().max_offset, 2);
+}
+
+#[test]
+fn what_cannot_be_read_beside_the_messages_keeps_no_reader_from_them() {
+    type Put = fn(&std::path::Path) -> io::Result<()>;
+    let puts: [Put; 2] = [|path| fs::create_dir(path), |path| symlink("/dev/null", path)];
+    for name in ["config/topics.json", "checkpoint", "abort"] {
+        for put in puts {
+            let home = Home::closed(100);
+            let path = home.path().join(name);
+            let _ = fs::remove_file(&path);
+            put(&path).unwrap();
+            let reader = home.open(OpenMode::Read).unwrap();
+            check(&reader, 100);
+            reader.refresh().unwrap();
+            check(&reader, 100);
+            let told = |text: &String| text.contains(name);
+            assert_eq!(reader.warnings().iter().filter(|text| told(text)).count(), 1, "{name}");
+            // Who writes would have to change it.
+            assert!(matches!(home.open(OpenMode::ReadWrite), Err(Error::Io { .. })), "{name}");
+            let go_on = &mut |_, _| ControlFlow::Continue(());
+            let planned = plan(home.path(), home.config.clone(), &home.storage, go_on);
+            assert!(matches!(planned, Err(Error::Io { .. })), "{name}");
+        }
+    }
 }
