@@ -125,8 +125,6 @@ impl<'a> DispatchRequest<'a> {
 pub struct Dispatcher {
     /// The index, unless it is switched off or cannot be used.
     pub index: Option<IndexService>,
-    /// Records that no queue can take, such as one with an impossible queue number.
-    pub refused: u64,
 }
 
 impl Dispatcher {
@@ -155,7 +153,7 @@ impl Dispatcher {
                             let unit = request.unit(request.range(queue.kind()), levels);
                             queue.add(&unit, request.store_timestamp_ms)
                         });
-                    self.pass_over_refused(added)?;
+                    pass_over_refused(added)?;
                 }
             }
             if request.properties.multi_dispatch.is_some() {
@@ -165,7 +163,7 @@ impl Dispatcher {
                         let unit = request.unit(range, levels);
                         let added =
                             queues.get_or_create(name, 0).and_then(|queue| queue.add_plain(&unit));
-                        self.pass_over_refused(added)?;
+                        pass_over_refused(added)?;
                     }
                 }
             }
@@ -175,16 +173,13 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
 
-    /// A record that no queue can take must not hold up those behind it.
-    fn pass_over_refused(&mut self, added: Result<Added>) -> Result<()> {
-        match added {
-            Ok(_) => Ok(()),
-            Err(Error::InvalidMessage { .. }) => {
-                self.refused += 1;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+/// A record that no queue can take, such as one with an impossible queue number, must not hold up those
+/// behind it.
+fn pass_over_refused(added: Result<Added>) -> Result<()> {
+    match added {
+        Ok(_) | Err(Error::InvalidMessage { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -238,7 +238,7 @@ fn open_to_write(
     let writing = Writing {
         lock: Mutex::new(Some(store_lock)),
         appender: Mutex::new(Appender::new(writer, newest)),
-        dispatcher: Mutex::new(Dispatcher { index, refused: 0 }),
+        dispatcher: Mutex::new(Dispatcher { index }),
         dispatched: AtomicU64::new(dispatch_from),
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),

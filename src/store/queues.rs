@@ -307,25 +307,21 @@ impl QueueTable {
         Ok(self.insert(queue))
     }
 
-    /// Adds what was gathered of records to their queues; how many units no queue takes.
+    /// Adds what was gathered of records to their queues, but for what no queue takes.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full.
-    pub fn add_all(&self, gathered: &Gathered) -> Result<u64> {
-        let mut refused = 0;
+    pub fn add_all(&self, gathered: &Gathered) -> Result<()> {
         let mut queues = Vec::with_capacity(gathered.lanes.len());
         for lane in &gathered.lanes {
             queues.push(match self.get_or_create(&lane.topic, lane.queue_id) {
                 Ok(queue) => Some(queue),
                 // Such as a topic that would lead out of the folder.
-                Err(Error::InvalidMessage { .. }) => {
-                    refused += lane.units;
-                    None
-                }
+                Err(Error::InvalidMessage { .. }) => None,
                 Err(error) => return Err(error),
             });
         }
-        Ok(refused + gathered.add_units(&queues)?)
+        gathered.add_units(&queues).map(drop)
     }
 
     /// Writes the entries of all queues to where other processes see them.

@@ -48,7 +48,7 @@ impl Core {
         };
         let read = read.from(start);
         let again = read.front().map_or(end, LogPart::begin);
-        let mut queues = Queues { core: self, waiting: 0, refused: 0 };
+        let mut queues = Queues { core: self, waiting: 0 };
         let mut count = 0;
         if start < again {
             let wanted = Wanted { with_index: self.index.is_some(), ..Wanted::all(&self.queues) };
@@ -72,7 +72,6 @@ impl Core {
         } else {
             beside("mqstore-dispatch", self.paths.root(), add, put)?;
         }
-        dispatcher.refused += queues.refused;
         writing.dispatched.store(end, Ordering::Release);
         let (service, full_until_ms) = keys.finish()?;
         dispatcher.index = service;
@@ -89,8 +88,6 @@ struct Queues<'c> {
     core: &'c Core,
     /// How many came since all were written out.
     waiting: usize,
-    /// How many no queue takes.
-    refused: u64,
 }
 
 impl Queues<'_> {
@@ -101,8 +98,7 @@ impl Queues<'_> {
             self.core.queues.commit()?;
             self.waiting = 0;
         }
-        self.refused += self.core.queues.add_all(gathered)?;
-        Ok(())
+        self.core.queues.add_all(gathered)
     }
 }
 
