@@ -418,6 +418,13 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_sparse_file_leads_nowhere() {
+        let bytes = BatchQueueEntry::SPARSE_END.encode();
+        assert_eq!((&bytes[..8], &bytes[38..42]), (&[0xFF; 8][..], &[0xFF; 4][..]));
+        assert!(bytes[8..38].iter().chain(&bytes[42..]).all(|byte| *byte == 0));
+    }
+
+    #[test]
     fn validity_is_four_fields() {
         assert!(ENTRY.is_valid());
         for bad in [

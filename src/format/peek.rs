@@ -75,9 +75,9 @@ mod tests {
     use super::super::message::{Frame, Record, Version, read_frame};
     use super::*;
 
-    fn record(physical_offset: i64, properties: &[u8]) -> Vec<u8> {
+    fn fields(physical_offset: i64, properties: &[u8]) -> Record<'_> {
         let host = Host::V4([1; 4], 2);
-        let record = Record {
+        Record {
             version: Version::V1,
             body_crc: 0,
             queue_id: 0,
@@ -95,7 +95,11 @@ mod tests {
             topic: b"Topic",
             properties,
             property_crc: false,
-        };
+        }
+    }
+
+    fn record(physical_offset: i64, properties: &[u8]) -> Vec<u8> {
+        let record = fields(physical_offset, properties);
         let mut bytes = vec![0; record.encoded_size()];
         record.encode_into(&mut bytes);
         bytes
@@ -121,6 +125,29 @@ mod tests {
         let mut no_topic = whole;
         no_topic[90] = 0;
         assert!(lacks(&no_topic));
+    }
+
+    #[test]
+    fn a_head_tells_the_store_time_of_a_record_at_its_own_place() {
+        for (host, sys_flag) in [(Host::V4([1; 4], 2), 0), (Host::V6([1; 16], 2), 1 << 4)] {
+            let written = Record {
+                sys_flag,
+                born_host: host,
+                store_timestamp_ms: 1_696_161_296_007,
+                ..fields(4096, b"")
+            };
+            let mut bytes = vec![0; written.encoded_size()];
+            written.encode_into(&mut bytes);
+            assert_eq!(store_timestamp_ms(&bytes, 4096), Some(1_696_161_296_007));
+            assert_eq!(store_timestamp_ms(&bytes[..HEAD], 4096), Some(1_696_161_296_007));
+            assert_eq!(store_timestamp_ms(&bytes, 4095), None);
+            assert_eq!(store_timestamp_ms(&bytes[..HEAD - 21], 4096), None);
+            assert!(is_record(&bytes) && names_place(&bytes, 4096));
+            assert!(!names_place(&bytes, 0) && !names_place(&bytes[..SIGNATURE - 1], 4096));
+            bytes[7] ^= 1;
+            assert!(!is_record(&bytes) && !is_record(&bytes[..7]));
+            assert_eq!(store_timestamp_ms(&bytes, 4096), None);
+        }
     }
 
     #[test]

@@ -72,3 +72,34 @@ impl IndexFile {
         Err(Error::corrupt(self.path(), end, CorruptionKind::FileLength, expected, found))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+    use crate::format::index::IndexLayout;
+    use crate::log::index_file::IndexPut;
+
+    #[test]
+    fn slots_are_counted_by_the_length_of_their_chains() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = IndexLayout::new(7, 200_000).unwrap();
+        let path = dir.path().join("20261121073513325");
+        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+        assert_eq!(file.chain_lengths().unwrap(), BTreeMap::new());
+        // Slot 6 has one entry, 5 and 3 have two, and more than are read at a time are in slot 2.
+        let many = ENTRIES + 3;
+        let hashes = [6, 5, 3, 3 + 7, 5].into_iter().chain((0..many).map(|_| 2));
+        let puts: Vec<_> = hashes
+            .map(|key_hash| IndexPut { key_hash, physical_offset: 0, store_timestamp_ms: 0 })
+            .collect();
+        file.put_many(&puts).unwrap();
+        let lengths = BTreeMap::from([(1, 1), (2, 2), (many, 1)]);
+        assert_eq!(file.chain_lengths().unwrap(), lengths);
+        assert_eq!(file.entries_of(5, 2).unwrap(), [2, 1]);
+
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        let Err(Error::Corrupt(found)) = file.chain_lengths() else { panic!("a file cut short") };
+        assert_eq!((found.kind, found.offset), (CorruptionKind::FileLength, 10_000));
+    }
+}

@@ -17,6 +17,7 @@ use crate::support::{START_MS, names_in, scratch};
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
 
 /// Files of three entries, all with one key.
 struct Index {
@@ -193,4 +194,22 @@ fn what_of_a_sparse_slot_table_has_no_space_gets_it_in_one_call_for_each_hole() 
     // A slot in the third block, and the header and the entry in the first and the last.
     assert_eq!(sparse(Some(2_100)), 2);
     assert!(space() >= 5 * 4096, "{}", space());
+}
+
+#[test]
+fn a_key_that_the_disk_has_no_room_for_is_told_when_it_comes() {
+    // Before the second step of 2 MiB there is room for 54 entries.
+    let mut index = Index::new();
+    index.layout = IndexLayout::new(524_000, 1_000).unwrap();
+    let mut service = index.service();
+    put(&mut service, 1).unwrap();
+    index.fail(Call::Reserve, 0, ENOSPC);
+    (2..=54).for_each(|offset| put(&mut service, offset).unwrap());
+    assert!(matches!(put(&mut service, 55), Err(Error::Io { op: "reserve space in", .. })));
+    service.flush().unwrap();
+    index.stage.heal();
+    put(&mut service, 55).unwrap();
+    service.flush().unwrap();
+    let found = service.run().query_offsets(b"T", b"k", 0, i64::MAX, 100).unwrap().offsets;
+    assert!(found.into_iter().rev().eq(1..=55));
 }

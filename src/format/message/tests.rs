@@ -194,6 +194,40 @@ fn lengths_that_do_not_fit_are_refused_where_they_lie() {
 }
 
 #[test]
+fn a_length_that_does_not_fit_is_told_with_what_would() {
+    let whole = encode(&Record {
+        version: Version::V2,
+        born_host: Host::V6([9; 16], 1),
+        sys_flag: 1 << 4,
+        ..record()
+    });
+    let (body_at, topic_at, properties_at) = (96, 105, 113);
+    assert_eq!(whole.len(), 122);
+    let told = |bytes: &[u8]| match read_frame(bytes) {
+        Err(FrameError::Bad(error)) => (error.position, error.expected, error.found),
+        other => panic!("not refused: {other:?}"),
+    };
+    let with = |at: usize, length: i16| {
+        let mut bytes = whole.clone();
+        bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
+        told(&bytes)
+    };
+    let words = |at, expected: &str, found: &str| (at, expected.to_owned(), found.to_owned());
+    assert_eq!(
+        told(&patched(whole.clone(), body_at, 23)),
+        words(body_at, "a body within the 22 bytes left", "23")
+    );
+    assert_eq!(with(topic_at, 14), words(topic_at, "a topic of 1 to 13 bytes", "14"));
+    assert_eq!(with(properties_at, 8), words(properties_at, "properties of 7 bytes", "8"));
+    assert_eq!(with(properties_at, 6), words(0, "121 bytes, which its parts add up to", "122"));
+    // Both hosts of 20 bytes, in a record too short for what follows them.
+    let mut short = patched(encode(&record()), 36, 0x30);
+    short.truncate(91);
+    let found = words(0, "room for 40 bytes of hosts", "a record of 91 bytes");
+    assert_eq!(told(&patched(short, 0, 91)), found);
+}
+
+#[test]
 fn a_negative_topic_length_of_version_two_is_refused() {
     let topic = [b'T'; 300];
     let bytes = encode(&Record { version: Version::V2, topic: &topic, ..record() });

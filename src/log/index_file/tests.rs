@@ -185,6 +185,7 @@ fn ix15_first_entry_of_a_later_file_counts_from_the_end_of_the_one_before() {
         IndexHeader { end_timestamp_ms: ended, end_physical_offset: 900, ..IndexHeader::default() };
     let path = dir.path().join("20261121073513325");
     let mut file = IndexFile::create(&Os, &path, layout(100, 400), Some(&previous)).unwrap();
+    assert_eq!(bytes_of(&file)[36..40], [0; 4], "the count");
     let begun = file.header().unwrap();
     assert_eq!((begun.begin_timestamp_ms, begun.end_timestamp_ms), (ended, ended));
     assert_eq!((begun.begin_physical_offset, begun.end_physical_offset), (900, 900));
@@ -198,6 +199,7 @@ fn a_new_file_says_its_count_with_the_first_flush() {
     let (_dir, mut file) = create(3, 8);
     assert_eq!(bytes_of(&file)[36..40], [0; 4]);
     assert_eq!(file.header().unwrap().index_count, 1);
+    assert!(!file.is_full());
     file.flush().unwrap();
     assert_eq!(bytes_of(&file)[36..40], [0, 0, 0, 1]);
 }

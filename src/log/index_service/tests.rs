@@ -9,6 +9,7 @@ use crate::error::{CorruptionKind, Error};
 use crate::files::Os;
 use crate::format::file_name::index_name;
 use crate::format::java::key_hash;
+use crate::log::index_query::IndexAnswer;
 use crate::time::{CalendarTime, FixedClock};
 
 mod damage;
@@ -128,6 +129,18 @@ fn ix02_the_key_after_a_full_file_goes_to_a_new_one() {
     // The first one is flushed once.
     assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), Some(NOW));
     assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), None);
+}
+
+#[test]
+fn the_first_key_after_a_restart_goes_behind_a_full_file() {
+    let mut index = Index::new(100, 4);
+    for offset in 0..3 {
+        index.build(offset, NOW, "k");
+    }
+    assert_eq!(index.reload(), []);
+    assert_eq!(index.build(3, NOW, "k").keys, 1);
+    assert_eq!(index.names().len(), 2);
+    assert_eq!(index.raw("k", 0, EVER, 10), [3, 2, 1, 0]);
 }
 
 #[test]
@@ -380,6 +393,38 @@ fn rc20_entries_of_cut_records_are_taken_out_and_new_ones_found() {
     index.build(5, NOW + 5, "new");
     assert_eq!(index.raw("new", 0, EVER, 10), [5]);
     assert_eq!(index.raw("k", 0, EVER, 10), [4, 3, 2, 1]);
+}
+
+#[test]
+fn entries_are_taken_out_of_the_file_that_is_written() {
+    let (mut index, mut never) = (Index::new(10, 8), Index::new(10, 8));
+    for offset in 1..=5 {
+        index.build(offset, NOW + offset, "k");
+    }
+    let taken = index.service.truncate(2, |offset| Ok(Some(NOW + offset))).unwrap();
+    assert_eq!(taken, (4, vec![]));
+    never.build(1, NOW + 1, "k");
+    assert_eq!(index.bytes(), never.bytes());
+    index.build(2, NOW + 2, "k");
+    never.build(2, NOW + 2, "k");
+    assert_eq!(index.bytes(), never.bytes());
+}
+
+#[test]
+fn of_full_files_only_those_that_went_are_flushed_no_more() {
+    for newest_go in [true, false] {
+        let mut index = Index::new(10, 4);
+        for offset in 1..=10 {
+            index.build(offset, NOW + offset, "k");
+        }
+        let third = index.service.run().files()[2].name;
+        let (removed, flushed) = match newest_go {
+            true => (index.service.remove_from_name(third), NOW + 6),
+            false => (index.service.delete_before(4), NOW + 9),
+        };
+        assert_eq!(removed.unwrap().len(), 1 + usize::from(newest_go));
+        assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), Some(flushed));
+    }
 }
 
 #[test]

@@ -61,6 +61,17 @@ fn hi02_slots_at_or_past_the_count_are_not_followed() {
 }
 
 #[test]
+fn a_slot_that_names_the_end_of_a_full_file_is_told() {
+    let (_dir, mut file) = create(3, 4);
+    for offset in [100, 200, 300] {
+        file.put_key(1, offset, 5_000).unwrap();
+    }
+    assert!(file.is_full());
+    overwrite(&file, file.layout().slot_position(1), 4);
+    assert_eq!(select_damaged(&file, 1), (vec![], vec![CorruptionKind::IndexSlot]));
+}
+
+#[test]
 fn a_put_that_rests_before_the_count_hides_nothing_that_was_put_before_it() {
     let (_dir, file) = chain_of_three();
     overwrite(&file, 36, 3);
@@ -157,6 +168,19 @@ fn hm01_a_file_cut_short_under_a_reader_is_an_error() {
 }
 
 #[test]
+fn an_entry_that_its_slot_does_not_lead_to_is_not_taken_back() {
+    for (slot, link) in [(4, 2), (2, 1), (3, 3), (3, 4)] {
+        let (_dir, mut file) = chain_of_three();
+        let at = file.layout().slot_position(1);
+        overwrite(&file, at, slot);
+        overwrite(&file, file.layout().entry_position(3) + 16, link);
+        let Err(Error::Corrupt(found)) = file.truncate(3, 5_000) else { panic!("{slot}, {link}") };
+        assert_eq!((found.kind, found.offset), (CorruptionKind::IndexSlot, at));
+        assert_eq!(found.found, format!("entry {slot}, linked to {link}"));
+    }
+}
+
+#[test]
 fn a_slot_that_a_crash_left_ahead_of_the_count_is_empty_to_a_put() {
     let (_dir, file) = chain_of_three();
     for value in [4, 5, i32::MAX] {
@@ -192,5 +216,39 @@ fn check_finds_each_kind_of_damage() {
         let kinds: Vec<_> = check(&again).iter().map(|finding| finding.kind).collect();
         assert!(kinds.contains(&kind), "byte {position}: {kinds:?}");
         fs::write(file.path(), before).unwrap();
+    }
+}
+
+#[test]
+fn of_a_damaged_entry_only_what_is_wrong_is_told() {
+    // All of hash 0, at one offset, in the first second.
+    let (_dir, mut file) = create(3, 8);
+    for _ in 0..3 {
+        file.put_key(0, 100, 0).unwrap();
+    }
+    let at = file.layout().entry_position(2);
+    overwrite(&file, at + 16, 0);
+    let told: Vec<_> = check(&file).iter().map(|found| (found.kind, found.offset)).collect();
+    assert_eq!(told, [(CorruptionKind::IndexChain, at + 16)]);
+}
+
+#[test]
+fn a_slot_far_behind_the_first_is_told_with_its_place() {
+    let (_dir, mut file) = create(40_000, 8);
+    file.put_key(39_998, 100, 5_000).unwrap();
+    let at = file.layout().slot_position(39_998);
+    overwrite(&file, at, 0);
+    let told: Vec<_> = check(&file).iter().map(|found| (found.kind, found.offset)).collect();
+    assert_eq!(told, [(CorruptionKind::IndexSlot, at)]);
+}
+
+#[test]
+fn a_file_of_no_bytes_tells_a_reader_nothing() {
+    let (_dir, file) = chain_of_three();
+    let readers = readers(&file);
+    fs::OpenOptions::new().write(true).open(file.path()).unwrap().set_len(0).unwrap();
+    for reader in readers {
+        let Err(Error::Corrupt(found)) = reader.header() else { panic!("a header") };
+        assert_eq!(found.kind, CorruptionKind::FileLength);
     }
 }

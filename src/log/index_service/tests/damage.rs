@@ -33,6 +33,33 @@ fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
     assert_eq!(answer.offsets, [4, 3, 2, 1]);
     let kinds: Vec<_> = answer.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [CorruptionKind::IndexHeader]);
+    // Where that file alone holds enough, no other is needed, and nothing depends on its times.
+    let answer = index.service.run().query_offsets(b"T", b"k", NOW - 100, EVER, 2).unwrap();
+    assert_eq!((answer.offsets, answer.findings), (vec![4, 3], vec![]));
+}
+
+#[test]
+fn an_answer_before_is_forgotten() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=4 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let newest = index.service.run().files().pop().unwrap();
+    let raw = fs::OpenOptions::new().write(true).open(&newest.path).unwrap();
+    raw.write_all_at(&(NOW - 5).to_be_bytes(), 8).unwrap();
+    let run = index.service.run();
+    let mut answer = IndexAnswer::default();
+    for _ in 0..2 {
+        run.query_batch().query_offsets(b"T", b"k", NOW, EVER, 10, &mut answer).unwrap();
+        assert_eq!((answer.offsets.len(), answer.findings.len()), (4, 1));
+        assert_eq!(answer.last_update_physical_offset, 4);
+    }
+    let empty = Index::new(10, 3);
+    let run = empty.service.run();
+    run.query_batch().query_offsets(b"T", b"k", NOW, EVER, 10, &mut answer).unwrap();
+    assert_eq!((answer.offsets.len(), answer.findings.len()), (0, 0));
+    assert_eq!((answer.last_update_timestamp_ms, answer.last_update_physical_offset), (0, 0));
 }
 
 #[test]
@@ -59,6 +86,29 @@ fn an_unusable_file_is_reported_and_the_others_are_used() {
     }
     // Offset 2 came again.
     assert_eq!(index.candidates("k", 0, EVER), [6, 5, 4, 3, 2, 2, 1]);
+}
+
+#[test]
+fn an_unusable_file_stays_known_when_a_newer_one_goes() {
+    let mut index = Index::new(10, 3);
+    for offset in 1..=6 {
+        index.build(offset, NOW, "k");
+    }
+    index.service.drain().unwrap();
+    let files = index.service.run().files();
+    for file in &files[1..] {
+        fs::OpenOptions::new().write(true).open(&file.path).unwrap().set_len(99).unwrap();
+    }
+    assert_eq!(index.reload().len(), 2);
+    let known = |index: &Index| {
+        index.service.run().unusable().iter().map(|file| file.name).collect::<Vec<_>>()
+    };
+    assert_eq!(known(&index), [files[1].name, files[2].name]);
+    assert_eq!(index.service.remove_from_name(files[2].name).unwrap().len(), 1);
+    assert_eq!(known(&index), [files[1].name]);
+    assert_eq!(index.service.remove_from_unusable().unwrap().len(), 1);
+    assert_eq!(known(&index), [0; 0]);
+    assert_eq!(index.candidates("k", 0, EVER), [2, 1]);
 }
 
 #[test]
