@@ -361,6 +361,20 @@ mod tests {
     }
 
     #[test]
+    fn the_first_file_goes_on_where_one_made_elsewhere_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = IndexLayout::new(7, 40).unwrap();
+        let clock = Arc::new(FixedClock::new(1_700_000_000_000));
+        let mut builder = IndexBuilder::new(Arc::new(Os), dir.path(), layout, clock).unwrap();
+        builder.follow(IndexHeader { end_timestamp_ms: 5_000, ..IndexHeader::default() });
+        builder.put(100, 15_000, &[1]).unwrap();
+        builder.finish().unwrap();
+        let (run, _) = IndexRun::load(Arc::new(Os), dir.path(), layout, IndexOpen::Read).unwrap();
+        let file = run.open(&run.files()[0]).unwrap();
+        assert_eq!(file.entries_from(1, 1).unwrap()[0].seconds, 10);
+    }
+
+    #[test]
     fn the_bytes_are_those_of_the_service() {
         // The last has more slots and entries than are written at a time.
         for (slots, entries, messages) in

@@ -263,6 +263,24 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_first_entry_or_the_length_tells_which_layout_a_damaged_file_had() {
+        let (_dir, path) = file(25, 100, 30);
+        let layout = IndexLayout::new(25, 100).unwrap();
+        let raw = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let had = |configured| match detect(&path, configured) {
+            Detection::Unknown { fits, .. } => fits,
+            found => panic!("{found:?}"),
+        };
+        // The first entry is not all zeros; the newest, of hash 203, is not in its slot.
+        raw.write_all_at(&25_i32.to_be_bytes(), layout.entry_position(1)).unwrap();
+        raw.write_all_at(&[0; 4], layout.slot_position(3)).unwrap();
+        assert_eq!(had(None), Some(layout));
+        raw.write_all_at(&[0; ENTRY_LEN], layout.entry_position(1)).unwrap();
+        assert_eq!(had(None), None);
+        assert_eq!(had(Some((25, 100))), Some(layout));
+    }
+
+    #[test]
     fn a_layout_is_found_out_while_the_newest_slot_is_written() {
         let (_dir, path) = file(5_000, 20_000, 1);
         let layout = IndexLayout::new(5_000, 20_000).unwrap();

@@ -259,8 +259,10 @@ mod tests {
                     whole = whole.join(sums.sum(&part).unwrap());
                 }
                 assert!(sums.is_sound(&whole));
+                assert_eq!(whole.span(), Some((0, 4_900)));
             }
         }
+        assert_eq!(Sum::default().span(), None);
     }
 
     #[test]

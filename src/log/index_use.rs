@@ -93,7 +93,9 @@ mod tests {
         let puts: Vec<_> = hashes
             .map(|key_hash| IndexPut { key_hash, physical_offset: 0, store_timestamp_ms: 0 })
             .collect();
-        file.put_many(&puts).unwrap();
+        file.put_many(&puts[..5]).unwrap();
+        assert_eq!(file.chain_lengths().unwrap(), BTreeMap::from([(1, 1), (2, 2)]));
+        file.put_many(&puts[5..]).unwrap();
         let lengths = BTreeMap::from([(1, 1), (2, 2), (many, 1)]);
         assert_eq!(file.chain_lengths().unwrap(), lengths);
         assert_eq!(file.entries_of(5, 2).unwrap(), [2, 1]);

@@ -17,16 +17,17 @@ use crate::support::storage::{Call, Staged};
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Makes an index of several files, each flushed early too where that is asked for.
+/// Makes an index of several files, each flushed early too where that is asked for, and of several pages:
+/// what of them is not written again behind an early flush is lost where that one fails.
 fn make(disk: &Arc<Disk>, flush_every: Option<usize>) -> mqstore::Result<u64> {
-    let layout = IndexLayout::new(7, 100).unwrap();
+    let layout = IndexLayout::new(7, 1_000).unwrap();
     let clock = Arc::new(FixedClock::new(START_MS));
     let builder = IndexBuilder::new(disk.storage(), Path::new("/index"), layout, clock)?;
     let mut builder = match flush_every {
         Some(bytes) => builder.flush_every(bytes),
         None => builder,
     };
-    for number in 0..250 {
+    for number in 0..2_500 {
         builder.put(number * 100, START_MS + number * 1000, &[number as i32 % 31])?;
     }
     builder.finish().map(|made| made.files)
