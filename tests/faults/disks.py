@@ -98,8 +98,8 @@ def disk(
 ) -> Iterator[Disk]:
     """A new disk, mounted; ``backing`` is the folder of the file that holds it.
 
-    ``by_page``, for ext4, has the disk written page by page: of a larger write Linux's loop device may
-    keep the beginning and call it done.
+    ``by_page``, for ext4, has the disk written page by page: of a larger write Linux's loop device
+    may keep the beginning and call it done.
     """
     with tempfile.TemporaryDirectory(prefix="mqstore-disk-") as home:
         image = (backing or Path(home)) / "disk.img"
