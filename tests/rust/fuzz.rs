@@ -1,5 +1,6 @@
-//! The fuzz targets, fed with real bytes that were damaged: some ten seconds each on every run,
-//! `MQSTORE_FUZZ` says how many inputs the slower ones get, 20,000 where it is not given. `make fuzz` lets a coverage-guided fuzzer go on from there.
+//! The fuzz targets, fed with real bytes that were damaged: some ten seconds each on every run.
+//! `MQSTORE_FUZZ` says how many inputs the slower ones get, 20,000 where it is not given. `make fuzz`
+//! lets a coverage-guided fuzzer go on from there.
 
 #[path = "../../fuzz/targets.rs"]
 mod targets;

@@ -17,8 +17,7 @@ use crate::support::storage::{Call, Staged};
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Makes an index of several files, each flushed early too where that is asked for, and of several pages:
-/// what of them is not written again behind an early flush is lost where that one fails.
+/// Makes an index of several files, each of several pages and flushed early too where that is asked for.
 fn make(disk: &Arc<Disk>, flush_every: Option<usize>) -> mqstore::Result<u64> {
     let layout = IndexLayout::new(7, 1_000).unwrap();
     let clock = Arc::new(FixedClock::new(START_MS));
