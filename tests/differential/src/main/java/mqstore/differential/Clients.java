@@ -153,11 +153,14 @@ final class Clients implements AutoCloseable {
         consumer.setAutoCommit(false);
         consumer.start();
         try {
+            Map<MessageQueue, Long> next = new HashMap<>();
             Map<MessageQueue, Long> ends = new HashMap<>();
             for (Object topic : command.getJSONArray("topics")) {
                 for (MessageQueue queue : consumer.fetchMessageQueues(String.valueOf(topic))) {
+                    long begin = admin().minOffset(queue);
                     long end = admin().maxOffset(queue);
-                    if (end > admin().minOffset(queue)) {
+                    if (end > begin) {
+                        next.put(queue, begin);
                         ends.put(queue, end);
                     }
                 }
@@ -169,21 +172,30 @@ final class Clients implements AutoCloseable {
             }
             consumer.assign(ends.keySet());
             for (MessageQueue queue : ends.keySet()) {
-                consumer.seek(queue, admin().minOffset(queue));
+                consumer.seek(queue, next.get(queue));
             }
             long expected = command.getLongValue("count", Long.MAX_VALUE);
             long taken = 0;
-            Map<MessageQueue, Long> reached = new HashMap<>();
-            while (taken < expected && !ends.equals(reached)) {
+            boolean isWhole = command.getString("tags") == null;
+            while (taken < expected && !ends.equals(next)) {
                 for (MessageExt message : consumer.poll(POLL_MS)) {
-                    rows.accept(consumed(message));
-                    taken++;
                     MessageQueue queue = new MessageQueue(message.getTopic(), message.getBrokerName(),
                         message.getQueueId());
-                    reached.merge(queue, message.getQueueOffset() + 1, Math::max);
+                    long place = message.getQueueOffset();
+                    if (isWhole && place != next.get(queue)) {
+                        // The consumer pulls from the moment it is assigned a queue: a seek that comes between
+                        // loses what is on its way.
+                        if (place > next.get(queue)) {
+                            consumer.seek(queue, next.get(queue));
+                        }
+                        continue;
+                    }
+                    rows.accept(consumed(message));
+                    taken++;
+                    next.merge(queue, place + 1, Math::max);
                 }
                 if (System.nanoTime() > deadline) {
-                    throw new IllegalStateException("only " + taken + " messages came, reached " + reached
+                    throw new IllegalStateException("only " + taken + " messages came, reached " + next
                         + " of " + ends);
                 }
             }
