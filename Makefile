@@ -111,7 +111,7 @@ fuzz-long: ## The same targets and the property tests on stable Rust; CASES=1000
 
 # Branches are counted by the compiler, but not yet for everybody: hence RUSTC_BOOTSTRAP.
 .PHONY: coverage
-coverage: $(MADE)/venv ## Lines and branches of the Rust core that the tests run; ARGS=--missed names those that did not
+coverage: $(MADE)/native-debug ## Lines and branches of the Rust core that the tests run; ARGS=--missed names those that did not
 	@cargo llvm-cov --version >/dev/null 2>&1 || { echo "mqstore: rustup component add llvm-tools && cargo install cargo-llvm-cov" >&2; exit 1; }
 	@$(call say,Coverage by Rust$(comma) Python and Spark tests; a quarter of an hour)
 	@export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR='$(CURDIR)/target/coverage' PYO3_PYTHON='$(CURDIR)/$(PY)'; \
