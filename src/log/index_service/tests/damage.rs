@@ -19,8 +19,8 @@ fn hi10_other_names_are_reported_and_left_alone() {
     assert_eq!(index.names().len(), 4);
 }
 
-#[test]
-fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
+/// Four keys, and a newest file that ends before it begins.
+fn out_of_order() -> Index {
     let mut index = Index::new(10, 3);
     for offset in 1..=4 {
         index.build(offset, NOW, "k");
@@ -29,6 +29,12 @@ fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
     let newest = index.service.run().files().pop().unwrap();
     let raw = fs::OpenOptions::new().write(true).open(&newest.path).unwrap();
     raw.write_all_at(&(NOW - 5).to_be_bytes(), 8).unwrap();
+    index
+}
+
+#[test]
+fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
+    let index = out_of_order();
     let answer = index.service.run().query_offsets(b"T", b"k", NOW - 100, EVER, 10).unwrap();
     assert_eq!(answer.offsets, [4, 3, 2, 1]);
     let kinds: Vec<_> = answer.findings.iter().map(|finding| finding.kind).collect();
@@ -40,14 +46,7 @@ fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
 
 #[test]
 fn an_answer_before_is_forgotten() {
-    let mut index = Index::new(10, 3);
-    for offset in 1..=4 {
-        index.build(offset, NOW, "k");
-    }
-    index.service.drain().unwrap();
-    let newest = index.service.run().files().pop().unwrap();
-    let raw = fs::OpenOptions::new().write(true).open(&newest.path).unwrap();
-    raw.write_all_at(&(NOW - 5).to_be_bytes(), 8).unwrap();
+    let index = out_of_order();
     let run = index.service.run();
     let mut answer = IndexAnswer::default();
     for _ in 0..2 {
