@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::{Access, Storage, make_folder};
+use crate::format::checkpoint::CheckpointFields;
 use crate::format::properties;
 use crate::log::commit_log::Found;
 use crate::log::index_file::IndexOpen;
@@ -87,11 +88,8 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
-    let Parts { log, queues, index, mut warnings, .. } =
+    let Parts { log, queues, index, unread_topics, mut warnings, .. } =
         load_parts(&paths, &mut config, &storage, Access::Read)?;
-    let aborted = lock::was_aborted(&*storage, &paths).err();
-    let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read).err();
-    warnings.extend(aborted.into_iter().chain(checkpoint).map(|error| error.to_string()));
     let layout = layout_to_read(index, &mut config, &mut warnings);
     let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {
@@ -102,7 +100,7 @@ fn open_to_read(
         }
         None => None,
     };
-    let core = Core {
+    let mut core = Core {
         paths,
         config,
         storage,
@@ -115,25 +113,36 @@ fn open_to_read(
         closed: AtomicBool::new(false),
         warnings,
     };
-    look(&core)?;
+    let unread = look(&core)?;
+    core.warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
     Ok(Opened { core })
 }
 
-/// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for.
-fn look(core: &Core) -> Result<()> {
+/// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for; what of the
+/// files that say so could not be read.
+fn look(core: &Core) -> Result<Vec<Error>> {
     view::find_end(&core.log, Some(&core.queues))?;
     let storage = &*core.storage;
     // What cannot be read says nothing: the store may be in use, and nothing known to be flushed.
-    let open_or_crashed = lock::was_aborted(storage, &core.paths).unwrap_or(true);
+    let mut unread = Vec::new();
+    let open_or_crashed = lock::was_aborted(storage, &core.paths).unwrap_or_else(|error| {
+        unread.push(error);
+        true
+    });
     let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
-    let checkpoint = StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read);
-    let flushed = checkpoint.map(|checkpoint| checkpoint.fields).unwrap_or_default();
+    let flushed = match StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read) {
+        Ok(checkpoint) => checkpoint.fields,
+        Err(error) => {
+            unread.push(error);
+            CheckpointFields::default()
+        }
+    };
     let doubt = view::start_of_doubt(&core.log, &core.queues, &flushed, crashed)?;
     let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
     let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
         Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms };
-    Ok(())
+    Ok(unread)
 }
 
 /// Moves a reader's view forward.
@@ -146,7 +155,7 @@ pub(super) fn refresh(core: &Core) -> Result<()> {
     if let Some(index) = &core.index {
         index.refresh()?;
     }
-    look(core)
+    look(core).map(drop)
 }
 
 fn open_to_write(
@@ -158,7 +167,7 @@ fn open_to_write(
     (mode, damage): (RecoveryMode, OnFlushedDamage),
     progress: &mut Progress<'_>,
 ) -> Result<Opened> {
-    let parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
+    let mut parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
     parts.refuse_what_is_in_the_way()?;
     let Parts { log, queues, index, mut warnings, .. } = parts;
     let layout = layout_to_write(index, &mut config)?;

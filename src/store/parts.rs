@@ -15,7 +15,7 @@ use crate::log::CommitLog;
 use crate::log::index_layout::{Detection, detect_layout};
 
 use super::paths::StorePaths;
-use super::queues::{self, QueueLayout, QueueTable, TopicKinds};
+use super::queues::{self, QueueLayout, QueueTable};
 use super::topics;
 
 /// Whether there is a store: the folder of its commit log.
@@ -81,6 +81,8 @@ pub(super) struct Parts {
     pub(super) index: LayoutAnswer,
     /// What keeps a writer from making the files that belong there.
     pub(super) in_the_way: Option<PathBuf>,
+    /// Why the table of topics cannot be read, which a reader does without: the folders tell it enough.
+    pub(super) unread_topics: Option<Error>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -120,10 +122,9 @@ pub(super) fn load_parts(
     config.mapped_file_size_consume_queue = Some(layout.file_size);
     config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
     config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
-    let (kinds, unknown_kinds) = match topics::kinds(&**storage, paths) {
-        // The folders tell a reader enough.
-        Err(error) if access == Access::Read => (TopicKinds::new(), Some(error.to_string())),
-        other => other?,
+    let ((kinds, unknown_kinds), unread_topics) = match topics::kinds(&**storage, paths) {
+        Err(error) if access == Access::Read => (Default::default(), Some(error)),
+        other => (other?, None),
     };
     let (queues, more) =
         QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
@@ -133,16 +134,19 @@ pub(super) fn load_parts(
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
     warnings.extend(unknown_kinds);
     let index = index_layout(&**storage, &paths.index(), config)?;
-    Ok(Parts { log: CommitLog::new(run, end), queues, index, in_the_way, warnings })
+    let log = CommitLog::new(run, end);
+    Ok(Parts { log, queues, index, in_the_way, unread_topics, warnings })
 }
 
 impl Parts {
     /// Refuses a store whose log or queues hold what is no file and no folder: a writer will not follow
-    /// or open it, and could not make what belongs there.
+    /// or open it, and could not make what belongs there. So it is with a table of topics that the system
+    /// cannot read.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], naming it.
-    pub(super) fn refuse_what_is_in_the_way(&self) -> Result<()> {
+    /// [`Error::Corrupt`] or [`Error::Io`], naming it.
+    pub(super) fn refuse_what_is_in_the_way(&mut self) -> Result<()> {
+        self.unread_topics.take().map_or(Ok(()), Err)?;
         self.in_the_way.as_ref().map_or(Ok(()), |path| {
             let expected = "a file or a folder: put back what belongs there";
             let found = "a link, pipe or device";

@@ -16,7 +16,6 @@ use super::parts::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::{RecoveryMode, RecoveryReport};
-use super::topics;
 
 /// What opening for writing would do.
 #[derive(Clone, Debug)]
@@ -61,9 +60,7 @@ pub fn plan(
         true => RecoveryMode::Crash,
         false => RecoveryMode::Clean,
     };
-    // A reader does without.
-    topics::kinds(&**storage, &paths)?;
-    let parts = load_parts(&paths, &mut config, storage, Access::Read)?;
+    let mut parts = load_parts(&paths, &mut config, storage, Access::Read)?;
     parts.refuse_what_is_in_the_way()?;
     let Parts { log, queues, index, .. } = parts;
     let layout = layout_to_write(index, &mut config)?;
