@@ -1,0 +1,450 @@
+//! The real operating system behind [`Storage`].
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+
+use super::storage::{Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile};
+
+/// The real operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Os;
+
+impl Storage for Os {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        let file = match access {
+            Access::Read => open_quietly(path)?,
+            Access::ReadWrite => {
+                OpenOptions::new().read(true).write(true).custom_flags(SAFE_OPEN).open(path)?
+            }
+        };
+        // What counts is the open file: its name may be another's by now.
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if access == Access::ReadWrite && metadata.nlink() > 1 {
+            let more = "it has another name too, a hard link, whose bytes would change with it";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, more));
+        }
+        Ok(Arc::new(OsFile(file)))
+    }
+
+    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o640)
+            .custom_flags(SAFE_OPEN)
+            .open(path)?;
+        file.set_len(len)?;
+        Ok(Arc::new(OsFile(file)))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            // A file that retention removes between the two calls is simply no longer there.
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            entries.push(DirEntry {
+                name: entry.file_name(),
+                kind: kind_of(metadata.file_type()),
+                len: metadata.len(),
+            });
+        }
+        Ok(entries)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o750).create(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn sync_all(&self, dir: &Path) -> io::Result<()> {
+        let dir = File::open(dir)?;
+        #[cfg(target_os = "linux")]
+        nix::unistd::syncfs(&dir)?;
+        #[cfg(not(target_os = "linux"))]
+        {
+            nix::unistd::sync();
+            dir.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(Some(Stamp {
+            inode: metadata.ino(),
+            len: metadata.len(),
+            changed_ns: metadata
+                .ctime()
+                .saturating_mul(1_000_000_000)
+                .saturating_add(metadata.ctime_nsec()),
+        }))
+    }
+
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        let mode = if fs::symlink_metadata(path)?.is_dir() { 0o700 } else { 0o600 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    }
+
+    fn used_percent(&self, dir: &Path) -> io::Result<u64> {
+        let there = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
+        let disk = nix::sys::statvfs::statvfs(there)?;
+        #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
+        let [all, free, available] =
+            [disk.blocks(), disk.blocks_free(), disk.blocks_available()].map(u64::from);
+        // As `df` counts: what is kept for root is neither used nor to be had.
+        let used = all.saturating_sub(free);
+        let usable = used.saturating_add(available);
+        Ok(used.saturating_mul(100).checked_div(usable).unwrap_or(0))
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
+        match fs::symlink_metadata(path) {
+            Ok(metadata) => Ok(Some(kind_of(metadata.file_type()))),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Neither follow a link nor wait for the other end of a pipe.
+const SAFE_OPEN: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+
+/// Opens for reading without moving the access time; only a file's owner may ask for that.
+fn open_quietly(path: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        let quiet =
+            OpenOptions::new().read(true).custom_flags(SAFE_OPEN | nix::libc::O_NOATIME).open(path);
+        match quiet {
+            Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => {}
+            other => return other,
+        }
+    }
+    OpenOptions::new().read(true).custom_flags(SAFE_OPEN).open(path)
+}
+
+fn kind_of(file_type: fs::FileType) -> FileKind {
+    if file_type.is_file() {
+        FileKind::File
+    } else if file_type.is_dir() {
+        FileKind::Directory
+    } else {
+        FileKind::Other
+    }
+}
+
+#[derive(Debug)]
+struct OsFile(File);
+
+impl StorageFile for OsFile {
+    fn stat(&self) -> io::Result<FileStat> {
+        let metadata = self.0.metadata()?;
+        Ok(FileStat {
+            len: metadata.len(),
+            inode: metadata.ino(),
+            links: metadata.nlink(),
+            modified_ms: metadata
+                .mtime()
+                .saturating_mul(1000)
+                .saturating_add(metadata.mtime_nsec() / 1_000_000),
+        })
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        // The position that this moves is used by nobody.
+        (&self.0).seek(SeekFrom::End(0))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, position.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, position)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn reserve(&self, position: u64, len: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use nix::errno::Errno;
+            use nix::fcntl::{FallocateFlags, fallocate};
+            let range = (i64::try_from(position), i64::try_from(len));
+            let (Ok(start), Ok(length)) = range else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            loop {
+                match fallocate(&self.0, FallocateFlags::empty(), start, length) {
+                    Ok(()) => return Ok(()),
+                    Err(Errno::EINTR) => {}
+                    Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => break,
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        // Without fallocate the only way to be sure of the space is to write there.
+        let zeros = vec![0; 1 << 16];
+        let end = position.saturating_add(len);
+        let mut at = position;
+        while at < end {
+            let step = usize::try_from(end - at).unwrap_or(usize::MAX).min(zeros.len());
+            self.0.write_all_at(zeros.get(..step).unwrap_or_default(), at)?;
+            at = at.saturating_add(step as u64);
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        #[cfg(target_os = "linux")]
+        {
+            use nix::errno::Errno;
+            use nix::unistd::{Whence, lseek64};
+            let Ok(from) = i64::try_from(position) else { return Ok(None) };
+            match lseek64(&self.0, from, Whence::SeekData) {
+                Ok(at) => return Ok(u64::try_from(at).ok()),
+                Err(Errno::ENXIO) => return Ok(None),
+                Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok((position < self.0.metadata()?.len()).then_some(position))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn start_writing(&self, position: u64, len: u64) -> io::Result<()> {
+        super::mapped_file::start_writing(&self.0, position, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn confirm(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use nix::errno::Errno;
+            use nix::fcntl::{FallocateFlags, fallocate};
+            // A byte that has its space already: nothing changes, but the journal is asked.
+            let asked = fallocate(&self.0, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
+            if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
+                asked
+            {
+                return Err(errno.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {
+        let mut options = memmap2::MmapOptions::new();
+        options.len(len);
+        let raw = match access {
+            Access::ReadWrite => options.map_raw(&self.0)?,
+            Access::Read => options.map_raw_read_only(&self.0)?,
+        };
+        Ok(Arc::new(OsRegion(raw)))
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        use nix::errno::Errno;
+        match nix::fcntl::fcntl(&self.0, set_lock(&byte_zero_lock())) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn is_locked(&self) -> bool {
+        conflicting_lock(&self.0).is_some()
+    }
+
+    fn lock_holder(&self) -> Option<i32> {
+        let lock = conflicting_lock(&self.0)?;
+        // The system says -1 for an open-file-description lock: held, but by no one process.
+        (lock.l_pid > 0).then_some(lock.l_pid).or_else(|| holder_in_proc(self.0.as_raw_fd()))
+    }
+}
+
+/// A write lock on byte 0, which is what `RandomAccessFile.getChannel().tryLock(0, 1, false)` takes
+/// (`DefaultMessageStore.start`).
+fn byte_zero_lock() -> nix::libc::flock {
+    nix::libc::flock {
+        l_type: nix::libc::F_WRLCK as nix::libc::c_short,
+        l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Linux: a lock of the open file, which no other close in the process drops and which two handles
+/// of one process cannot both take. Elsewhere the plain record lock.
+#[cfg(target_os = "linux")]
+fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
+    nix::fcntl::FcntlArg::F_OFD_SETLK(lock)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
+    nix::fcntl::FcntlArg::F_SETLK(lock)
+}
+
+fn conflicting_lock(file: &File) -> Option<nix::libc::flock> {
+    let mut lock = byte_zero_lock();
+    #[cfg(target_os = "linux")]
+    nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
+    #[cfg(not(target_os = "linux"))]
+    nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_GETLK(&mut lock)).ok()?;
+    (lock.l_type != nix::libc::F_UNLCK as nix::libc::c_short).then_some(lock)
+}
+
+/// Open-file-description locks name no process; the processes that have the file open are listed in
+/// `/proc`, so look there for another one than us.
+fn holder_in_proc(fd: i32) -> Option<i32> {
+    let target = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
+    let own = std::process::id();
+    let mut pids: Vec<u32> = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    // Ourselves last: a handle that only looks is no holder while another process has one.
+    pids.sort_by_key(|&pid| (pid == own, pid));
+    for pid in pids {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        for descriptor in descriptors.flatten() {
+            let same = fs::metadata(descriptor.path())
+                .is_ok_and(|m| m.ino() == target.ino() && m.dev() == target.dev());
+            if same {
+                return i32::try_from(pid).ok();
+            }
+        }
+    }
+    None
+}
+
+#[derive(Debug)]
+struct OsRegion(MmapRaw);
+
+impl Region for OsRegion {
+    fn pointer(&self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn prepare(&self, position: usize, len: usize) {
+        #[cfg(target_os = "linux")]
+        {
+            // Advice: where the kernel has no such call, pages come in at their first write.
+            let _ = self.0.advise_range(memmap2::Advice::PopulateWrite, position, len);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (position, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_refuses_links_pipes_and_directories_without_blocking() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        fs::write(&target, b"x").unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [&link, &pipe, &dir.path().to_path_buf()] {
+            assert!(Os.open(path, Access::Read).is_err(), "{}", path.display());
+        }
+        assert!(Os.open(&target, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn lock_excludes_a_second_handle_of_the_same_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = Os.create(&path, 4).unwrap();
+        assert!(first.try_lock().unwrap());
+        let second = Os.open(&path, Access::ReadWrite).unwrap();
+        assert_eq!(second.try_lock().unwrap(), cfg!(not(target_os = "linux")));
+        drop(first);
+        assert!(second.try_lock().unwrap());
+    }
+
+    #[test]
+    fn reading_past_the_end_reads_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Os.create(&dir.path().join("f"), 10).unwrap();
+        file.write_at(b"abc", 7).unwrap();
+        let mut buffer = [9; 6];
+        assert_eq!(file.read_at(&mut buffer, 6).unwrap(), 4);
+        assert_eq!(&buffer, b"\0abc\x09\x09");
+    }
+
+    #[test]
+    fn places_that_no_file_can_have_are_refused_or_hold_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Os.create(&dir.path().join("f"), 10).unwrap();
+        for (position, len) in [(u64::MAX, 1), (0, u64::MAX)] {
+            let error = file.reserve(position, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{position} {len}");
+        }
+        assert_eq!(file.next_data(u64::MAX).unwrap(), None);
+        assert_eq!(file.stat().unwrap().len, 10);
+    }
+}
