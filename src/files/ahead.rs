@@ -1,7 +1,8 @@
 //! A mapped file made ready ahead of its writer: disk space is taken and pages are brought into
-//! memory by another thread, so that the writer meets neither a page fault nor a call to the system.
+//! memory by other threads, so that the writer meets neither a page fault nor a call to the system.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,9 +17,12 @@ const MOST_WINDOW: usize = 128 << 20;
 /// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
 /// writer's place is looked at again afterwards.
 const PIECE: usize = 2 << 20;
+/// How many steps of disk space a fast writer has ahead of it: a busy disk takes a while to tell where
+/// there is some, and nothing is brought into memory that has none.
+const STEPS_AHEAD: usize = 4;
 const PAGE: usize = 4096;
 
-/// What the writer of a map and the thread that prepares it share.
+/// What the writer of a map and the threads that work ahead of it share.
 #[derive(Debug)]
 pub struct Ahead {
     path: PathBuf,
@@ -103,10 +107,17 @@ impl Ahead {
         self.progress().window > 0
     }
 
-    /// Makes one more piece ready for a writer who stands at `position`; whether there is more to do
-    /// at once. Disk space is taken `reserve_step` bytes at a time; the writer meets the error where
-    /// there is none.
-    pub fn prepare(&self, position: usize, reserve_step: usize) -> bool {
+    /// Takes disk space for a fast writer who stands at `position`, one step of `step` bytes; whether
+    /// there is more to do at once. The writer meets the error where there is none.
+    pub fn reserve_ahead(&self, position: usize, step: usize) -> bool {
+        let end = position.saturating_add(step.saturating_mul(STEPS_AHEAD)).min(self.region.len());
+        let target = self.reserved().max(position).saturating_add(step).min(end);
+        target > self.reserved() && self.try_reserve(target).is_ok() && target < end
+    }
+
+    /// Makes one more piece ready for a writer who stands at `position`, as far as there is disk space;
+    /// whether there is more to do at once.
+    pub fn prepare(&self, position: usize) -> bool {
         let (from, to, end) = {
             let mut progress = self.progress();
             if progress.window == 0 {
@@ -114,18 +125,15 @@ impl Ahead {
             }
             // Whole pieces lie where large pages do.
             let end = position.saturating_add(progress.window).next_multiple_of(PIECE);
-            let end = end.min(self.region.len());
+            let end = end.min(self.reserved());
             let from = progress.prepared.max(position / PAGE * PAGE);
             let to = end.min((from / PIECE + 1) * PIECE);
             if to <= from {
                 return false;
             }
-            progress.prepared = to;
+            progress.prepared = to.next_multiple_of(PAGE);
             (from, to, end)
         };
-        if to > self.reserved() && self.reserve(to, reserve_step).is_err() {
-            return false;
-        }
         self.region.prepare(from, to - from);
         to < end
     }
@@ -141,9 +149,9 @@ impl Ahead {
     }
 
     /// [`Ahead::prepare`] for a file that `other`'s writer goes on in when the present one is full.
-    pub fn prepare_behind(&self, other: &Self, reserve_step: usize) -> bool {
+    pub fn prepare_behind(&self, other: &Self) -> bool {
         self.progress().window = other.progress().window;
-        self.prepare(0, reserve_step)
+        self.prepare(0)
     }
 
     /// Makes a range ready that is written here and there, such as a table.
@@ -153,13 +161,23 @@ impl Ahead {
         }
     }
 
-    /// Says that a flush made pages clean: the next write to each is a page fault again.
-    pub fn flushed(&self) {
-        self.progress().prepared = 0;
+    /// Makes durable what was written to `range`, and leaves alone what is ready behind it.
+    pub(super) fn sync(&self, range: Range<usize>) -> io::Result<()> {
+        self.file.sync_range(&*self.region, range.start, range.len())
+    }
+
+    /// Makes the piece ready again that a writer stands in whose last pages a flush made clean: the next
+    /// write to each would be a page fault.
+    pub fn flushed(&self, position: usize) {
+        let (from, end) = (position / PAGE * PAGE, (position / PIECE + 1) * PIECE);
+        let end = end.min(self.progress().prepared);
+        if from < end {
+            self.region.prepare(from, end - from);
+        }
     }
 }
 
-/// Wakes the thread that prepares.
+/// Wakes a thread that works ahead of the writer.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: Mutex<bool>,
@@ -198,20 +216,54 @@ mod tests {
         (dir, Ahead::new(&path, file, region))
     }
 
+    /// A region that notes what was made ready, in bytes from and to.
+    #[derive(Debug, Default)]
+    struct Noted(Mutex<Vec<(usize, usize)>>);
+
+    impl Region for Noted {
+        fn pointer(&self) -> *mut u8 {
+            std::ptr::null_mut()
+        }
+
+        fn len(&self) -> usize {
+            12 * PIECE
+        }
+
+        fn prepare(&self, position: usize, len: usize) {
+            self.0.lock().unwrap().push((position, position + len));
+        }
+    }
+
     #[test]
-    fn pages_are_ready_one_window_ahead_and_never_past_the_end() {
+    fn disk_space_is_taken_in_steps_ahead_of_the_writer() {
         let (_dir, ahead) = ahead(12 * PIECE as u64);
+        assert!(ahead.reserve_ahead(0, PIECE));
+        assert_eq!(ahead.reserved(), PIECE);
+        while ahead.reserve_ahead(0, PIECE) {}
+        assert_eq!(ahead.reserved(), STEPS_AHEAD * PIECE);
+        while ahead.reserve_ahead(10 * PIECE, PIECE) {}
+        assert_eq!(ahead.reserved(), 12 * PIECE);
+        assert!(!ahead.reserve_ahead(12 * PIECE, PIECE));
+    }
+
+    #[test]
+    fn pages_are_ready_one_window_ahead_where_there_is_disk_space() {
+        let (_dir, ahead) = ahead(12 * PIECE as u64);
+        let position = PIECE / 2 + 100;
         ahead.look(0);
-        ahead.look(PIECE / 2 + 100);
-        assert!(ahead.prepare(PIECE / 2 + 100, 1));
+        ahead.look(position);
+        assert!(!ahead.prepare(position));
+        assert_eq!(ahead.progress().prepared, 0);
+        ahead.reserve(8 * PIECE, 1).unwrap();
+        assert!(ahead.prepare(position));
         assert_eq!(ahead.progress().prepared, PIECE);
-        while ahead.prepare(PIECE / 2 + 100, 1) {}
+        while ahead.prepare(position) {}
         assert_eq!(ahead.progress().prepared, 5 * PIECE);
-        assert_eq!(ahead.reserved(), 5 * PIECE);
         ahead.look(10 * PIECE);
-        while ahead.prepare(10 * PIECE, 1) {}
+        ahead.reserve(12 * PIECE, 1).unwrap();
+        while ahead.prepare(10 * PIECE) {}
         assert_eq!(ahead.progress().prepared, 12 * PIECE);
-        assert!(!ahead.prepare(12 * PIECE, 1));
+        assert!(!ahead.prepare(12 * PIECE));
     }
 
     #[test]
@@ -221,24 +273,33 @@ mod tests {
         ahead.look(PIECE);
         assert!(!ahead.is_busy());
         ahead.look(PIECE + LEAST_WINDOW / 8 - 1);
-        assert!(!ahead.is_busy() && !ahead.prepare(PIECE, 1));
+        assert!(!ahead.is_busy() && !ahead.prepare(PIECE));
         ahead.look(2 * PIECE);
         assert!(ahead.is_busy());
         ahead.look(2 * PIECE);
-        assert!(!ahead.is_busy() && !ahead.prepare(2 * PIECE, 1));
+        assert!(!ahead.is_busy() && !ahead.prepare(2 * PIECE));
         assert_eq!((ahead.progress().prepared, ahead.reserved()), (0, 0));
     }
 
     #[test]
-    fn a_flush_makes_pages_clean() {
-        let (_dir, ahead) = ahead(4 * PIECE as u64);
+    fn the_piece_that_a_flush_ended_in_is_made_ready_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, 12 * PIECE as u64).unwrap();
+        let region = Arc::new(Noted::default());
+        let noted = || std::mem::take(&mut *region.0.lock().unwrap());
+        let ahead = Ahead::new(&path, file, Arc::<Noted>::clone(&region));
+        ahead.flushed(PIECE);
+        assert_eq!(noted(), []);
         ahead.look(0);
         ahead.look(PIECE);
-        while ahead.prepare(PIECE, 1) {}
-        assert_eq!(ahead.progress().prepared, 4 * PIECE);
-        ahead.flushed();
-        assert!(ahead.prepare(PIECE, 1));
-        assert_eq!(ahead.progress().prepared, 2 * PIECE);
+        ahead.reserve(4 * PIECE, 1).unwrap();
+        while ahead.prepare(PIECE) {}
+        assert_eq!(noted(), [(PIECE, 2 * PIECE), (2 * PIECE, 3 * PIECE), (3 * PIECE, 4 * PIECE)]);
+        ahead.flushed(2 * PIECE + 5000);
+        assert_eq!(noted(), [(2 * PIECE + PAGE, 3 * PIECE)]);
+        ahead.flushed(5 * PIECE);
+        assert_eq!(noted(), []);
     }
 
     #[test]
@@ -246,10 +307,6 @@ mod tests {
         let (_dir, ahead) = ahead(3 * PIECE as u64 + 5);
         ahead.prepare_rest(PIECE + 5000);
         assert_eq!((ahead.progress().prepared, ahead.reserved()), (3 * PIECE + 5, 3 * PIECE + 5));
-        // What a flush made clean is made ready again as far as the writer is fast.
-        ahead.flushed();
-        ahead.look(PIECE + 5000);
-        assert!(!ahead.prepare(PIECE + 5000, 1));
     }
 
     #[test]

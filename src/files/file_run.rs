@@ -5,12 +5,14 @@
 //! files needs only so many descriptors.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lru::LruCache;
 
+use super::ahead::Ahead;
 use super::file_size::file_size_of;
 use super::folder::make_folder;
 use super::planted::{self, Bug};
@@ -302,6 +304,16 @@ impl FileRun {
         let open = self.open(file)?;
         open.sync().map_err(Error::io("flush", &file.path))?;
         check_unchanged(&*open, &file.path, self.file_size())
+    }
+
+    /// The same for a range that was written through the file's map, and nothing beside it.
+    ///
+    /// # Errors
+    /// As [`FileRun::sync`].
+    pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
+        let left_out = if planted::is(Bug::LastPageLeftOut) { range.end % 4096 } else { 0 };
+        map.sync(range.start..range.end - left_out).map_err(Error::io("flush", &file.path))?;
+        check_unchanged(&*self.open(file)?, &file.path, self.file_size())
     }
 
     /// Reads from `offset` until `buffer` is full or the file that holds `offset` ends; how much was

@@ -268,6 +268,12 @@ impl StorageFile for OsFile {
         self.0.sync_data()
     }
 
+    // Elsewhere `msync` need not reach what the disk keeps in a cache of its own.
+    #[cfg(target_os = "linux")]
+    fn sync_range(&self, region: &dyn Region, position: usize, len: usize) -> io::Result<()> {
+        region.sync(position, len)
+    }
+
     fn confirm(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -392,6 +398,10 @@ impl Region for OsRegion {
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (position, len);
+    }
+
+    fn sync(&self, position: usize, len: usize) -> io::Result<()> {
+        self.0.flush_range(position, len)
     }
 }
 

@@ -8,6 +8,8 @@
 pub enum Bug {
     /// The log is called flushed and was not.
     FlushLeftOut = 1,
+    /// Of what is flushed the last page is left out.
+    LastPageLeftOut,
     /// An append under `SYNC_FLUSH` does not wait for its flush.
     AcknowledgedEarly,
     /// A new file's name is not made durable.

@@ -126,6 +126,11 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     }
     /// Makes data and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// Makes durable what was written to a range through `region`, a map of the file. Where the system
+    /// can, nothing else is written: pages made ready behind the range then stay ready.
+    fn sync_range(&self, _region: &dyn Region, _position: usize, _len: usize) -> io::Result<()> {
+        self.sync()
+    }
     /// Fails where the file system has given up on changes. One whose journal broke in the midst of a
     /// flush may have called that flush good, although the place of what was flushed is lost.
     fn confirm(&self) -> io::Result<()> {
@@ -154,4 +159,8 @@ pub trait Region: Send + Sync + fmt::Debug {
     }
     /// Brings a reserved range into memory, ready to be written without a page fault. Advice only.
     fn prepare(&self, position: usize, len: usize);
+    /// Makes a range durable, and nothing else.
+    fn sync(&self, _position: usize, _len: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

@@ -5,11 +5,12 @@
 //! [`LogWriter`](super::log_writer::LogWriter) is the one that appends.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{FileRun, StorageFile};
+use crate::files::{Ahead, FileRun, StorageFile};
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::peek;
 
@@ -86,18 +87,29 @@ impl CommitLog {
         self.wrote.store(end, Ordering::Release);
     }
 
-    /// Makes everything published so far durable, file by file, and tells how far that is.
+    /// Makes everything published so far durable, file by file, and tells how far that is. Of the file
+    /// `mapped`, with its offset, no more than that is written to the disk: what is ready behind it
+    /// would only have to be made ready again.
     ///
     /// # Errors
     /// [`Error::Io`]; nothing may be appended any more then.
-    pub fn flush(&self) -> Result<u64> {
+    pub fn flush(&self, mapped: Option<&(u64, Arc<Ahead>)>) -> Result<u64> {
         let target = self.end_offset();
         let from = self.flushed_offset();
         if target > from {
             for file in self.run.files().iter() {
-                let end = file.base_offset.saturating_add(self.run.file_size());
-                if file.base_offset < target && end > from && !planted::is(Bug::FlushLeftOut) {
-                    self.run.sync(file)?;
+                let base = file.base_offset;
+                let begin = from.max(base);
+                let end = target.min(base.saturating_add(self.run.file_size()));
+                if begin < end && !planted::is(Bug::FlushLeftOut) {
+                    match mapped.filter(|(mapped, _)| *mapped == base) {
+                        // Positions in a mapped file fit into memory.
+                        Some((_, ahead)) => {
+                            let range = (begin - base) as usize..(end - base) as usize;
+                            self.run.sync_range(file, ahead, range)?;
+                        }
+                        None => self.run.sync(file)?,
+                    }
                 }
             }
             self.flushed.fetch_max(target, Ordering::AcqRel);

@@ -1,5 +1,5 @@
 //! The appending end of the commit log: records are written through a map of the last file, which
-//! another thread makes ready ahead of the writer, and so is the file behind it.
+//! other threads make ready ahead of the writer, and so is the file behind it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -84,17 +84,15 @@ impl Active {
     }
 }
 
-/// How far the writer is, for the thread that works ahead of it.
+/// How far the writer is, for the threads that work ahead of it.
 #[derive(Debug)]
 pub struct WriterPlace {
     /// The file that is written, and the position in it that is written next.
     pub active: Option<(Arc<Ahead>, usize)>,
-    /// The next file, where it is ready and soon needed.
+    /// The next file, where it is there.
     pub next: Option<Arc<Ahead>>,
-    /// Offset of the next file, where it is soon needed and not ready.
-    pub missing: Option<u64>,
-    /// A file that is to be let go.
-    pub full: Option<Active>,
+    /// Whether the next file is needed soon.
+    pub near_the_end: bool,
 }
 
 impl LogWriter {
@@ -241,28 +239,42 @@ impl LogWriter {
         Ok(())
     }
 
-    /// How far the writer is. What is full is handed over.
+    /// How far the writer is.
     #[must_use]
-    pub fn place(&mut self) -> WriterPlace {
-        let size = self.log.run().file_size();
+    pub fn place(&self) -> WriterPlace {
+        let size = self.file_size();
         // Records that are written by calls need no pages.
         let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
         let position = mapped
             .and_then(|active| usize::try_from(self.end.checked_sub(active.base_offset)?).ok());
+        WriterPlace {
+            active: mapped.map(|active| Arc::clone(active.ahead())).zip(position),
+            next: self.next.as_ref().map(|next| Arc::clone(next.ahead())),
+            near_the_end: size - self.end % size < NEAR_THE_END,
+        }
+    }
+
+    /// The file that is written through a map, with its offset.
+    #[must_use]
+    pub fn mapped(&self) -> Option<(u64, Arc<Ahead>)> {
+        let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
+        mapped.map(|active| (active.base_offset, Arc::clone(active.ahead())))
+    }
+
+    /// Offset of the next file, where the last is half full and the next not there.
+    #[must_use]
+    pub fn missing(&self) -> Option<u64> {
+        let size = self.file_size();
         let next_base = (self.end / size + 1) * size;
         let soon = self.active.is_some() && self.end % size > size / 2;
         let missing = soon && self.next.as_ref().is_none_or(|next| next.base_offset != next_base);
-        let near = size - self.end % size < NEAR_THE_END;
-        WriterPlace {
-            active: mapped.map(|active| Arc::clone(active.ahead())).zip(position),
-            next: self
-                .next
-                .as_ref()
-                .filter(|_| near && mapped.is_some())
-                .map(|next| Arc::clone(next.ahead())),
-            missing: missing.then_some(next_base),
-            full: self.full.take(),
-        }
+        missing.then_some(next_base)
+    }
+
+    /// A file that is full, to be let go of by another thread.
+    #[must_use]
+    pub fn take_full(&mut self) -> Option<Active> {
+        self.full.take()
     }
 
     /// Takes the file that is written behind the last.

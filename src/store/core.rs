@@ -63,8 +63,10 @@ pub(super) struct Writing {
     /// The newest store time in the queues.
     pub(super) dispatched_ms: AtomicI64,
     pub(super) gate: FlushGate,
-    /// Rings while appending goes on, for the thread that works ahead of it.
+    /// Rings while appending goes on, for the thread that makes pages ready.
     pub(super) bell: Arc<Bell>,
+    /// Rings while appending is fast, for the thread that makes files.
+    pub(super) files_bell: Bell,
     /// Whether a flush makes pages clean that were ready, and whether one did.
     pub(super) log_flushing: AtomicBool,
     pub(super) log_flushed: AtomicBool,
@@ -275,11 +277,14 @@ impl Core {
     pub(super) fn flush_log(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
-        let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+        let (newest_ms, mapped) = {
+            let appender = guard(&writing.appender);
+            (appender.newest_timestamp_ms, appender.writer.mapped())
+        };
         writing.log_flushing.store(true, Ordering::Release);
-        let mut outcome = self.log.flush();
+        let mut outcome = self.log.flush(mapped.as_ref());
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
-            outcome = self.log.flush();
+            outcome = self.log.flush(mapped.as_ref());
         }
         if let Some(lock) = &*guard(&writing.lock) {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));

@@ -1,5 +1,6 @@
 //! The message store: put, dispatch, flush, recover, query, close.
 
+mod allocate;
 pub mod analysis;
 pub mod append;
 pub mod audit;

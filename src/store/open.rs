@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{Access, Storage, make_folder};
+use crate::files::{Access, Bell, Storage, make_folder};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::properties;
 use crate::log::commit_log::Found;
@@ -252,6 +252,7 @@ fn open_to_write(
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),
         bell,
+        files_bell: Bell::default(),
         log_flushing: AtomicBool::new(false),
         log_flushed: AtomicBool::new(false),
         checkpoint: Mutex::new(checkpoint),

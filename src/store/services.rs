@@ -36,12 +36,18 @@ impl Services {
         let mut services = Self { stopped: Arc::clone(&stopped), threads: Vec::new() };
         let flush_core = Arc::clone(core);
         let (prepare_core, prepare_stopped) = (Arc::clone(core), Arc::clone(&stopped));
+        let (allocate_core, allocate_stopped) = (Arc::clone(core), Arc::clone(&stopped));
         let care_core = Arc::clone(core);
         let started = services
             .spawn("mqstore-flush", move || flush_loop(&flush_core))
             .and_then(|()| {
                 services
                     .spawn("mqstore-prepare", move || prepare_loop(&prepare_core, &prepare_stopped))
+            })
+            .and_then(|()| {
+                services.spawn("mqstore-files", move || {
+                    allocate_loop(&allocate_core, &allocate_stopped)
+                })
             })
             .and_then(|()| services.spawn("mqstore-care", move || care_loop(&care_core, &stopped)));
         match started {
@@ -69,6 +75,7 @@ impl Services {
         if let Some(writing) = &core.writing {
             writing.gate.stop();
             writing.bell.ring();
+            writing.files_bell.ring();
         }
         for thread in self.threads {
             // A thread that panicked has nothing left to wait for.
@@ -101,7 +108,7 @@ fn flush_loop(core: &Core) {
     }
 }
 
-/// Makes the next file and the next pages ready.
+/// Makes the next pages ready.
 fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let mut prepared = Prepared::default();
@@ -112,11 +119,27 @@ fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             if *stopped.0.lock().unwrap_or_else(PoisonError::into_inner) {
                 return;
             }
-            // What could not be done is tried again: the append that needs it gets the error.
-            if !core.prepare_step(writing, &mut prepared, waited).unwrap_or(false) {
+            if !core.prepare_step(writing, &mut prepared, waited) {
                 break;
             }
             waited = false;
+        }
+    }
+}
+
+/// Makes the next file, and takes disk space ahead of the writer.
+fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
+    let Some(writing) = &core.writing else { return };
+    loop {
+        writing.files_bell.wait(PREPARE_EVERY);
+        loop {
+            if *stopped.0.lock().unwrap_or_else(PoisonError::into_inner) {
+                return;
+            }
+            // What could not be done is tried again: the append that needs it gets the error.
+            if !core.allocate_step(writing).unwrap_or(false) {
+                break;
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SEED = number("MQSTORE_SEED", 20261121)
 POINTS = number("MQSTORE_FAULT_POINTS", 3)
-FLUSHES = ["fdatasync", "fsync", "fallocate", "ftruncate", "rename", "mkdir", "pwrite64"]
+FLUSHES = ["fdatasync", "msync", "fsync", "fallocate", "ftruncate", "rename", "mkdir", "pwrite64"]
 
 
 def injected(call: str, what: str, when: int) -> tuple[str, ...]:

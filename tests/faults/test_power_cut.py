@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SEED = number("MQSTORE_SEED", 20261121)
 CUTS = {"ext4": number("MQSTORE_POWER_CUTS", 40), "xfs": number("MQSTORE_POWER_CUTS_XFS", 10)}
 # A flush that is left out: the call answers, and does nothing.
-LYING = ("strace", "-D", "-f", "-o", "/dev/null", "-e", "inject=fdatasync:retval=0")
+LYING = ("strace", "-D", "-f", "-o", "/dev/null", "-e", "inject=fdatasync,msync:retval=0")
 
 
 def cut(made: Disk, first: int, wanted: int, under: tuple[str, ...] = ()) -> dict[int, int]:

@@ -32,6 +32,8 @@ macro_rules! controls {
 controls! {
     a_flush_left_out: FlushLeftOut
         by power_cuts::under_sync_flush_no_order_of_pages_loses_what_was_acknowledged;
+    a_last_page_left_out: LastPageLeftOut
+        by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
     an_early_acknowledgement: AcknowledgedEarly
         by power_cuts::under_sync_flush_no_order_of_pages_loses_what_was_acknowledged;
     a_file_s_name_not_flushed: FolderNotFlushed

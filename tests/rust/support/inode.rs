@@ -1,6 +1,7 @@
 //! A file of the simulated disk: what it holds, when it was changed, and what of that is safe.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -159,16 +160,23 @@ impl Inode {
     /// Everything is safe, the time too.
     pub(crate) fn settled(&self) {
         self.observe();
-        self.flushed();
+        self.flushed(0..usize::MAX);
         let times = &mut self.written.lock().unwrap().times;
         times.drain(..times.len() - 1);
     }
 
-    pub(crate) fn flushed(&self) {
+    /// The pages of a range are safe, and the length; those beside it may still be found as they were
+    /// at any time since they were flushed.
+    pub(crate) fn flushed(&self, range: Range<usize>) {
         let mut now = self.bytes();
+        let from = (range.start / PAGE * PAGE).min(now.len());
+        let to = range.end.div_ceil(PAGE).saturating_mul(PAGE).min(now.len());
         let mut written = self.written.lock().unwrap();
         let safe = Arc::clone(&written.versions[0]);
         written.forgotten.retain(|at, page| {
+            if !(from..to).contains(at) {
+                return true;
+            }
             let end = (*at + page.len()).min(now.len());
             let same = now[*at..end] == **page;
             if same {
@@ -178,8 +186,14 @@ impl Inode {
             }
             same
         });
-        written.versions = vec![now.into()];
-        written.dirty.clear();
+        for version in &mut written.versions {
+            let mut bytes = version.to_vec();
+            bytes.resize(now.len(), 0);
+            bytes[from..to].copy_from_slice(&now[from..to]);
+            *version = bytes.into();
+        }
+        written.versions.dedup();
+        written.dirty.retain(|page| !(from..to).contains(&(page * PAGE)));
     }
 
     /// Says that bytes were written by a call: their pages are the disk's business again.
