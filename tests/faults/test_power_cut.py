@@ -18,11 +18,19 @@ SEED = number("MQSTORE_SEED", 20261121)
 CUTS = {"ext4": number("MQSTORE_POWER_CUTS", 40), "xfs": number("MQSTORE_POWER_CUTS_XFS", 10)}
 # A flush that is left out: the call answers, and does nothing.
 LYING = ("strace", "-D", "-f", "-o", "/dev/null", "-e", "inject=fdatasync,msync:retval=0")
+LYING_OF_MAPS = (*LYING[:-1], "inject=msync:retval=0")
 
 
-def cut(made: Disk, first: int, wanted: int, under: tuple[str, ...] = ()) -> dict[int, int]:
-    """Writes, cuts the power after so many messages, and mounts the disk again."""
-    with writer(made.folder / "store", "SYNC_FLUSH", first=first, under=under) as at_work:
+def cut(
+    made: Disk, first: int, wanted: int, *, flush_every: int = 0, under: tuple[str, ...] = ()
+) -> dict[int, int]:
+    """Writes, cuts the power after so many messages, and mounts the disk again.
+
+    Each message is flushed before it is told: by itself, or some at a time by ``flush()``.
+    """
+    flush = "ASYNC_FLUSH" if flush_every else "SYNC_FLUSH"
+    root = made.folder / "store"
+    with writer(root, flush, first=first, flush_every=flush_every, under=under) as at_work:
         assert at_work.listen(1 + wanted)
         made.cut_power()
         at_work.process.kill()
@@ -49,6 +57,16 @@ def test_fl07_nothing_acknowledged_is_lost_in_a_power_cut(kind: str) -> None:
             assert lost(store, told) == [], f"round {round_number}, MQSTORE_SEED={SEED}"
 
 
+def test_fl07_what_flush_returned_for_outlives_a_power_cut() -> None:
+    need_disk("ext4")
+    dice = random.Random(f"{SEED}/flush")
+    with disk("ext4") as made:
+        told: dict[int, int] = {}
+        for round_number in range(CUTS["xfs"]):
+            told |= cut(made, max(told, default=-1) + 1000, 90, flush_every=dice.randrange(1, 40))
+            assert lost(made.folder / "store", told) == [], f"round {round_number}, {SEED=}"
+
+
 def test_fl09_async_flush_keeps_what_is_older_than_its_intervals() -> None:
     need_disk("ext4")
     with disk("ext4") as made:
@@ -69,10 +87,13 @@ def test_fl09_async_flush_keeps_what_is_older_than_its_intervals() -> None:
             assert lost(root, told, length) == []
 
 
-def test_control_without_flushes_a_power_cut_loses_messages() -> None:
+@pytest.mark.parametrize(("flush_every", "lying"), [(0, LYING), (10, LYING_OF_MAPS)])
+def test_control_without_flushes_a_power_cut_loses_messages(
+    flush_every: int, lying: tuple[str, ...]
+) -> None:
     need_disk("ext4")
     need_strace()
     with disk("ext4") as made:
-        told = cut(made, 0, 100, LYING)
+        told = cut(made, 0, 100, flush_every=flush_every, under=lying)
         root = made.folder / "store"
         assert not root.exists() or not any(root.glob("commitlog/*")) or lost(root, told)

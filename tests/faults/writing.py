@@ -65,10 +65,12 @@ def writer(
     first: int = 0,
     count: int = 10**9,
     length: int = 0,
+    flush_every: int = 0,
     under: tuple[str, ...] = (),
 ) -> Iterator[Writer]:
     """A writer, perhaps run by another command; killed at the end if it still runs."""
-    arguments = [sys.executable, str(WRITER), str(root), flush, str(first), str(count), str(length)]
+    numbers = [first, count, length, flush_every]
+    arguments = [sys.executable, str(WRITER), str(root), flush, *map(str, numbers)]
     with subprocess.Popen(
         [*under, *arguments],
         stdin=subprocess.PIPE,
