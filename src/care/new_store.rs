@@ -122,7 +122,7 @@ impl NewStore {
     pub fn finish(mut self, config_files: &[ConfigFile]) -> Result<()> {
         if let Some((log, mut writer)) = self.writing.take() {
             writer.release();
-            log.flush(None)?;
+            log.flush(log.end_offset(), None)?;
         }
         let storage = Arc::clone(&self.storage);
         let paths = StorePaths::new(&self.staging, &self.config);

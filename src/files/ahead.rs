@@ -12,14 +12,14 @@ use super::storage::{Region, StorageFile};
 
 /// A window below this is not worth the work.
 const LEAST_WINDOW: usize = 1 << 20;
-/// The most: pages that are ready and not yet written go to the disk twice.
+/// The most: what the system writes back before it is used goes to the disk twice.
 const MOST_WINDOW: usize = 128 << 20;
 /// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
 /// writer's place is looked at again afterwards.
 const PIECE: usize = 2 << 20;
 /// How many steps of disk space a fast writer has ahead of it: a busy disk takes a while to tell where
-/// there is some, and nothing is brought into memory that has none.
-const STEPS_AHEAD: usize = 4;
+/// there is some, and nothing is brought into memory that has none. Elsewhere space costs a write.
+const STEPS_AHEAD: usize = if cfg!(target_os = "linux") { 4 } else { 1 };
 const PAGE: usize = 4096;
 
 /// What the writer of a map and the threads that work ahead of it share.
@@ -30,10 +30,13 @@ pub struct Ahead {
     region: Arc<dyn Region>,
     /// Bytes from the start that have disk space of their own.
     reserved: AtomicUsize,
+    /// Held by who takes disk space: where that is zeros that are written, a second one behind the
+    /// first would write them over messages.
+    reserving: Mutex<()>,
     progress: Mutex<Progress>,
 }
 
-/// What the preparing thread knows.
+/// What the threads know that work ahead.
 #[derive(Debug)]
 struct Progress {
     /// Pages before this place are in memory, ready to be written.
@@ -47,7 +50,13 @@ struct Progress {
 impl Ahead {
     pub(super) fn new(path: &Path, file: Arc<dyn StorageFile>, region: Arc<dyn Region>) -> Self {
         let progress = Mutex::new(Progress { prepared: 0, seen: None, window: 0 });
-        Self { path: path.to_owned(), file, region, reserved: AtomicUsize::new(0), progress }
+        let (reserved, reserving) = (AtomicUsize::new(0), Mutex::default());
+        Self { path: path.to_owned(), file, region, reserved, reserving, progress }
+    }
+
+    /// The open file below the map.
+    pub(super) fn file(&self) -> &dyn StorageFile {
+        &*self.file
     }
 
     /// Where the file lies.
@@ -76,6 +85,7 @@ impl Ahead {
     }
 
     fn try_reserve(&self, target: usize) -> io::Result<()> {
+        let _turn = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         let reserved = self.reserved();
         let len = target.saturating_sub(reserved);
         if len > 0 {
@@ -92,13 +102,17 @@ impl Ahead {
     /// Looks where the writer is: the window is what it used since the last look, eight times.
     ///
     /// A writer who rests or is slow gets none. Its page faults cost nothing that anyone notices,
-    /// while pages made ready would go to the disk at every flush.
+    /// while the system would write pages made ready to the disk, again and again.
     pub fn look(&self, position: usize) {
         let mut progress = self.progress();
         let used = position.saturating_sub(progress.seen.unwrap_or(position));
         let window = used.saturating_mul(8).min(MOST_WINDOW);
         progress.seen = Some(position);
         progress.window = if window < LEAST_WINDOW { 0 } else { window };
+        if progress.window == 0 {
+            // Until it goes on, what is ready may have been written back.
+            progress.prepared = 0;
+        }
     }
 
     /// Whether the writer is so fast that pages are made ready for it.
@@ -113,6 +127,12 @@ impl Ahead {
         let end = position.saturating_add(step.saturating_mul(STEPS_AHEAD)).min(self.region.len());
         let target = self.reserved().max(position).saturating_add(step).min(end);
         target > self.reserved() && self.try_reserve(target).is_ok() && target < end
+    }
+
+    /// Whether all of the file has disk space.
+    #[must_use]
+    pub fn has_all_space(&self) -> bool {
+        self.reserved() >= self.region.len()
     }
 
     /// Makes one more piece ready for a writer who stands at `position`, as far as there is disk space;
@@ -299,6 +319,10 @@ mod tests {
         ahead.flushed(2 * PIECE + 5000);
         assert_eq!(noted(), [(2 * PIECE + PAGE, 3 * PIECE)]);
         ahead.flushed(5 * PIECE);
+        assert_eq!(noted(), []);
+        // One who rests would have zeros written at each flush.
+        ahead.look(PIECE);
+        ahead.flushed(PIECE);
         assert_eq!(noted(), []);
     }
 

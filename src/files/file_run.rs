@@ -313,7 +313,7 @@ impl FileRun {
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
         let left_out = if planted::is(Bug::LastPageLeftOut) { range.end % 4096 } else { 0 };
         map.sync(range.start..range.end - left_out).map_err(Error::io("flush", &file.path))?;
-        check_unchanged(&*self.open(file)?, &file.path, self.file_size())
+        check_unchanged(map.file(), &file.path, self.file_size())
     }
 
     /// Reads from `offset` until `buffer` is full or the file that holds `offset` ends; how much was

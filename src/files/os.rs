@@ -401,7 +401,12 @@ impl Region for OsRegion {
     }
 
     fn sync(&self, position: usize, len: usize) -> io::Result<()> {
-        self.0.flush_range(position, len)
+        loop {
+            match self.0.flush_range(position, len) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
+        }
     }
 }
 

@@ -87,14 +87,13 @@ impl CommitLog {
         self.wrote.store(end, Ordering::Release);
     }
 
-    /// Makes everything published so far durable, file by file, and tells how far that is. Of the file
+    /// Makes everything before `target` durable, file by file, and tells how far that is. Of the file
     /// `mapped`, with its offset, no more than that is written to the disk: what is ready behind it
     /// would only have to be made ready again.
     ///
     /// # Errors
     /// [`Error::Io`]; nothing may be appended any more then.
-    pub fn flush(&self, mapped: Option<&(u64, Arc<Ahead>)>) -> Result<u64> {
-        let target = self.end_offset();
+    pub fn flush(&self, target: u64, mapped: Option<&(u64, Arc<Ahead>)>) -> Result<u64> {
         let from = self.flushed_offset();
         if target > from {
             for file in self.run.files().iter() {

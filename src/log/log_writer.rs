@@ -66,14 +66,15 @@ impl Active {
                 format!("{} bytes", map.len()),
             ));
         }
-        // Whole pages before the position hold data; the one it lies in may be half a hole.
-        map.assume_reserved((position as usize) & !4095);
+        // What lies before the position must not be touched, not even its page: where the system can
+        // take no space, zeros are written.
+        map.assume_reserved(position as usize);
         map.ahead().look(position as usize);
         Ok(Active { base_offset, map })
     }
 
     /// Makes all of the file ready that lies behind `position` (`DefaultMappedFile.warmMappedFile`).
-    pub fn warm(&self, position: u64) {
+    fn warm(&self, position: u64) {
         self.ahead().prepare_rest(usize::try_from(position).unwrap_or(usize::MAX));
     }
 
@@ -243,18 +244,18 @@ impl LogWriter {
     #[must_use]
     pub fn place(&self) -> WriterPlace {
         let size = self.file_size();
-        // Records that are written by calls need no pages.
-        let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
-        let position = mapped
-            .and_then(|active| usize::try_from(self.end.checked_sub(active.base_offset)?).ok());
+        let active = self.mapped().and_then(|(base, ahead)| {
+            Some((ahead, usize::try_from(self.end.checked_sub(base)?).ok()?))
+        });
         WriterPlace {
-            active: mapped.map(|active| Arc::clone(active.ahead())).zip(position),
+            active,
             next: self.next.as_ref().map(|next| Arc::clone(next.ahead())),
             near_the_end: size - self.end % size < NEAR_THE_END,
         }
     }
 
-    /// The file that is written through a map, with its offset.
+    /// The file that is written through a map, with its offset. Records that are written by calls
+    /// need no pages.
     #[must_use]
     pub fn mapped(&self) -> Option<(u64, Arc<Ahead>)> {
         let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
@@ -277,9 +278,10 @@ impl LogWriter {
         self.full.take()
     }
 
-    /// Takes the file that is written behind the last.
-    pub fn set_next(&mut self, next: Active) {
+    /// Takes the file that is written behind the last; whether it is in time.
+    pub fn set_next(&mut self, next: Active) -> bool {
         self.next = Some(next).filter(|next| next.base_offset > self.end);
+        self.next.is_some()
     }
 
     /// The file that is being written, for the check that nobody changed it.

@@ -1,6 +1,8 @@
 //! Files and disk space ahead of the writer (`AllocateMappedFileService`). All of it waits for the
 //! disk, so a thread of its own does it: the one that brings pages into memory must not wait.
 
+use std::sync::Arc;
+
 use super::core::{Core, Writing, guard};
 use crate::error::Result;
 use crate::log::index_file;
@@ -22,7 +24,7 @@ impl Core {
         let mut more = false;
         if let Some((active, position)) = place.active.filter(|(active, _)| active.is_busy()) {
             more |= active.reserve_ahead(position, log_writer::RESERVE_STEP);
-            if let Some(next) = &place.next {
+            if let Some(next) = place.next.filter(|_| active.has_all_space()) {
                 more |= next.reserve_ahead(0, log_writer::RESERVE_STEP);
             }
             let index = guard(&writing.dispatcher).index.as_ref().and_then(|index| index.place());
@@ -32,10 +34,12 @@ impl Core {
         }
         if let Some(base) = missing {
             let next = Active::open(&self.log, base, 0)?;
-            if warms {
-                next.warm(0);
+            let ahead = Arc::clone(next.ahead());
+            // The writer that came first has opened the file by itself: this one is not to be touched.
+            let is_in_time = guard(&writing.appender).writer.set_next(next);
+            if is_in_time && warms {
+                ahead.prepare_rest(0);
             }
-            guard(&writing.appender).writer.set_next(next);
         }
         // To take a file out of memory takes a while.
         drop(full);

@@ -67,7 +67,7 @@ pub(super) struct Writing {
     pub(super) bell: Arc<Bell>,
     /// Rings while appending is fast, for the thread that makes files.
     pub(super) files_bell: Bell,
-    /// Whether a flush makes pages clean that were ready, and whether one did.
+    /// Whether a flush makes the pages clean that were written last, and whether one did.
     pub(super) log_flushing: AtomicBool,
     pub(super) log_flushed: AtomicBool,
     pub(super) checkpoint: Mutex<StoreCheckpoint>,
@@ -277,14 +277,14 @@ impl Core {
     pub(super) fn flush_log(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
-        let (newest_ms, mapped) = {
-            let appender = guard(&writing.appender);
-            (appender.newest_timestamp_ms, appender.writer.mapped())
+        let (newest_ms, end, mapped) = {
+            let Appender { writer, newest_timestamp_ms, .. } = &*guard(&writing.appender);
+            (*newest_timestamp_ms, writer.end_offset(), writer.mapped())
         };
         writing.log_flushing.store(true, Ordering::Release);
-        let mut outcome = self.log.flush(mapped.as_ref());
+        let mut outcome = self.log.flush(end, mapped.as_ref());
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
-            outcome = self.log.flush(mapped.as_ref());
+            outcome = self.log.flush(end, mapped.as_ref());
         }
         if let Some(lock) = &*guard(&writing.lock) {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SEED = number("MQSTORE_SEED", 20261121)
 CUTS = {"ext4": number("MQSTORE_POWER_CUTS", 40), "xfs": number("MQSTORE_POWER_CUTS_XFS", 10)}
+CUTS_BEHIND_FLUSH = number("MQSTORE_POWER_CUTS_FLUSH", 10)
 # A flush that is left out: the call answers, and does nothing.
 LYING = ("strace", "-D", "-f", "-o", "/dev/null", "-e", "inject=fdatasync,msync:retval=0")
 LYING_OF_MAPS = (*LYING[:-1], "inject=msync:retval=0")
@@ -62,7 +63,7 @@ def test_fl07_what_flush_returned_for_outlives_a_power_cut() -> None:
     dice = random.Random(f"{SEED}/flush")
     with disk("ext4") as made:
         told: dict[int, int] = {}
-        for round_number in range(CUTS["xfs"]):
+        for round_number in range(CUTS_BEHIND_FLUSH):
             # The disk is small.
             if round_number % 50 == 0:
                 shutil.rmtree(made.folder / "store", ignore_errors=True)

@@ -13,7 +13,7 @@ use mqstore::store::groups::ConsumerGroup;
 use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, append, body, check_queues, read_queue, small};
+use crate::support::{Home, append, body, check, check_queues, read_queue, small};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -141,6 +141,23 @@ fn the_name_of_a_new_index_file_is_made_durable_by_the_flush_and_not_by_the_appe
     assert_eq!(store.dispatched_offset(), 158);
     assert!(matches!(store.flush(), Err(Error::Io { op: "flush", .. })));
     assert!(matches!(of_158_bytes(&store), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn no_message_is_written_over_where_disk_space_is_zeros_that_are_written() {
+    for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
+        let stage = Staged::new();
+        stage.reserve_by_writing();
+        let home = Home::on(stage.storage(), StoreConfig { flush_disk_type, ..sync() });
+        home.create().close().unwrap();
+        for number in 0..5 {
+            // Each goes on in the midst of a page.
+            let store = home.write();
+            append(&store, number, &body(number)).unwrap();
+            store.close().unwrap();
+        }
+        check(&home.write(), 5);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use mqstore::files::storage::{Region, Stamp};
@@ -80,6 +80,8 @@ pub(crate) struct Staged {
     /// How many more calls that change something go well; all behind fail.
     budget: Mutex<Option<usize>>,
     stamps: Mutex<Stamps>,
+    /// Whether disk space is taken by writing zeros there, as where the system has no call for it.
+    reserves_by_writing: AtomicBool,
     /// How many bytes of the log were read.
     log_read: AtomicU64,
 }
@@ -104,6 +106,11 @@ impl Staged {
     pub(crate) fn fail(&self, call: Call, path: &str, skip: usize, errno: i32) {
         let path = path.to_owned();
         self.faults.lock().unwrap().push(Fault { call, path, skip, errno });
+    }
+
+    /// Has disk space taken as on a system that has no call for it.
+    pub(crate) fn reserve_by_writing(&self) {
+        self.reserves_by_writing.store(true, Ordering::SeqCst);
     }
 
     /// Lets reads of these bytes fail, of files with `path` in their path.
@@ -380,6 +387,9 @@ impl StorageFile for StagedFile {
 
     fn reserve(&self, position: u64, len: u64) -> io::Result<()> {
         self.stage.enter(Call::Reserve, &self.path)?;
+        if self.stage.reserves_by_writing.load(Ordering::SeqCst) {
+            return self.file.write_at(&vec![0; usize::try_from(len).unwrap()], position);
+        }
         self.file.reserve(position, len)
     }
 
@@ -388,26 +398,11 @@ impl StorageFile for StagedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut first = [0; 8];
-        let is_log = is_of_log(&self.path);
-        let holds_data = self.file.read_at(&mut first, 0)? == first.len() && first != [0; 8];
-        if is_log && holds_data {
-            self.stage.wait_counted(&self.path);
-            self.stage.enter(Call::Sync, &self.path)?;
-            if let Some(watch) = &*self.stage.before_sync.lock().unwrap() {
-                watch(&*self.file, &self.path);
-            }
-            self.file.sync()?;
-            if let Some(watch) = &*self.stage.after_sync.lock().unwrap() {
-                watch(&*self.file, &self.path);
-            }
-            return Ok(());
-        }
-        if holds_data {
-            self.stage.wait(&self.path);
-            self.stage.enter(Call::SyncDerived, &self.path)?;
-        }
-        self.file.sync()
+        self.synced(|| self.file.sync())
+    }
+
+    fn sync_range(&self, region: &dyn Region, position: usize, len: usize) -> io::Result<()> {
+        self.synced(|| self.file.sync_range(region, position, len))
     }
 
     fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {
@@ -424,5 +419,31 @@ impl StorageFile for StagedFile {
 
     fn lock_holder(&self) -> Option<i32> {
         self.file.lock_holder()
+    }
+}
+
+impl StagedFile {
+    /// One flush, by `sync`, as the stage has it.
+    fn synced(&self, sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let mut first = [0; 8];
+        let is_log = is_of_log(&self.path);
+        let holds_data = self.file.read_at(&mut first, 0)? == first.len() && first != [0; 8];
+        if is_log && holds_data {
+            self.stage.wait_counted(&self.path);
+            self.stage.enter(Call::Sync, &self.path)?;
+            if let Some(watch) = &*self.stage.before_sync.lock().unwrap() {
+                watch(&*self.file, &self.path);
+            }
+            sync()?;
+            if let Some(watch) = &*self.stage.after_sync.lock().unwrap() {
+                watch(&*self.file, &self.path);
+            }
+            return Ok(());
+        }
+        if holds_data {
+            self.stage.wait(&self.path);
+            self.stage.enter(Call::SyncDerived, &self.path)?;
+        }
+        sync()
     }
 }
