@@ -142,6 +142,16 @@ fn hq05_and_cq09_files_without_whole_entries() {
 }
 
 #[test]
+fn cq09_a_file_between_two_names_goes_although_its_entries_are_right() {
+    damaged("a file named 20", 0, |home| {
+        let first = home.queue_file(1, 0).0;
+        let mut bytes = fs::read(&first).unwrap().split_off(20);
+        bytes.resize(200, 0);
+        fs::write(first.with_file_name(format!("{:020}", 20)), bytes).unwrap();
+    });
+}
+
+#[test]
 fn cq09_an_empty_file_for_entries_to_come_is_no_fault() {
     // RocketMQ makes the next file before its first entry comes.
     let home = Home::closed(100);
