@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::storage::{Region, StorageFile};
+use super::storage::{LARGEST_PAGE, Region, StorageFile};
 
 /// A window below this is not worth the work.
 const LEAST_WINDOW: usize = 1 << 20;
@@ -16,7 +16,7 @@ const LEAST_WINDOW: usize = 1 << 20;
 const MOST_WINDOW: usize = 128 << 20;
 /// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
 /// writer's place is looked at again afterwards.
-const PIECE: usize = 2 << 20;
+const PIECE: usize = LARGEST_PAGE;
 /// How many steps of disk space a fast writer has ahead of it: a busy disk takes a while to tell where
 /// there is some, and nothing is brought into memory that has none. Elsewhere space costs a write.
 const STEPS_AHEAD: usize = if cfg!(target_os = "linux") { 4 } else { 1 };
@@ -76,15 +76,18 @@ impl Ahead {
     /// Takes disk space up to `end`, of `step` bytes or as much as there is.
     pub(super) fn reserve(&self, end: usize, step: usize) -> io::Result<()> {
         let step = step.max(1);
-        let target = end.div_ceil(step).saturating_mul(step).min(self.region.len());
+        let target = end.div_ceil(step).saturating_mul(step);
         // Where a whole step no longer fits on the disk, what is needed may still.
         match self.try_reserve(target) {
-            Err(_) if target > end => self.try_reserve(end.min(self.region.len())),
+            Err(_) if target > end => self.try_reserve(end),
             outcome => outcome,
         }
     }
 
+    /// Space ends where a page does, be it the largest: the first write to a page asks for the space of
+    /// all of it, and where the disk has none the answer is a signal.
     fn try_reserve(&self, target: usize) -> io::Result<()> {
+        let target = target.next_multiple_of(LARGEST_PAGE).min(self.region.len());
         let _turn = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         let reserved = self.reserved();
         let len = target.saturating_sub(reserved);

@@ -243,7 +243,7 @@ pub(super) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{Os, Storage};
+    use crate::files::{LARGEST_PAGE, Os, Storage};
 
     fn mapped(len: u64) -> (tempfile::TempDir, MappedFile) {
         let dir = tempfile::tempdir().unwrap();
@@ -266,11 +266,26 @@ mod tests {
 
     #[test]
     fn space_is_reserved_in_steps_and_never_past_the_end() {
-        let (_dir, mut mapped) = mapped(10_000);
+        let (_dir, mut mapped) = mapped(3 * LARGEST_PAGE as u64 + 5);
         mapped.window(0, 1).unwrap();
-        assert_eq!(mapped.reserved(), 4096);
-        mapped.window(9_999, 1).unwrap();
-        assert_eq!(mapped.reserved(), 10_000);
+        assert_eq!(mapped.reserved(), LARGEST_PAGE);
+        mapped.window(LARGEST_PAGE, 1).unwrap();
+        assert_eq!(mapped.reserved(), 2 * LARGEST_PAGE);
+        mapped.window(3 * LARGEST_PAGE, 5).unwrap();
+        assert_eq!(mapped.reserved(), 3 * LARGEST_PAGE + 5);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn space_is_taken_for_all_of_the_page_that_a_file_goes_on_in() {
+        use std::os::unix::fs::MetadataExt;
+        let (dir, mut mapped) = mapped(3 * LARGEST_PAGE as u64);
+        // A file that was copied without its empty blocks has none before the position either.
+        mapped.assume_reserved(LARGEST_PAGE + 5000);
+        mapped.window(LARGEST_PAGE + 5000, 1).unwrap();
+        assert_eq!(mapped.reserved(), 2 * LARGEST_PAGE);
+        let taken = std::fs::metadata(dir.path().join("f")).unwrap().blocks() * 512;
+        assert_eq!(taken, LARGEST_PAGE as u64);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::index_walk::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Ahead, MappedFile, Storage, StorageFile};
+use crate::files::{Access, Ahead, MappedFile, Storage, StorageFile, fill_holes};
 use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
@@ -32,9 +32,6 @@ const UNPREPARED_ENTRIES: u32 = 4096;
 
 /// How many puts of a batch have their slots on the way: enough to cover the memory's latency.
 const PUT_AHEAD: usize = 32;
-
-/// The unit in which the slot table is searched for space that was never written.
-const HOLE_BLOCK: usize = 4096;
 
 /// One key of one message, to be put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +176,7 @@ impl IndexFile {
                 Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
             }
             IndexOpen::Write => {
-                let slots_end = position(layout.entry_position(0));
-                fill_holes(&*file, path, slots_end)?;
+                fill_holes(&*file, path, 0..position(layout.entry_position(0)))?;
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(position(layout.entry_position(head.count)));
                 Bytes::Written(Writer::new(map, head.header))
@@ -395,6 +391,12 @@ impl IndexFile {
         if count >= writer.count() {
             return Ok(true);
         }
+        let cut = layout.entry_position(count)..layout.entry_position(writer.count());
+        fill_holes(
+            &**writer.map.file(),
+            writer.map.path(),
+            position(cut.start)..position(cut.end),
+        )?;
         while writer.count() > count {
             writer.take_last(&layout)?;
         }
@@ -556,44 +558,6 @@ fn wrong_length(path: &Path, layout: &IndexLayout, len: u64) -> Error {
         ),
         format!("{len} bytes"),
     )
-}
-
-/// Takes disk space for those parts of the first `end` bytes that may have none: RocketMQ makes its
-/// files sparse, and only a block that holds nothing but zeros can be a hole.
-fn fill_holes(file: &dyn StorageFile, path: &Path, end: usize) -> Result<()> {
-    let mut buffer = vec![0; RESERVE_STEP.min(end)];
-    // A run of empty blocks is reserved in one call.
-    let mut hole: Option<(u64, u64)> = None;
-    let mut at = 0;
-    while at < end {
-        let len = buffer.len().min(end - at);
-        let chunk = buffer.get_mut(..len).unwrap_or_default();
-        let read = file.read_at(chunk, at as u64).map_err(Error::io("read", path))?;
-        chunk.get_mut(read..).unwrap_or_default().fill(0);
-        for block in chunk.chunks(HOLE_BLOCK) {
-            let (start, len) = (at as u64, block.len() as u64);
-            at += block.len();
-            if block.iter().any(|byte| *byte != 0) {
-                continue;
-            }
-            hole = match hole {
-                Some((begin, so_far)) if begin.saturating_add(so_far) == start => {
-                    Some((begin, so_far.saturating_add(len)))
-                }
-                other => {
-                    reserve_hole(file, path, other)?;
-                    Some((start, len))
-                }
-            };
-        }
-    }
-    reserve_hole(file, path, hole)
-}
-
-fn reserve_hole(file: &dyn StorageFile, path: &Path, hole: Option<(u64, u64)>) -> Result<()> {
-    hole.map_or(Ok(()), |(start, len)| {
-        file.reserve(start, len).map_err(Error::io("reserve space in", path))
-    })
 }
 
 #[cfg(test)]

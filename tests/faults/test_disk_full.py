@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import gc
 import os
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from disks import MIB, disk, memory_disk, need_disk, run
+from filler import CONFIG
 from writer import SETTINGS
 from writing import lost, number, writer
 
 import mqstore
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+FILLER = Path(__file__).with_name("filler.py")
 LIES = number("MQSTORE_LYING_DISKS", 2)
 
 
@@ -52,6 +53,25 @@ def fill_and_go_on(folder: Path, config: dict[str, object]) -> None:
     with mqstore.open(folder / "store", "r+", config=config) as store:
         assert sum(1 for _ in store.scan()) == told + 1
     assert mqstore.verify(folder / "store", config=config).ok
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_fl06_a_disk_that_fills_up_block_by_block_sends_no_signal(kind: str) -> None:
+    """A page with half of its space, be it a large one of the cache, must not be written."""
+    need_disk(kind)
+    with disk(kind) as made:
+        seed = number("MQSTORE_SEED", 61)
+        program = [sys.executable, FILLER, made.folder, str(seed)]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (seed, done.returncode, done.stderr)
+        took, refused = map(int, done.stdout.split())
+        assert took > 1
+        assert refused > 1
+        store = made.folder / "store"
+        with mqstore.open(store, "r+", config=CONFIG) as again:
+            assert sum(1 for _ in again.scan()) == took
+        assert mqstore.verify(store, config=CONFIG).ok
+        gc.collect()
 
 
 def test_fl05_a_disk_that_lies_about_its_room_is_an_error_and_no_silence() -> None:
