@@ -87,7 +87,8 @@ impl Ahead {
     /// Space ends where a page does, be it the largest: the first write to a page asks for the space of
     /// all of it, and where the disk has none the answer is a signal.
     fn try_reserve(&self, target: usize) -> io::Result<()> {
-        let target = target.next_multiple_of(LARGEST_PAGE).min(self.region.len());
+        let len = self.region.len();
+        let target = target.min(len).next_multiple_of(LARGEST_PAGE).min(len);
         let _turn = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         let reserved = self.reserved();
         let len = target.saturating_sub(reserved);

@@ -6,11 +6,11 @@ use std::path::Path;
 use super::storage::{LARGEST_PAGE, StorageFile};
 use crate::error::{Error, Result};
 
-/// The unit in which a file is searched for space that was never written.
-const BLOCK: usize = 4096;
+/// The unit in which a file is searched for space that was never written: the least block of a disk.
+const BLOCK: usize = 1024;
 
-/// Takes disk space for those parts of a range that may have none, and of the pages it lies in. Only a
-/// block that holds nothing but zeros can be a hole.
+/// Takes disk space for those parts of a range that may have none, and of the pages that it begins and
+/// ends in. Only a block that holds nothing but zeros can be a hole.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be read or the disk is full.
@@ -42,4 +42,27 @@ pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> R
 
 fn reserve(file: &dyn StorageFile, path: &Path, hole: &Range<usize>) -> Result<()> {
     file.reserve(hole.start as u64, hole.len() as u64).map_err(Error::io("reserve space in", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Os, Storage};
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn space_is_taken_for_all_of_the_page_that_a_file_goes_on_in() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, 3 * LARGEST_PAGE as u64).unwrap();
+        let data = [7; 3 * BLOCK];
+        file.write_at(&data, (LARGEST_PAGE + 40_000) as u64).unwrap();
+        let goes_on = LARGEST_PAGE + 40_000 + data.len();
+        fill_holes(&*file, &path, goes_on..goes_on).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().blocks() * 512, LARGEST_PAGE as u64);
+        let mut kept = [0; 3 * BLOCK];
+        file.read_at(&mut kept, (LARGEST_PAGE + 40_000) as u64).unwrap();
+        assert_eq!(kept, data);
+    }
 }

@@ -276,19 +276,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
-    fn space_is_taken_for_all_of_the_page_that_a_file_goes_on_in() {
-        use std::os::unix::fs::MetadataExt;
-        let (dir, mut mapped) = mapped(3 * LARGEST_PAGE as u64);
-        // A file that was copied without its empty blocks has none before the position either.
-        mapped.assume_reserved(LARGEST_PAGE + 5000);
-        mapped.window(LARGEST_PAGE + 5000, 1).unwrap();
-        assert_eq!(mapped.reserved(), 2 * LARGEST_PAGE);
-        let taken = std::fs::metadata(dir.path().join("f")).unwrap().blocks() * 512;
-        assert_eq!(taken, LARGEST_PAGE as u64);
-    }
-
-    #[test]
     fn reads_past_the_end_give_nothing() {
         let (_dir, mapped) = mapped(100);
         assert!(mapped.get_at::<4>(97).is_none());

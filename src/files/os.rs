@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::storage::{
-    Access, DirEntry, FileKind, FileStat, LARGEST_PAGE, Region, Stamp, Storage, StorageFile,
-};
+use super::storage::{Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile};
 
 /// The real operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -220,10 +218,7 @@ impl StorageFile for OsFile {
         {
             use nix::errno::Errno;
             use nix::fcntl::{FallocateFlags, fallocate};
-            // What has space already keeps it, and its bytes.
-            let before = position % LARGEST_PAGE as u64;
-            let range =
-                (i64::try_from(position - before), i64::try_from(len.saturating_add(before)));
+            let range = (i64::try_from(position), i64::try_from(len));
             let (Ok(start), Ok(length)) = range else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };

@@ -65,8 +65,9 @@ pub struct Stamp {
     pub changed_ns: i64,
 }
 
-/// The largest page that the system keeps of a file, in bytes. A page has its disk space as a whole or
-/// cannot be written through a map, and the system alone decides how large each is.
+/// The largest page that the system keeps of a file, in bytes, where the least is 4 KiB. A page has its
+/// disk space as a whole or cannot be written through a map, and the system alone decides how large
+/// each is.
 pub const LARGEST_PAGE: usize = 2 << 20;
 
 /// The operating system's files, as far as the store needs them.
@@ -119,9 +120,8 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Makes the file `len` bytes long.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Takes disk space for a range without data, so that writing there through a map cannot fail; where
-    /// the system can, also for what has none before it in its first page. The range ends with a
-    /// [`LARGEST_PAGE`] or the file.
+    /// Takes disk space for a range without data. Once all of a [`LARGEST_PAGE`] has it, writing there
+    /// through a map cannot fail.
     fn reserve(&self, position: u64, len: u64) -> io::Result<()>;
     /// The first position from `position` on that may hold anything but zeros; `None` when none
     /// does.

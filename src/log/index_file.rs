@@ -16,7 +16,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::index_walk::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Ahead, MappedFile, Storage, StorageFile, fill_holes};
+use crate::files::{Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes};
 use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
@@ -176,9 +176,14 @@ impl IndexFile {
                 Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
             }
             IndexOpen::Write => {
-                fill_holes(&*file, path, 0..position(layout.entry_position(0)))?;
+                let slots_end = position(layout.entry_position(0));
+                fill_holes(&*file, path, 0..slots_end)?;
+                let goes_on = position(layout.entry_position(head.count));
+                if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
+                    fill_holes(&*file, path, goes_on..goes_on)?;
+                }
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
-                map.assume_reserved(position(layout.entry_position(head.count)));
+                map.assume_reserved(goes_on);
                 Bytes::Written(Writer::new(map, head.header))
             }
         };

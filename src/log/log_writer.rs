@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{Access, Ahead, Bell, MappedFile};
+use crate::files::{Access, Ahead, Bell, MappedFile, fill_holes};
 use crate::format::message::{self, BLANK_LEN};
 
 use super::commit_log::CommitLog;
@@ -56,6 +56,10 @@ impl Active {
     pub fn open(log: &CommitLog, base_offset: u64, position: u64) -> Result<Active> {
         let file = log.run().create_if_missing(base_offset)?;
         let open = log.run().open(&file)?;
+        if position > 0 {
+            // A file that was copied without its empty blocks lacks some before the position, too.
+            fill_holes(&*open, &file.path, position as usize..position as usize)?;
+        }
         let mut map = MappedFile::map(&file.path, open, Access::ReadWrite, RESERVE_STEP)?;
         if (map.len() as u64) < log.run().file_size() {
             return Err(Error::corrupt(
