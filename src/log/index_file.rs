@@ -179,6 +179,7 @@ impl IndexFile {
                 let slots_end = position(layout.entry_position(0));
                 fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
+                // In a page that was not looked at with the slots.
                 if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
                     fill_holes(&*file, path, goes_on..goes_on)?;
                 }
@@ -396,12 +397,8 @@ impl IndexFile {
         if count >= writer.count() {
             return Ok(true);
         }
-        let cut = layout.entry_position(count)..layout.entry_position(writer.count());
-        fill_holes(
-            &**writer.map.file(),
-            writer.map.path(),
-            position(cut.start)..position(cut.end),
-        )?;
+        let [from, to] = [count, writer.count()].map(|n| position(layout.entry_position(n)));
+        fill_holes(&**writer.map.file(), writer.map.path(), from..to)?;
         while writer.count() > count {
             writer.take_last(&layout)?;
         }

@@ -56,10 +56,6 @@ impl Active {
     pub fn open(log: &CommitLog, base_offset: u64, position: u64) -> Result<Active> {
         let file = log.run().create_if_missing(base_offset)?;
         let open = log.run().open(&file)?;
-        if position > 0 {
-            // A file that was copied without its empty blocks lacks some before the position, too.
-            fill_holes(&*open, &file.path, position as usize..position as usize)?;
-        }
         let mut map = MappedFile::map(&file.path, open, Access::ReadWrite, RESERVE_STEP)?;
         if (map.len() as u64) < log.run().file_size() {
             return Err(Error::corrupt(
@@ -71,9 +67,12 @@ impl Active {
             ));
         }
         // What lies before the position must not be touched, not even its page: where the system can
-        // take no space, zeros are written.
-        map.assume_reserved(position as usize);
-        map.ahead().look(position as usize);
+        // take no space, zeros are written. But a file that was copied without its empty blocks lacks
+        // some there, too.
+        let position = position as usize;
+        fill_holes(&**map.file(), &file.path, position..position)?;
+        map.assume_reserved(position);
+        map.ahead().look(position);
         Ok(Active { base_offset, map })
     }
 
