@@ -7,15 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// How many bytes wait in memory before they are written out by whoever adds to them.
-const BUFFER: usize = 64 << 10;
+/// How many bytes wait in memory before they are written out by whoever adds to them: mostly the thread
+/// that commits comes first, and nobody waits.
+const BUFFER: usize = 256 << 10;
 /// How many are added between two looks whether there is a file for them.
 const LOOK: usize = 4 << 10;
 /// How many may wait where that needs a new file, which takes the disk some milliseconds: mostly the
 /// thread that commits makes it before.
 const MOST_BUFFER: usize = 1 << 20;
-/// How many bytes of memory a run keeps that is written to now and then.
-const KEPT_BUFFER: usize = 4 << 10;
+/// How many bytes of memory every run keeps.
+const KEPT_BUFFER: usize = 1 << 10;
+/// A run keeps no more memory than so many times what was added between two commits.
+const KEPT_TIMES: usize = 4;
 /// How many bytes are read at a time.
 const BLOCK: usize = 64 << 10;
 /// How many entries in a row may tell nothing before a search goes on without them.
@@ -36,6 +39,8 @@ pub(super) struct Tail {
     buffer: Vec<u8>,
     /// Files written since the last flush.
     dirty: Vec<u64>,
+    /// Where the run ended when all of it was written out last.
+    committed: u64,
 }
 
 impl Tail {
@@ -152,12 +157,15 @@ impl TailRun {
             self.run.create_if_missing(base)?;
         }
         let mut tail = self.tail();
-        let waited = tail.buffer.len();
         self.write_out(&mut tail)?;
         // There may be very many runs, and only those that are written to all the time need more.
-        if waited < KEPT_BUFFER {
-            tail.buffer.shrink_to(KEPT_BUFFER);
+        let end = tail.end();
+        let added = usize::try_from(end.saturating_sub(tail.committed)).unwrap_or(usize::MAX);
+        let kept = added.max(KEPT_BUFFER);
+        if tail.buffer.capacity() / KEPT_TIMES > kept {
+            tail.buffer.shrink_to(kept);
         }
+        tail.committed = end;
         Ok(())
     }
 
@@ -408,5 +416,37 @@ impl TailRun {
             deleted += 1;
         }
         Ok(deleted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Access, Os};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_run_keeps_the_memory_that_it_needs_between_two_commits() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = vec![dir.path().to_owned()];
+        let run = FileRun::load(Arc::new(Os), Arc::default(), dirs, 1 << 20, Access::ReadWrite);
+        let run = TailRun::new(run.unwrap().0);
+        let add = |bytes: usize| {
+            run.push(&mut run.tail(), &vec![1; bytes]).unwrap();
+            let had = run.tail().buffer.capacity();
+            run.commit().unwrap();
+            (had, run.tail().buffer.capacity())
+        };
+        let (had, kept) = add(100_000);
+        assert_eq!(kept, had, "as much may come again");
+        // It is written out on the way, so that little waits when it is committed.
+        for _ in 0..3 {
+            run.push(&mut run.tail(), &[2; 30_000]).unwrap();
+            let mut tail = run.tail();
+            run.write_out(&mut tail).unwrap();
+        }
+        assert_eq!(add(20).1, kept);
+        assert_eq!(add(20), (kept, KEPT_BUFFER));
+        assert_eq!(add(20), (KEPT_BUFFER, KEPT_BUFFER));
     }
 }
