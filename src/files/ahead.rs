@@ -13,7 +13,7 @@ use super::storage::{LARGEST_PAGE, Region, StorageFile};
 /// A window below this is not worth the work.
 const LEAST_WINDOW: usize = 1 << 20;
 /// The most: what the system writes back before it is used goes to the disk twice.
-const MOST_WINDOW: usize = 128 << 20;
+const MOST_WINDOW: usize = 40 << 20;
 /// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
 /// writer's place is looked at again afterwards.
 const PIECE: usize = LARGEST_PAGE;
@@ -28,6 +28,8 @@ pub struct Ahead {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     region: Arc<dyn Region>,
+    /// Where the writer goes on.
+    position: AtomicUsize,
     /// Bytes from the start that have disk space of their own.
     reserved: AtomicUsize,
     /// Held by who takes disk space: where that is zeros that are written, a second one behind the
@@ -50,8 +52,33 @@ struct Progress {
 impl Ahead {
     pub(super) fn new(path: &Path, file: Arc<dyn StorageFile>, region: Arc<dyn Region>) -> Self {
         let progress = Mutex::new(Progress { prepared: 0, seen: None, window: 0 });
-        let (reserved, reserving) = (AtomicUsize::new(0), Mutex::default());
-        Self { path: path.to_owned(), file, region, reserved, reserving, progress }
+        let (position, reserved) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (path, reserving) = (path.to_owned(), Mutex::default());
+        Self { path, file, region, position, reserved, reserving, progress }
+    }
+
+    /// Whether the writer has more behind it than before it.
+    #[must_use]
+    pub fn is_past_half(&self) -> bool {
+        self.left() < self.region.len() / 2
+    }
+
+    /// Says where the writer goes on. Who works ahead of it may hear of it a little later.
+    #[inline]
+    pub fn went_to(&self, position: usize) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+
+    /// Where the writer goes on.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes are left to the writer.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.region.len().saturating_sub(self.position())
     }
 
     /// The open file below the map.
@@ -107,7 +134,8 @@ impl Ahead {
     ///
     /// A writer who rests or is slow gets none. Its page faults cost nothing that anyone notices,
     /// while the system would write pages made ready to the disk, again and again.
-    pub fn look(&self, position: usize) {
+    pub fn look(&self) {
+        let position = self.position();
         let mut progress = self.progress();
         let used = position.saturating_sub(progress.seen.unwrap_or(position));
         let window = used.saturating_mul(8).min(MOST_WINDOW);
@@ -125,9 +153,10 @@ impl Ahead {
         self.progress().window > 0
     }
 
-    /// Takes disk space for a fast writer who stands at `position`, one step of `step` bytes; whether
-    /// there is more to do at once. The writer meets the error where there is none.
-    pub fn reserve_ahead(&self, position: usize, step: usize) -> bool {
+    /// Takes disk space for a fast writer, one step of `step` bytes; whether there is more to do at
+    /// once. The writer meets the error where there is none.
+    pub fn reserve_ahead(&self, step: usize) -> bool {
+        let position = self.position();
         let end = position.saturating_add(step.saturating_mul(STEPS_AHEAD)).min(self.region.len());
         let target = self.reserved().max(position).saturating_add(step).min(end);
         target > self.reserved() && self.try_reserve(target).is_ok() && target < end
@@ -139,9 +168,10 @@ impl Ahead {
         self.reserved() >= self.region.len()
     }
 
-    /// Makes one more piece ready for a writer who stands at `position`, as far as there is disk space;
-    /// whether there is more to do at once.
-    pub fn prepare(&self, position: usize) -> bool {
+    /// Makes one more piece ready for the writer, as far as there is disk space; whether there is more
+    /// to do at once.
+    pub fn prepare(&self) -> bool {
+        let position = self.position();
         let (from, to, end) = {
             let mut progress = self.progress();
             if progress.window == 0 {
@@ -162,27 +192,37 @@ impl Ahead {
         to < end
     }
 
-    /// Makes everything behind `position` ready, however fast its writer is. Where the disk has not the
-    /// room, the writer meets the error when it gets there.
-    pub fn prepare_rest(&self, position: usize) {
+    /// Makes all that is left to the writer ready, however fast it is. Where the disk has not the room,
+    /// the writer meets the error when it gets there.
+    pub fn prepare_rest(&self) {
         let end = self.region.len();
         if self.reserve(end, 1).is_ok() {
             self.progress().prepared = end;
-            self.prepare_range(position / PAGE * PAGE, end);
+            self.prepare_range(self.position() / PAGE * PAGE..end);
         }
     }
 
     /// [`Ahead::prepare`] for a file that `other`'s writer goes on in when the present one is full.
     pub fn prepare_behind(&self, other: &Self) -> bool {
         self.progress().window = other.progress().window;
-        self.prepare(0)
+        self.prepare()
     }
 
     /// Makes a range ready that is written here and there, such as a table.
-    pub fn prepare_range(&self, from: usize, to: usize) {
-        for at in (from..to.min(self.reserved())).step_by(PIECE) {
-            self.region.prepare(at, PIECE.min(to - at));
+    pub fn prepare_range(&self, mut range: Range<usize>) {
+        while self.prepare_piece(&mut range) {}
+    }
+
+    /// Makes the first piece of such a range ready and takes it off; whether there was one.
+    pub fn prepare_piece(&self, range: &mut Range<usize>) -> bool {
+        let end = range.end.min(self.reserved());
+        let to = end.min(range.start.saturating_add(PIECE));
+        let is_left = range.start < to;
+        if is_left {
+            self.region.prepare(range.start, to - range.start);
+            range.start = to;
         }
+        is_left
     }
 
     /// Makes durable what was written to `range`, and leaves alone what is ready behind it.
@@ -192,12 +232,49 @@ impl Ahead {
 
     /// Makes the piece ready again that a writer stands in whose last pages a flush made clean: the next
     /// write to each would be a page fault.
-    pub fn flushed(&self, position: usize) {
+    pub fn flushed(&self) {
+        let position = self.position();
         let (from, end) = (position / PAGE * PAGE, (position / PIECE + 1) * PIECE);
         let end = end.min(self.progress().prepared);
         if from < end {
             self.region.prepare(from, end - from);
         }
+    }
+}
+
+/// The files that are written through maps now, for the threads that work ahead of their writer. The
+/// writer's own lock is no place to look: who is fast holds it nearly all the time, others wait long for
+/// it, and each time it is let go of the writer has to wake them.
+#[derive(Debug, Default)]
+pub struct Front(Mutex<FrontFiles>);
+
+/// What a [`Front`] knows.
+#[derive(Clone, Debug, Default)]
+pub struct FrontFiles {
+    /// The file that is written.
+    pub active: Option<Arc<Ahead>>,
+    /// The file behind it, where it is there.
+    pub next: Option<Arc<Ahead>>,
+    /// Whether the file before it is full and may be let go of.
+    pub has_full: bool,
+}
+
+impl Front {
+    fn known(&self) -> MutexGuard<'_, FrontFiles> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files as they are now.
+    #[must_use]
+    pub fn files(&self) -> FrontFiles {
+        self.known().clone()
+    }
+
+    /// Says what the files are from now on.
+    pub fn set(&self, files: FrontFiles) {
+        let before = std::mem::replace(&mut *self.known(), files);
+        // Perhaps the last to hold a map, and to take one out of memory takes a while.
+        drop(before);
     }
 }
 
@@ -258,50 +335,57 @@ mod tests {
         }
     }
 
+    fn look_at(ahead: &Ahead, position: usize) {
+        ahead.went_to(position);
+        ahead.look();
+    }
+
     #[test]
     fn disk_space_is_taken_in_steps_ahead_of_the_writer() {
         let (_dir, ahead) = ahead(12 * PIECE as u64);
-        assert!(ahead.reserve_ahead(0, PIECE));
+        assert!(ahead.reserve_ahead(PIECE));
         assert_eq!(ahead.reserved(), PIECE);
-        while ahead.reserve_ahead(0, PIECE) {}
+        while ahead.reserve_ahead(PIECE) {}
         assert_eq!(ahead.reserved(), STEPS_AHEAD * PIECE);
-        while ahead.reserve_ahead(10 * PIECE, PIECE) {}
+        ahead.went_to(10 * PIECE);
+        while ahead.reserve_ahead(PIECE) {}
         assert_eq!(ahead.reserved(), 12 * PIECE);
-        assert!(!ahead.reserve_ahead(12 * PIECE, PIECE));
+        ahead.went_to(12 * PIECE);
+        assert!(!ahead.reserve_ahead(PIECE));
     }
 
     #[test]
     fn pages_are_ready_one_window_ahead_where_there_is_disk_space() {
         let (_dir, ahead) = ahead(12 * PIECE as u64);
-        let position = PIECE / 2 + 100;
-        ahead.look(0);
-        ahead.look(position);
-        assert!(!ahead.prepare(position));
+        ahead.look();
+        look_at(&ahead, PIECE / 2 + 100);
+        assert!(!ahead.prepare());
         assert_eq!(ahead.progress().prepared, 0);
         ahead.reserve(8 * PIECE, 1).unwrap();
-        assert!(ahead.prepare(position));
+        assert!(ahead.prepare());
         assert_eq!(ahead.progress().prepared, PIECE);
-        while ahead.prepare(position) {}
+        while ahead.prepare() {}
         assert_eq!(ahead.progress().prepared, 5 * PIECE);
-        ahead.look(10 * PIECE);
+        look_at(&ahead, 10 * PIECE);
         ahead.reserve(12 * PIECE, 1).unwrap();
-        while ahead.prepare(10 * PIECE) {}
+        while ahead.prepare() {}
         assert_eq!(ahead.progress().prepared, 12 * PIECE);
-        assert!(!ahead.prepare(12 * PIECE));
+        ahead.went_to(12 * PIECE);
+        assert!(!ahead.prepare());
     }
 
     #[test]
     fn nothing_is_done_for_a_writer_who_is_slow_or_rests() {
         let (_dir, ahead) = ahead(4 * PIECE as u64);
         // Where it goes on says nothing.
-        ahead.look(PIECE);
+        look_at(&ahead, PIECE);
         assert!(!ahead.is_busy());
-        ahead.look(PIECE + LEAST_WINDOW / 8 - 1);
-        assert!(!ahead.is_busy() && !ahead.prepare(PIECE));
-        ahead.look(2 * PIECE);
+        look_at(&ahead, PIECE + LEAST_WINDOW / 8 - 1);
+        assert!(!ahead.is_busy() && !ahead.prepare());
+        look_at(&ahead, 2 * PIECE);
         assert!(ahead.is_busy());
-        ahead.look(2 * PIECE);
-        assert!(!ahead.is_busy() && !ahead.prepare(2 * PIECE));
+        ahead.look();
+        assert!(!ahead.is_busy() && !ahead.prepare());
         assert_eq!((ahead.progress().prepared, ahead.reserved()), (0, 0));
     }
 
@@ -313,28 +397,44 @@ mod tests {
         let region = Arc::new(Noted::default());
         let noted = || std::mem::take(&mut *region.0.lock().unwrap());
         let ahead = Ahead::new(&path, file, Arc::<Noted>::clone(&region));
-        ahead.flushed(PIECE);
+        ahead.flushed();
         assert_eq!(noted(), []);
-        ahead.look(0);
-        ahead.look(PIECE);
+        ahead.look();
+        look_at(&ahead, PIECE);
         ahead.reserve(4 * PIECE, 1).unwrap();
-        while ahead.prepare(PIECE) {}
+        while ahead.prepare() {}
         assert_eq!(noted(), [(PIECE, 2 * PIECE), (2 * PIECE, 3 * PIECE), (3 * PIECE, 4 * PIECE)]);
-        ahead.flushed(2 * PIECE + 5000);
+        ahead.went_to(2 * PIECE + 5000);
+        ahead.flushed();
         assert_eq!(noted(), [(2 * PIECE + PAGE, 3 * PIECE)]);
-        ahead.flushed(5 * PIECE);
+        ahead.went_to(5 * PIECE);
+        ahead.flushed();
         assert_eq!(noted(), []);
         // One who rests would have zeros written at each flush.
-        ahead.look(PIECE);
-        ahead.flushed(PIECE);
+        ahead.look();
+        ahead.look();
+        ahead.flushed();
         assert_eq!(noted(), []);
     }
 
     #[test]
     fn the_rest_of_a_file_is_ready_however_slow_its_writer_is() {
         let (_dir, ahead) = ahead(3 * PIECE as u64 + 5);
-        ahead.prepare_rest(PIECE + 5000);
+        ahead.went_to(PIECE + 5000);
+        ahead.prepare_rest();
         assert_eq!((ahead.progress().prepared, ahead.reserved()), (3 * PIECE + 5, 3 * PIECE + 5));
+    }
+
+    #[test]
+    fn a_table_is_made_ready_piece_by_piece_as_far_as_there_is_disk_space() {
+        let (_dir, ahead) = ahead(4 * PIECE as u64);
+        ahead.reserve(2 * PIECE + 1, 1).unwrap();
+        let mut left = 100..4 * PIECE;
+        let mut steps = Vec::new();
+        while ahead.prepare_piece(&mut left) {
+            steps.push(left.start);
+        }
+        assert_eq!(steps, [PIECE + 100, 2 * PIECE + 100, 3 * PIECE]);
     }
 
     #[test]

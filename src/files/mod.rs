@@ -14,7 +14,7 @@ pub mod planted;
 pub mod roots;
 pub mod storage;
 
-pub use ahead::{Ahead, Bell};
+pub use ahead::{Ahead, Bell, Front, FrontFiles};
 pub use file_run::{FileRun, RunFile};
 pub use folder::make_folder;
 pub use holes::fill_holes;

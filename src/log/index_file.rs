@@ -44,17 +44,6 @@ pub struct IndexPut {
     pub store_timestamp_ms: i64,
 }
 
-/// How far a file that is written is.
-#[derive(Debug)]
-pub struct IndexPlace {
-    /// What makes it ready ahead of the writer.
-    pub ahead: Arc<Ahead>,
-    /// One past the last byte of the slots.
-    pub slots_end: usize,
-    /// Where the next entry goes.
-    pub position: usize,
-}
-
 /// How an index file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexOpen {
@@ -254,14 +243,11 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Where the next entry goes, for a thread that works ahead; `None` of a file open for reading.
-    pub(super) fn place(&self) -> Option<IndexPlace> {
+    /// What a thread needs that makes the file ready ahead of the writer; `None` of a file open for
+    /// reading.
+    pub(super) fn ahead(&self) -> Option<&Arc<Ahead>> {
         let Bytes::Written(writer) = &self.bytes else { return None };
-        Some(IndexPlace {
-            ahead: Arc::clone(writer.map.ahead()),
-            slots_end: position(self.layout.entry_position(0)),
-            position: position(self.layout.entry_position(writer.count())),
-        })
+        Some(writer.map.ahead())
     }
 
     /// Whether a put would be refused, of a file open for writing; one open for reading takes none.
@@ -474,7 +460,9 @@ impl Writer {
             seconds: seconds_since(self.header.begin_timestamp_ms, put.store_timestamp_ms),
             prev_entry,
         };
-        self.map.put_array(position(layout.entry_position(self.count())), &entry.encode())?;
+        let at = position(layout.entry_position(self.count()));
+        self.map.put_array(at, &entry.encode())?;
+        self.map.ahead().went_to(at + ENTRY_LEN);
         // Who finds the entry through its slot must find it whole.
         fence(Ordering::Release);
         self.map.put_array(slot_position, &count.to_be_bytes())?;
@@ -508,10 +496,10 @@ impl Writer {
         }
         if !self.is_prepared {
             self.is_prepared = true;
-            self.map.ahead().prepare_range(0, position(begin));
+            self.map.ahead().prepare_range(0..position(begin));
         }
         let entries = position(layout.entry_position(self.room_end));
-        self.map.ahead().prepare_range(entries, self.map.reserved());
+        self.map.ahead().prepare_range(entries..self.map.reserved());
         self.room_end = reserved;
         Ok(())
     }

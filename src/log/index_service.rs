@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::dispatch_keys::{DispatchKeys, MAX_KEYS};
-use super::index_file::{IndexFile, IndexOpen, IndexPlace, IndexPut};
+use super::index_file::{IndexFile, IndexOpen, IndexPut};
 use super::index_run::IndexRun;
 use crate::error::{Corruption, Result};
 use crate::files::file_run::check_unchanged;
-use crate::files::{Access, Storage, StorageFile};
+use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::sys_flag::Transaction;
@@ -101,6 +101,7 @@ pub struct IndexService {
     clock: Arc<dyn Clock>,
     /// The newest file, once a message came for it.
     current: Option<IndexFile>,
+    front: Arc<Front>,
     /// Puts for the current file, oldest first.
     waiting: VecDeque<Waiting>,
     full: VecDeque<FullIndexFile>,
@@ -128,6 +129,7 @@ impl IndexService {
             run: Arc::new(run),
             clock,
             current: None,
+            front: Arc::default(),
             waiting: VecDeque::with_capacity(LAG + 1),
             full: VecDeque::new(),
             has_new_name: false,
@@ -294,7 +296,8 @@ impl IndexService {
                     let header = self.run.open(last)?.header()?;
                     let count = header.index_count.unsigned_abs();
                     if count < self.run.layout().max_entry_count() {
-                        self.current = Some(self.open(&last.path)?);
+                        let last = self.open(&last.path)?;
+                        self.set_current(Some(last));
                         return Ok(());
                     }
                     Some(header)
@@ -309,7 +312,7 @@ impl IndexService {
             |path: &Path| IndexFile::create_unnamed(&*storage, path, layout, previous.as_ref());
         let (file, _) = self.run.create(now_ms, create)?;
         self.has_new_name = true;
-        let full = match (self.current.replace(file), last) {
+        let full = match (self.set_current(Some(file)), last) {
             (Some(full), _) => Some(FullIndexFile {
                 path: full.path().to_owned(),
                 file: Arc::clone(full.file()),
@@ -329,6 +332,13 @@ impl IndexService {
         };
         self.full.extend(full);
         Ok(())
+    }
+
+    /// Sets the file that is written; the one before it.
+    fn set_current(&mut self, file: Option<IndexFile>) -> Option<IndexFile> {
+        let active = file.as_ref().and_then(IndexFile::ahead).map(Arc::clone);
+        self.front.set(FrontFiles { active, ..FrontFiles::default() });
+        std::mem::replace(&mut self.current, file)
     }
 
     fn open(&self, path: &Path) -> Result<IndexFile> {
@@ -366,10 +376,10 @@ impl IndexService {
         self.current.as_ref()
     }
 
-    /// Where the next entry goes, for a thread that works ahead.
+    /// What is written now, for the threads that work ahead.
     #[must_use]
-    pub fn place(&self) -> Option<IndexPlace> {
-        self.current.as_ref().and_then(IndexFile::place)
+    pub fn front(&self) -> &Arc<Front> {
+        &self.front
     }
 
     /// How far the index reaches: the physical offset of the last message with a key in it, puts that
@@ -411,7 +421,7 @@ impl IndexService {
     pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
         // What waits belongs to the newest file.
         self.waiting.clear();
-        self.current = None;
+        self.set_current(None);
         self.begun = None;
         let removed = self.run.remove_newest_first(|file| file.name >= name)?;
         self.full.retain(|full| !removed.contains(&full.path));
@@ -470,13 +480,13 @@ impl IndexService {
                 false => None,
             };
             if let Some(end) = end {
-                let mut file = match self.current.take() {
+                let mut file = match self.set_current(None) {
                     Some(current) if current.path() == last.path => current,
                     _ => self.open(&last.path)?,
                 };
                 file.truncate(kept, end)?;
                 file.flush()?;
-                self.current = Some(file);
+                self.set_current(Some(file));
                 return Ok((head.count - kept, removed));
             }
             removed.extend(self.remove_from_name(last.name)?);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{Access, Ahead, Bell, MappedFile, fill_holes};
+use crate::files::{Access, Ahead, Bell, Front, FrontFiles, MappedFile, fill_holes};
 use crate::format::message::{self, BLANK_LEN};
 
 use super::commit_log::CommitLog;
@@ -16,9 +16,9 @@ pub const RESERVE_STEP: usize = 64 << 20;
 /// How often, in bytes, the writer tells how far it is to the thread that works ahead of it: at first
 /// after so many, then after twice as many each time, up to the most.
 const FIRST_TOLD: u64 = 128 << 10;
-const TOLD_EVERY: u64 = 4 << 20;
+const TOLD_EVERY: u64 = 16 << 20;
 /// From so many bytes before its end on, the file behind the last is brought into memory.
-const NEAR_THE_END: u64 = 64 << 20;
+pub const NEAR_THE_END: usize = 64 << 20;
 
 /// The appending end of the log. There is one, and it owns the map of the last file.
 #[derive(Debug)]
@@ -30,6 +30,7 @@ pub struct LogWriter {
     tell_at: u64,
     tell_after: u64,
     bell: Arc<Bell>,
+    front: Arc<Front>,
     /// A record on its way into the file, where records are written and not mapped.
     staged: Option<Vec<u8>>,
     /// Whether each file is made ready whole when it is opened.
@@ -72,13 +73,9 @@ impl Active {
         let position = position as usize;
         fill_holes(&**map.file(), &file.path, position..position)?;
         map.assume_reserved(position);
-        map.ahead().look(position);
+        map.ahead().went_to(position);
+        map.ahead().look();
         Ok(Active { base_offset, map })
-    }
-
-    /// Makes all of the file ready that lies behind `position` (`DefaultMappedFile.warmMappedFile`).
-    fn warm(&self, position: u64) {
-        self.ahead().prepare_rest(usize::try_from(position).unwrap_or(usize::MAX));
     }
 
     /// What a thread needs that makes the file ready ahead of the writer.
@@ -88,23 +85,12 @@ impl Active {
     }
 }
 
-/// How far the writer is, for the threads that work ahead of it.
-#[derive(Debug)]
-pub struct WriterPlace {
-    /// The file that is written, and the position in it that is written next.
-    pub active: Option<(Arc<Ahead>, usize)>,
-    /// The next file, where it is there.
-    pub next: Option<Arc<Ahead>>,
-    /// Whether the next file is needed soon.
-    pub near_the_end: bool,
-}
-
 impl LogWriter {
     /// A writer that goes on at the log's end.
     #[must_use]
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.end_offset();
-        let (bell, tell_at) = (Arc::default(), end);
+        let (bell, front, tell_at) = (Arc::default(), Arc::default(), end);
         Self {
             log,
             active: None,
@@ -112,6 +98,7 @@ impl LogWriter {
             tell_at,
             tell_after: FIRST_TOLD,
             bell,
+            front,
             staged: None,
             warms: false,
             next: None,
@@ -137,6 +124,12 @@ impl LogWriter {
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
+    }
+
+    /// What is written now, for the threads that work ahead.
+    #[must_use]
+    pub fn front(&self) -> &Arc<Front> {
+        &self.front
     }
 
     /// Where the next record goes if it fits into the last file.
@@ -188,9 +181,13 @@ impl LogWriter {
     /// [`Error::Io`] where they could not be written; the log ends where it did.
     #[inline]
     pub fn publish(&mut self, len: usize) -> Result<()> {
-        if let (Some(staged), Some(active)) = (&self.staged, &self.active) {
-            let (file, position) = (active.map.file(), self.end - active.base_offset);
-            file.write_at(staged, position).map_err(Error::io("write", active.map.path()))?;
+        if let Some(active) = &self.active {
+            let position = self.end - active.base_offset;
+            if let Some(staged) = &self.staged {
+                let written = active.map.file().write_at(staged, position);
+                written.map_err(Error::io("write", active.map.path()))?;
+            }
+            active.ahead().went_to(position as usize + len);
         }
         self.end += len as u64;
         self.log.publish(self.end);
@@ -216,9 +213,10 @@ impl LogWriter {
         if position + (len + BLANK_LEN) as u64 <= size {
             let active = Active::open(&self.log, base, position)?;
             if self.warms {
-                active.warm(position);
+                active.ahead().prepare_rest();
             }
             self.active = Some(active);
+            self.tell_front();
             return Ok(());
         }
         // The next file comes first: without it the last must not be closed.
@@ -240,21 +238,17 @@ impl LogWriter {
         self.log.publish(self.end);
         self.active = Some(next);
         self.full = Some(last);
+        self.tell_front();
         Ok(())
     }
 
-    /// How far the writer is.
-    #[must_use]
-    pub fn place(&self) -> WriterPlace {
-        let size = self.file_size();
-        let active = self.mapped().and_then(|(base, ahead)| {
-            Some((ahead, usize::try_from(self.end.checked_sub(base)?).ok()?))
+    fn tell_front(&self) {
+        let ahead = |file: &Option<Active>| file.as_ref().map(|file| Arc::clone(file.ahead()));
+        self.front.set(FrontFiles {
+            active: ahead(&self.active).filter(|_| self.staged.is_none()),
+            next: ahead(&self.next),
+            has_full: self.full.is_some(),
         });
-        WriterPlace {
-            active,
-            next: self.next.as_ref().map(|next| Arc::clone(next.ahead())),
-            near_the_end: size - self.end % size < NEAR_THE_END,
-        }
     }
 
     /// The file that is written through a map, with its offset. Records that are written by calls
@@ -278,12 +272,17 @@ impl LogWriter {
     /// A file that is full, to be let go of by another thread.
     #[must_use]
     pub fn take_full(&mut self) -> Option<Active> {
-        self.full.take()
+        let full = self.full.take();
+        if full.is_some() {
+            self.tell_front();
+        }
+        full
     }
 
     /// Takes the file that is written behind the last; whether it is in time.
     pub fn set_next(&mut self, next: Active) -> bool {
         self.next = Some(next).filter(|next| next.base_offset > self.end);
+        self.tell_front();
         self.next.is_some()
     }
 
@@ -297,5 +296,58 @@ impl LogWriter {
     /// Lets go of the map; the next append makes it anew.
     pub fn release(&mut self) {
         (self.active, self.next, self.full) = (None, None, None);
+        self.tell_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{FileRun, Os};
+
+    const SIZE: u64 = 1 << 16;
+
+    fn writer(dir: &std::path::Path) -> LogWriter {
+        let dirs = vec![dir.to_owned()];
+        let run = FileRun::load(Arc::new(Os), Arc::default(), dirs, SIZE, Access::ReadWrite);
+        LogWriter::new(Arc::new(CommitLog::new(run.unwrap().0, 0)))
+    }
+
+    fn write(writer: &mut LogWriter, len: usize) {
+        writer.window(len).unwrap();
+        writer.publish(len).unwrap();
+    }
+
+    #[test]
+    fn the_front_knows_what_is_written_and_how_far() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = writer(dir.path());
+        let front = Arc::clone(writer.front());
+        let known = || {
+            let FrontFiles { active, next, has_full } = front.files();
+            (active.map(|active| active.position()), next.is_some(), has_full)
+        };
+        assert_eq!(known(), (None, false, false));
+        write(&mut writer, 1000);
+        assert_eq!(known(), (Some(1000), false, false));
+        write(&mut writer, 40_000);
+        assert!(front.files().active.is_some_and(|active| active.is_past_half()));
+        assert_eq!(writer.missing(), Some(SIZE));
+        assert!(writer.set_next(Active::open(&writer.log, SIZE, 0).unwrap()));
+        assert_eq!(known(), (Some(41_000), true, false));
+        write(&mut writer, 30_000);
+        assert_eq!(known(), (Some(30_000), false, true));
+        assert!(writer.take_full().is_some());
+        assert_eq!(known(), (Some(30_000), false, false));
+        writer.release();
+        assert_eq!(known(), (None, false, false));
+    }
+
+    #[test]
+    fn nothing_is_made_ready_for_records_that_are_written_by_calls() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = writer(dir.path()).through_the_file();
+        write(&mut writer, 1000);
+        assert!(writer.front().files().active.is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{Bell, Storage};
+use crate::files::{Bell, Front, FrontFiles, Storage};
 use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
 use crate::log::scanner::{Scanned, Scanner, Stop};
@@ -63,6 +63,9 @@ pub(super) struct Writing {
     /// The newest store time in the queues.
     pub(super) dispatched_ms: AtomicI64,
     pub(super) gate: FlushGate,
+    /// What is written now of log and index, for the threads that work ahead.
+    pub(super) log_front: Arc<Front>,
+    pub(super) index_front: Arc<Front>,
     /// Rings while appending goes on, for the thread that makes pages ready.
     pub(super) bell: Arc<Bell>,
     /// Rings while appending is fast, for the thread that makes files.
@@ -476,6 +479,7 @@ impl Core {
         if let Some(writing) = &self.writing {
             guard(&writing.appender).writer.release();
             guard(&writing.dispatcher).index = None;
+            writing.index_front.set(FrontFiles::default());
             guard(&writing.checkpoint).close_file();
         }
         if let Some(index) = &self.index {

@@ -243,7 +243,8 @@ fn open_to_write(
         writer = writer.warming();
     }
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
-    let bell = Arc::clone(writer.bell());
+    let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
+    let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
     let writing = Writing {
         lock: Mutex::new(Some(store_lock)),
         appender: Mutex::new(Appender::new(writer, newest)),
@@ -252,6 +253,8 @@ fn open_to_write(
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),
         bell,
+        log_front,
+        index_front,
         files_bell: Bell::default(),
         log_flushing: AtomicBool::new(false),
         log_flushed: AtomicBool::new(false),

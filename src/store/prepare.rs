@@ -1,16 +1,18 @@
 //! Pages ahead of the writer, of the log and of the index, so that an append meets no page fault.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::core::{Core, Writing, guard};
+use super::core::{Core, Writing};
 use crate::files::Ahead;
+use crate::log::log_writer::NEAR_THE_END;
 
 /// What the preparing thread keeps between its steps.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
-    /// The index file whose slots are in memory.
-    index: Option<Arc<Ahead>>,
+    /// The index file whose slots are brought into memory, and those that are not yet.
+    index: Option<(Arc<Ahead>, Range<usize>)>,
 }
 
 impl Core {
@@ -22,39 +24,47 @@ impl Core {
         prepared: &mut Prepared,
         waited: bool,
     ) -> bool {
-        let place = guard(&writing.appender).writer.place();
-        let Some((active, position)) = place.active else { return false };
+        let front = writing.log_front.files();
+        let Some(active) = front.active else { return false };
         if waited {
-            active.look(position);
+            active.look();
             if active.is_busy() {
                 writing.files_bell.ring();
             }
         }
-        let next = place.next.filter(|_| place.near_the_end);
         // A long flush makes the writer's page clean all the while.
         if writing.log_flushed.swap(false, Ordering::AcqRel)
             || (waited && writing.log_flushing.load(Ordering::Acquire))
         {
-            active.flushed(position);
+            active.flushed();
         }
-        let mut more = active.prepare(position);
-        if let Some(next) = next {
+        let mut more = active.prepare();
+        if let Some(next) = front.next.filter(|_| active.left() < NEAR_THE_END) {
             more |= next.prepare_behind(&active);
         }
-        more | prepare_index(writing, prepared, waited, active.is_busy())
+        more | self.prepare_index(writing, prepared, waited, active.is_busy())
     }
-}
 
-fn prepare_index(writing: &Writing, prepared: &mut Prepared, waited: bool, busy: bool) -> bool {
-    let place = guard(&writing.dispatcher).index.as_ref().and_then(|index| index.place());
-    let Some(place) = place else { return false };
-    let known = prepared.index.as_ref().is_some_and(|known| Arc::ptr_eq(known, &place.ahead));
-    if busy && !known {
-        place.ahead.prepare_range(0, place.slots_end);
-        prepared.index = Some(Arc::clone(&place.ahead));
+    fn prepare_index(
+        &self,
+        writing: &Writing,
+        prepared: &mut Prepared,
+        waited: bool,
+        busy: bool,
+    ) -> bool {
+        let Some(active) = writing.index_front.files().active else { return false };
+        let known = prepared.index.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &active));
+        if busy && !known {
+            let end = self.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
+            let slots = 0..usize::try_from(end).unwrap_or(0);
+            prepared.index = Some((Arc::clone(&active), slots));
+        }
+        if waited {
+            active.look();
+        }
+        // Piece by piece: the log must not wait for all of the slots.
+        let slots = prepared.index.as_mut().filter(|_| busy);
+        let more = slots.is_some_and(|(index, left)| index.prepare_piece(left));
+        active.prepare() | more
     }
-    if waited {
-        place.ahead.look(place.position);
-    }
-    place.ahead.prepare(place.position)
 }
