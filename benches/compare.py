@@ -269,12 +269,14 @@ def flushes(race: Race) -> None:
         count = race.count(full)
         work = f"append 1024 B, SYNC_FLUSH, {threads} thread{'s' if threads > 1 else ''}"
         store = race.fresh()
+        race.settle()
         seconds = race.in_java(
             "append", store, count, bodyBytes=1024, threads=threads, config=config
         )
         race.note(work, "RocketMQ", count, seconds)
         shutil.rmtree(store)
         store = race.fresh()
+        race.settle()
         race.note(work, "Rust", count, race.in_rust("append-sync", store, count, 1024, threads))
         shutil.rmtree(store)
 
