@@ -18,6 +18,9 @@ use super::planted::{self, Bug};
 use super::storage::{Access, StorageFile};
 use crate::error::{Error, Result};
 
+/// Bytes that the processor fetches at once, on most.
+const CACHE_LINE: usize = 64;
+
 /// A mapped file of fixed length.
 #[derive(Debug)]
 pub struct MappedFile {
@@ -211,6 +214,14 @@ impl MappedFile {
         }
     }
 
+    /// The same for `len` bytes from `position` on.
+    #[inline]
+    pub fn prefetch_range(&self, position: usize, len: usize) {
+        for at in (0..len).step_by(CACHE_LINE) {
+            self.prefetch(position.saturating_add(at));
+        }
+    }
+
     /// Makes everything written so far durable.
     ///
     /// # Errors
@@ -281,5 +292,7 @@ mod tests {
         assert!(mapped.get_at::<4>(97).is_none());
         assert!(mapped.get_at::<4>(usize::MAX).is_none());
         mapped.prefetch(usize::MAX);
+        mapped.prefetch_range(90, 1000);
+        mapped.prefetch_range(usize::MAX - 10, 1000);
     }
 }
