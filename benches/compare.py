@@ -108,6 +108,15 @@ class Race:
             while memory.tell() + len(block) <= len(memory):
                 memory.write(block)
 
+    def write(self, size: int) -> Path:
+        """A file of so many bytes, on the disk."""
+        path, block = self.folder / "written", bytes(1 << 20)
+        with path.open("wb", buffering=0) as file:
+            for _ in range(size // len(block)):
+                file.write(block)
+            os.fdatasync(file.fileno())
+        return path
+
     def note(self, work: str, side: str, count: int, seconds: float) -> None:
         self.counts[work] = count
         self.times.setdefault(work, {}).setdefault(side, []).append(seconds)
@@ -231,15 +240,18 @@ def arrow(race: Race, folder: Path, config: Config, count: int, body_bytes: int)
 def sustained(race: Race) -> None:
     """4 GiB with the default flush settings: eight files, at the speed of the disk in the end.
 
-    What the disk takes is measured with as many bytes.
+    What the disk takes is measured with as many bytes. Right before each side as many were written
+    and thrown away, so that each has the same memory, whatever the side before left of it.
     """
     count = race.count(3_500_000)
     work = "append 1024 B, 4 GiB"
+    size = count * RECORD
     for name, config in (
         ("RocketMQ", {}),
         ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
     ):
         store = race.fresh()
+        race.write(size).unlink()
         race.settle()
         seconds = race.in_java(
             "append", store, count, bodyBytes=1024, distinct=200_000, config=config
@@ -247,19 +259,16 @@ def sustained(race: Race) -> None:
         race.note(work, name, count, seconds)
         shutil.rmtree(store)
     store = race.fresh()
+    race.write(size).unlink()
     race.settle()
     race.note(work, "Rust", count, race.in_rust("append-long", store, count))
     shutil.rmtree(store)
-    path, block = race.folder / "limit", bytes(1 << 20)
+    race.write(size).unlink()
     race.settle()
-    with path.open("wb", buffering=0) as file:
-        begin = time.perf_counter()
-        for _ in range(count * RECORD // len(block)):
-            file.write(block)
-        os.fdatasync(file.fileno())
-        seconds = time.perf_counter() - begin
-    race.note(work, "limit: as many bytes written and flushed", count, seconds)
-    path.unlink()
+    begin = time.perf_counter()
+    written = race.write(size)
+    race.note(work, "limit: as many bytes written and flushed", count, time.perf_counter() - begin)
+    written.unlink()
 
 
 def flushes(race: Race) -> None:
