@@ -137,6 +137,7 @@ impl IndexFile {
             // or flush.
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
+        map.ahead().went_to(position(layout.entry_position(1)));
         Ok(Self { path: path.to_owned(), layout, bytes: Bytes::Written(Writer::new(map, header)) })
     }
 
@@ -174,6 +175,7 @@ impl IndexFile {
                 }
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
+                map.ahead().went_to(goes_on);
                 Bytes::Written(Writer::new(map, head.header))
             }
         };

@@ -112,6 +112,13 @@ pub struct IndexService {
     begun: Option<(i64, usize)>,
 }
 
+impl Drop for IndexService {
+    fn drop(&mut self) {
+        // Else the threads that look there would go on holding the map.
+        self.front.set(FrontFiles::default());
+    }
+}
+
 impl IndexService {
     /// Lists the index files below `dir`. With the service comes what cannot be used there. Nothing
     /// is changed before the first call that writes.

@@ -13,8 +13,8 @@ use super::commit_log::CommitLog;
 
 /// How much of a file gets disk space at a time, ahead of the writer.
 pub const RESERVE_STEP: usize = 64 << 20;
-/// How often, in bytes, the writer tells how far it is to the thread that works ahead of it: at first
-/// after so many, then after twice as many each time, up to the most.
+/// How often, in bytes, the writer wakes the thread that works ahead of it: at first after so many, then
+/// after twice as many each time, up to the most.
 const FIRST_TOLD: u64 = 128 << 10;
 const TOLD_EVERY: u64 = 16 << 20;
 /// At most so much of the next record's place is fetched into the processor's cache ahead of it.
@@ -228,14 +228,14 @@ impl LogWriter {
             return Ok(());
         }
         // The next file comes first: without it the last must not be closed.
-        let next = match self.next.take() {
-            Some(next) if next.base_offset == base + size => next,
-            _ => Active::open(&self.log, base + size, 0)?,
-        };
-        let mut last = match self.active.take() {
-            Some(active) if active.base_offset == base => active,
-            _ => Active::open(&self.log, base, position)?,
-        };
+        if self.next.as_ref().is_none_or(|next| next.base_offset != base + size) {
+            self.next = Some(Active::open(&self.log, base + size, 0)?);
+        }
+        if self.active.as_ref().is_none_or(|active| active.base_offset != base) {
+            self.active = Some(Active::open(&self.log, base, position)?);
+        }
+        self.tell_front();
+        let Some(last) = &mut self.active else { return Err(Error::Closed) };
         // Positions in a file fit into memory, and a file's size into an i32 record size.
         let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
         let window = last.map.window(position as usize, BLANK_LEN)?;
@@ -244,17 +244,15 @@ impl LogWriter {
         }
         self.end = base + size;
         self.log.publish(self.end);
-        self.active = Some(next);
-        self.full = Some(last);
+        self.full = std::mem::replace(&mut self.active, self.next.take());
         self.tell_front();
         Ok(())
     }
 
     fn tell_front(&self) {
-        let ahead = |file: &Option<Active>| file.as_ref().map(|file| Arc::clone(file.ahead()));
         self.front.set(FrontFiles {
-            active: ahead(&self.active).filter(|_| self.staged.is_none()),
-            next: ahead(&self.next),
+            active: self.mapped().map(|(_, ahead)| ahead),
+            next: self.next.as_ref().map(|next| Arc::clone(next.ahead())),
             has_full: self.full.is_some(),
         });
     }

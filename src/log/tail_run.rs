@@ -56,7 +56,7 @@ impl Tail {
 
     /// Lets the run end at `end`, whatever the files hold there.
     pub(super) fn set_end(&mut self, end: u64) {
-        self.start = end;
+        (self.start, self.committed) = (end, end);
         self.buffer.clear();
     }
 }

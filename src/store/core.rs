@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{Bell, Front, FrontFiles, Storage};
+use crate::files::{Bell, Front, Storage};
 use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
 use crate::log::scanner::{Scanned, Scanner, Stop};
@@ -479,7 +479,6 @@ impl Core {
         if let Some(writing) = &self.writing {
             guard(&writing.appender).writer.release();
             guard(&writing.dispatcher).index = None;
-            writing.index_front.set(FrontFiles::default());
             guard(&writing.checkpoint).close_file();
         }
         if let Some(index) = &self.index {

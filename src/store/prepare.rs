@@ -53,8 +53,9 @@ impl Core {
         busy: bool,
     ) -> bool {
         let Some(active) = writing.index_front.files().active else { return false };
-        let known = prepared.index.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &active));
-        if busy && !known {
+        // The map of a file that is full is let go of.
+        prepared.index.take_if(|(known, _)| !Arc::ptr_eq(known, &active));
+        if busy && prepared.index.is_none() {
             let end = self.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
             let slots = 0..usize::try_from(end).unwrap_or(0);
             prepared.index = Some((Arc::clone(&active), slots));
