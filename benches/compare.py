@@ -399,7 +399,7 @@ def view_schema(scan: mqstore.ArrowScan) -> pa.Schema:
 
 
 def crashed(store: Path, checkpoint: bytes | None) -> None:
-    """Leaves the log, and a checkpoint: as if the process had been killed and the rest lost."""
+    """Leaves the log, with a checkpoint or without: the process was killed, the rest is lost."""
     for name in ("consumequeue", "index"):
         shutil.rmtree(store / name, ignore_errors=True)
     (store / "checkpoint").unlink(missing_ok=True)
