@@ -67,7 +67,7 @@ bench: $(MADE)/native-release ## Benchmarks: Rust, then Python
 .PHONY: bench-compare
 bench-compare: $(MADE)/native-release ## This store against RocketMQ's own, in turns; ARGS='--rounds 1 --scale 0.01' for a trial
 	@scripts/prerequisites.sh java
-	@$(PY) benches/compare.py $(ARGS)
+	@PYTHONPATH=tests $(PY) benches/compare.py $(ARGS)
 
 .PHONY: bench-series
 bench-series: $(MADE)/native-release ## What each kind of work costs as a store grows; ARGS='--most 100000' for a trial
@@ -79,7 +79,7 @@ bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@cargo test --locked --quiet --benches --features arrow
 	@$(PY) -m pytest benches/python --benchmark-disable -q
 	@$(PY) benches/series.py --most 1000 >/dev/null
-	@! scripts/prerequisites.sh java || $(PY) benches/compare.py --smoke >/dev/null
+	@! scripts/prerequisites.sh java || PYTHONPATH=tests $(PY) benches/compare.py --smoke >/dev/null
 
 .PHONY: controls
 controls: ## The tests of crashes and faults must fail where a bug is planted

@@ -33,10 +33,9 @@ import pyarrow as pa
 from document import put_section
 
 import mqstore
+from helpers.java import QUICK, RocketMQ
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests/differential"))
-from java import QUICK, RocketMQ  # noqa: E402 - it lies beside the tests that use it
 
 TOPIC = "BenchTopic"
 MAPPED = 512 << 20

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
+# An assertion in a helper shows its values, as in a test.
+pytest.register_assert_rewrite("helpers")
+
 
 class Skip(NamedTuple):
     """A test, or a file, that did not run."""

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
-from pathlib import Path
 
 import pytest
 
 import mqstore
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from running import GOLDEN, SETTINGS, Ran, command_line, environment, messages
+from helpers.running import GOLDEN, SETTINGS, Ran, command_line, environment, messages
 
 
 @pytest.fixture(scope="session")

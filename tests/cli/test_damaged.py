@@ -5,9 +5,9 @@ import os
 import shlex
 
 import pytest
-from running import SETTINGS
 
 import mqstore
+from helpers.running import SETTINGS
 
 
 def queue_files(store, topic="orders", queue=0):

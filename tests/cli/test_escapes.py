@@ -4,9 +4,9 @@ import base64
 import shutil
 
 import pytest
-from running import SETTINGS, on_terminal
 
 import mqstore
+from helpers.running import SETTINGS, on_terminal
 from mqstore.cli.output import escape
 
 HOSTILE = "\x1b[31m\u202e\x07\x9b\r\n"

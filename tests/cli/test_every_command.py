@@ -5,8 +5,8 @@ import subprocess
 
 import click
 import pytest
-from running import command_line, environment, on_terminal
 
+from helpers.running import command_line, environment, on_terminal
 from mqstore.cli import command, main
 
 NAMES = command.list_commands(None)

@@ -4,7 +4,8 @@ import json
 import tarfile
 
 import pytest
-from running import GOLDEN
+
+from helpers.running import GOLDEN
 
 KINDS = ("batch", "broker", "cqext", "delay", "lmq", "transaction")
 

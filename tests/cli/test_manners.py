@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running import SETTINGS, command_line, environment, messages, on_terminal
 
 import mqstore
+from helpers.running import SETTINGS, command_line, environment, messages, on_terminal
 from mqstore.cli import command, main
 
 

@@ -5,9 +5,9 @@ import json
 import re
 
 import pytest
-from running import BEGIN_MS, SETTINGS, messages
 
 import mqstore
+from helpers.running import BEGIN_MS, SETTINGS, messages
 
 ALL = messages()
 BODY_FIELDS = {"body", "body_base64", "body_hex", "body_json", "body_error", "raw_body_base64"}

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from running import BEGIN_MS, SETTINGS
 
 import mqstore
+from helpers.running import BEGIN_MS, SETTINGS
 from mqstore.metrics import StoreCollector
 
 HOSTILE = 'a"b\\c\nd\x1b[31m\u202e{}<script>'

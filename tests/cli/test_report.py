@@ -10,9 +10,9 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from running import SETTINGS
 
 import mqstore
+from helpers.running import SETTINGS
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures, label
 from mqstore.html_report.timeline import make_timeline

@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from running import BEGIN_MS, SETTINGS, messages
 
 import mqstore
+from helpers.running import BEGIN_MS, SETTINGS, messages
 
 ALL = messages()
 

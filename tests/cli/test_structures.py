@@ -4,9 +4,9 @@ import json
 import struct
 
 import pytest
-from running import BEGIN_MS, SETTINGS
 
 import mqstore
+from helpers.running import BEGIN_MS, SETTINGS
 
 
 def test_topics(mq, store):

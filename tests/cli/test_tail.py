@@ -9,9 +9,9 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from running import SETTINGS, command_line, environment, on_terminal
 
 import mqstore
+from helpers.running import SETTINGS, command_line, environment, on_terminal
 
 # Appends as many messages as each line of its input says, and answers when they are in the log.
 WRITER = """

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-# The modules beside these tests, and those of the Python tests, are found by name.
-_HERE = Path(__file__).parent
-sys.path[:0] = [str(_HERE), str(_HERE.parent / "python")]
-
-from java import RocketMQ, what_is_missing  # noqa: E402 - found through the path set above
+from helpers.java import RocketMQ, what_is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

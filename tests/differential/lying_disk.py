@@ -2,6 +2,7 @@
 
 Run by hand, as root, where loop devices can be made::
 
+    export PYTHONPATH=tests
     .venv/bin/python tests/differential/lying_disk.py --runs 5
     MQSTORE_ROCKETMQ_VERSION=5.4.0 .venv/bin/python tests/differential/lying_disk.py --runs 5
 
@@ -21,14 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "faults")]
-
-from disks import MIB, Disk, disk, memory_disk, run
-from java import RocketMQ, RocketMQError
-from writer import SETTINGS, body
-from writing import writer
-
 import mqstore
+from helpers.disks import MIB, Disk, disk, memory_disk, run
+from helpers.java import RocketMQ, RocketMQError
+from helpers.writer import SETTINGS, body
+from helpers.writing import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,16 +6,16 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from broken_states import CONF, ORDERS, SETTINGS, STATES, State, make_healthy
-from curing import run
-from java import RocketMQError
 
 import mqstore
+from helpers.broken_states import CONF, ORDERS, SETTINGS, STATES, State, make_healthy
+from helpers.curing import run
+from helpers.java import RocketMQError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from java import RocketMQ
+    from helpers.java import RocketMQ
 
 PARAMS = {"storeConfig": SETTINGS, "batchTopics": []}
 Row = dict[str, Any]

@@ -7,14 +7,13 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from clients import by_place, consumed, offset_table
-
 import mqstore
+from helpers.clients import by_place, consumed, offset_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from java import RocketMQ
+    from helpers.java import RocketMQ
 
 Row = dict[str, Any]
 SETTINGS = {

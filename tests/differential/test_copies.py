@@ -6,10 +6,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from clients import by_place, consumed
-from files import copy_store
-from scripts import PLAIN, Script, queries
-from test_differential import (
+
+import mqstore
+from helpers.clients import by_place, consumed
+from helpers.comparing import (
     assert_same_answers,
     assert_same_bytes,
     assert_same_dump,
@@ -17,14 +17,14 @@ from test_differential import (
     dump_ours,
     write_ours,
 )
-
-import mqstore
+from helpers.files import copy_store
+from helpers.scripts import PLAIN, Script, queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from java import RocketMQ
+    from helpers.java import RocketMQ
 
 PARAMS = PLAIN.params
 SETTINGS = PARAMS["storeConfig"]

@@ -12,26 +12,34 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from answers import ask, is_same
-from files import copy_store, digest, digests, index_files, stamps, used_log_files
-from java import RocketMQError
-from scripts import FLAVOURS, PARAMS, PLAIN, Flavour, Script, queries
 
 import mqstore
-from golden import (
+from helpers import environment
+from helpers.comparing import (
+    assert_same_answers,
+    assert_same_bytes,
+    assert_same_dump,
+    dump_as_ours,
+    dump_ours,
+    messages_ours,
+    write_ours,
+)
+from helpers.files import copy_store, index_files, stamps
+from helpers.golden import (
     Case,
     expected_message_row,
-    make_batch_topics,
     manifest,
     message_row,
     messages_of,
 )
+from helpers.java import RocketMQError
+from helpers.scripts import FLAVOURS, PARAMS, PLAIN, Flavour, Script, queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from java import RocketMQ
+    from helpers.java import RocketMQ
 
 Row = dict[str, Any]
 SETTINGS = PARAMS["storeConfig"]
@@ -42,99 +50,6 @@ each_flavour = pytest.mark.parametrize(
     [(PLAIN, seed) for seed in SEEDS] + [(flavour, 5) for flavour in FLAVOURS[1:]],
     ids=lambda value: getattr(value, "name", None),
 )
-
-
-def write_ours(
-    root: Path, script: Sequence[Row], mode: str = "a", flavour: Flavour = PLAIN
-) -> list[mqstore.AppendResult]:
-    if not root.exists():
-        make_batch_topics(root, flavour.batch_topics)
-    messages = [message for line in script for message in messages_of(line)]
-    with mqstore.open(root, mode, config=flavour.params["storeConfig"]) as store:
-        return store.append_many(messages)
-
-
-def messages_ours(root: Path) -> list[Row]:
-    with mqstore.open(root, config=SETTINGS) as store:
-        return [message_row(message) for message in store.scan()]
-
-
-def dump_ours(root: Path) -> dict[str, list[Row]]:
-    """Our messages and queues, in the shape of RocketMQ's dump."""
-    messages = messages_ours(root)
-    with mqstore.open(root, config=SETTINGS) as store:
-        queues = [
-            {
-                "topic": queue.topic,
-                "queueId": queue.queue_id,
-                "cqType": queue.kind,
-                "minOffset": queue.min_offset,
-                "maxOffset": queue.max_offset,
-            }
-            for queue in store.queues()
-        ]
-    entries = [
-        {
-            "topic": queue["topic"],
-            "queueId": queue["queueId"],
-            "offset": entry.queue_offset,
-            "phyOffset": entry.physical_offset,
-            "size": entry.store_size,
-            "tagsCode": entry.tags_code,
-        }
-        for queue in queues
-        if queue["cqType"] == "SimpleCQ"
-        for entry in mqstore.ConsumeQueue(
-            root / "consumequeue" / queue["topic"] / str(queue["queueId"])
-        ).entries(start=queue["minOffset"])
-    ]
-    return {"messages": messages, "queues": queues, "entries": entries}
-
-
-def dump_as_ours(dump: list[Row]) -> dict[str, list[Row]]:
-    """RocketMQ's dump in the same words."""
-
-    def of(kind: str, left_out: set[str]) -> Iterator[Row]:
-        for row in dump:
-            if row["type"] == kind:
-                yield {name: value for name, value in row.items() if name not in left_out}
-
-    return {
-        "messages": [expected_message_row(row) for row in of("message", {"type"})],
-        "queues": list(of("queue", {"type", "maxPhysicOffset"})),
-        "entries": [row for row in of("cq", {"type"}) if "batchNum" not in row],
-    }
-
-
-def assert_same_bytes(one: Path, other: Path) -> None:
-    assert used_log_files(one) == used_log_files(other)
-    for folder in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
-        assert digests(one, folder) == digests(other, folder)
-    one_index, other_index = index_files(one), index_files(other)
-    assert [digest(path) for path in one_index] == [digest(path) for path in other_index]
-
-
-def assert_same_answers(
-    root: Path, flavour: Flavour, asked: Sequence[Row], answers: Sequence[Row]
-) -> None:
-    settings = {**flavour.params["storeConfig"], "emulate_transfer_limits": True}
-    with mqstore.open(root, config=settings) as store:
-        pairs = zip(asked, answers, strict=True)
-        three = ((query, ask(store, query), answer) for query, answer in pairs)
-        assert [one for one in three if not is_same(*one)] == []
-
-
-def assert_same_dump(ours: dict[str, list[Row]], theirs: dict[str, list[Row]]) -> None:
-    for row in theirs["entries"]:
-        if row.pop("ext", None) is not None:
-            # RocketMQ shows what lies at the address, the entry's own bytes hold the address.
-            row["tagsCode"] = next(
-                mine["tagsCode"]
-                for mine in ours["entries"]
-                if [mine[n] for n in ("topic", "queueId", "offset")]
-                == [row[n] for n in ("topic", "queueId", "offset")]
-            )
-    assert ours == theirs
 
 
 @each_flavour
@@ -246,7 +161,7 @@ def test_rocketmq_opens_our_crashed_store(rocketmq: RocketMQ, tmp_path: Path) ->
     lines.write_text("".join(json.dumps(line) + "\n" for line in script), encoding="utf-8")
     killed = subprocess.run(
         [sys.executable, "-c", _WRITE_AND_DIE, str(root), str(lines), json.dumps(SETTINGS)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
         check=False,
     )
     assert killed.returncode == -9
@@ -264,7 +179,7 @@ def test_rocketmq_opens_our_crashed_store(rocketmq: RocketMQ, tmp_path: Path) ->
 _WRITE_AND_DIE = """
 import json, os, signal, sys
 import mqstore
-from golden import messages_of, read_rows
+from helpers.golden import messages_of, read_rows
 from pathlib import Path
 store = mqstore.open(sys.argv[1], "a", config=json.loads(sys.argv[3]))
 for line in read_rows(Path(sys.argv[2])):

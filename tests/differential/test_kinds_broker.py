@@ -10,15 +10,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from clients import by_place, consumed, offset_table
 
 import mqstore
+from helpers.clients import by_place, consumed, offset_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from java import RocketMQ
+    from helpers.java import RocketMQ
 
 Row = dict[str, Any]
 SETTINGS = {

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-    from java import RocketMQ
+
+    from helpers.java import RocketMQ
 
 CONF = """mappedFileSizeCommitLog=65536
 mappedFileSizeConsumeQueue=2000

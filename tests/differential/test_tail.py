@@ -14,7 +14,7 @@ import mqstore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from java import RocketMQ
+    from helpers.java import RocketMQ
 
 SETTINGS = {
     "mappedFileSizeCommitLog": 65536,

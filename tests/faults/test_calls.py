@@ -8,11 +8,11 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from disks import need_strace
-from writer import SETTINGS
-from writing import lost, number, writer
 
 import mqstore
+from helpers.disks import need_strace
+from helpers.writer import SETTINGS
+from helpers.writing import lost, number, writer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,8 @@ import random
 import shutil
 from typing import TYPE_CHECKING
 
-from writing import number
-
 import mqstore
+from helpers.writing import number
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,17 +7,20 @@ import gc
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from disks import MIB, disk, memory_disk, need_disk, run
-from filler import CONFIG
-from writer import SETTINGS
-from writing import lost, number, writer
 
 import mqstore
+from helpers import environment
+from helpers.disks import MIB, disk, memory_disk, need_disk, run
+from helpers.filler import CONFIG
+from helpers.writer import SETTINGS
+from helpers.writing import lost, number, writer
 
-FILLER = Path(__file__).with_name("filler.py")
+if TYPE_CHECKING:
+    from pathlib import Path
+
 LIES = number("MQSTORE_LYING_DISKS", 2)
 
 
@@ -61,8 +64,10 @@ def test_fl06_a_disk_that_fills_up_block_by_block_sends_no_signal(kind: str) -> 
     need_disk(kind)
     with disk(kind) as made:
         seed = number("MQSTORE_SEED", 61)
-        program = [sys.executable, FILLER, made.folder, str(seed)]
-        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        program = [sys.executable, "-m", "helpers.filler", made.folder, str(seed)]
+        done = subprocess.run(
+            program, env=environment(), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, (seed, done.returncode, done.stderr)
         took, refused = map(int, done.stdout.split())
         assert took > 1

@@ -8,11 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from disks import disk, need_disk, need_strace
-from writing import lost, number, writer
+
+from helpers.disks import disk, need_disk, need_strace
+from helpers.writing import lost, number, writer
 
 if TYPE_CHECKING:
-    from disks import Disk
+    from helpers.disks import Disk
 
 SEED = number("MQSTORE_SEED", 20261121)
 CUTS = {"ext4": number("MQSTORE_POWER_CUTS", 40), "xfs": number("MQSTORE_POWER_CUTS_XFS", 10)}

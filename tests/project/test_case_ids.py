@@ -1,5 +1,4 @@
-"""Every acceptance case about flushing, recovery, retention and start, and every kind of hostile
-input, has a test named after its id."""
+"""Each id in the name of a test has its case in tests/cases.md, and each case has a test."""
 
 from __future__ import annotations
 
@@ -8,14 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# How many cases there are of each kind.
-CASES = {
-    "fl": 9, "rc": 20, "rt": 8, "ck": 9,
-    "hc": 19, "hn": 8, "hq": 7, "hi": 10, "hk": 5, "hb": 4, "hm": 6, "ho": 8,
-}  # fmt: skip
-
-
 NAME = r"^\s*(?:pub\(crate\) )?(?:fn|def) (\w+)"
+ID = r"(?<![a-z0-9])[a-z]{2}\d\d(?![0-9])"
+ROW = r"^\| ([A-Z]{2}\d\d)(?: \*\*\+\*\*)? \| ."
 
 
 def named() -> set[str]:
@@ -26,10 +20,24 @@ def named() -> set[str]:
             if path.suffix in {".rs", ".py"}:
                 text = path.read_text(encoding="utf-8")
                 for name in re.findall(NAME, text, re.MULTILINE):
-                    found.update(re.findall(r"(?<![a-z0-9])[a-z]{2}\d\d(?![0-9])", name))
+                    found.update(re.findall(ID, name))
     return found
 
 
-def test_every_case_has_a_test_of_its_name() -> None:
-    wanted = {f"{kind}{n:02}" for kind, count in CASES.items() for n in range(1, count + 1)}
-    assert sorted(wanted - named()) == []
+def cases() -> list[str]:
+    """The ids of the rows of the page, in its order."""
+    page = (ROOT / "tests/cases.md").read_text(encoding="utf-8")
+    return [row.lower() for row in re.findall(ROW, page, re.MULTILINE)]
+
+
+def test_each_case_is_told_once() -> None:
+    assert cases()
+    assert len(cases()) == len(set(cases()))
+
+
+def test_each_case_has_a_test_of_its_name() -> None:
+    assert sorted(set(cases()) - named()) == []
+
+
+def test_each_id_in_a_name_has_its_case() -> None:
+    assert sorted(named() - set(cases())) == []

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from stores import TIME, TINY, log_bytes, message
 
 import mqstore
-from golden import Case, case_names
+from helpers.golden import Case, case_names
+from helpers.stores import TIME, TINY, log_bytes, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

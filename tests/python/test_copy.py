@@ -9,10 +9,10 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stores import TIME, TINY, log_bytes, message
 
 import mqstore
-from golden import Case, manifest
+from helpers.golden import Case, manifest
+from helpers.stores import TIME, TINY, log_bytes, message
 
 if TYPE_CHECKING:
     from pathlib import Path

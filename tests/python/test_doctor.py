@@ -6,11 +6,11 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from broken_states import CONF, SETTINGS, STATES, State, make_healthy
-from curing import run
-from files import stamps
 
 import mqstore
+from helpers.broken_states import CONF, SETTINGS, STATES, State, make_healthy
+from helpers.curing import run
+from helpers.files import stamps
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from files import digests
-from stores import TINY, log_bytes, message, times
 
 import mqstore
-from golden import Case, manifest
+from helpers.files import digests
+from helpers.golden import Case, manifest
+from helpers.stores import TINY, log_bytes, message, times
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from stores import TINY, message
 
 import mqstore
+from helpers.stores import TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable

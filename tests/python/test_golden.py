@@ -9,12 +9,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from answers import ask, is_same
-from files import digest, digests, index_files, stamps, used_log_files
-from reference import Reference
 
 import mqstore
-from golden import (
+from helpers.answers import ask, is_same
+from helpers.files import digest, digests, index_files, stamps, used_log_files
+from helpers.golden import (
     ANSWERS,
     CHECKS,
     READING,
@@ -30,6 +29,7 @@ from golden import (
     summary,
     summary_of_row,
 )
+from helpers.reference import Reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

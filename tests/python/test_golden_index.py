@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mqstore
-from golden import ROOT, manifest, read_rows
+from helpers.golden import ROOT, manifest, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from stores import TINY, message
 
 import mqstore
+from helpers.stores import TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from stores import PLACE, TIME, TINY, message
 
 import mqstore
+from helpers.stores import PLACE, TIME, TINY, message
 
 if TYPE_CHECKING:
     from pathlib import Path

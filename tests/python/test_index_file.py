@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import TIME
 
 import mqstore
+from helpers.stores import TIME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stores import PLACE, TIME, TINY
 
 import mqstore
+from helpers.stores import PLACE, TIME, TINY
 
 if TYPE_CHECKING:
     from pathlib import Path

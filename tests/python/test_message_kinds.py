@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import mqstore
-from golden import Case
+from helpers.golden import Case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stores import TINY
 
 import mqstore
+from helpers.stores import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from files import stamps
-from stores import TINY, message
 
 import mqstore
+from helpers.files import stamps
+from helpers.stores import TINY, message
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stores import TIME, TINY, message
 
 import mqstore
-from golden import Case, manifest
+from helpers.golden import Case, manifest
+from helpers.stores import TIME, TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,9 +8,9 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from stores import TIME, TINY, message
 
 import mqstore
+from helpers.stores import TIME, TINY, message
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
-from stores import TINY, message
 
 import mqstore
+from helpers.stores import TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from stores import TIME, TINY, message
 
 import mqstore
+from helpers.stores import TIME, TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stores import TIME, TINY, log_files, message, queue_folder
 
 import mqstore
-from golden import Case
+from helpers.golden import Case
+from helpers.stores import TIME, TINY, log_files, message, queue_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +173,7 @@ def test_folders_that_are_no_queue(root: Path) -> None:
 
 
 def test_reading_touches_nothing(root: Path) -> None:
-    from files import stamps
+    from helpers.files import stamps
 
     before = stamps(root)
     assert len(list(mqstore.ConsumeQueue(queue_folder(root)))) == 35

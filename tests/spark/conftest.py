@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from helpers import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-# What reads the golden stores lies beside the tests of the package.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "python")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         # Workers find the package of this environment, wherever it is installed from.
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
         builder = SparkSession.builder.master("local[2]").appName("mqstore tests")
         session = builder.config(map=settings).getOrCreate()
         yield session

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from arrow_types import to_arrow_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, In, LessThan
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import mqstore
+from helpers.arrow_types import to_arrow_schema
 from mqstore.errors import ConfigError, NotAStoreError, StoreError
 from mqstore.spark.filters import narrow
 from mqstore.spark.options import OPTIONS, TABLES, ReadOptions, as_texts

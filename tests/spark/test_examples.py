@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from stores import TINY, message
 
 import mqstore
+from helpers.stores import TINY, message
 from mqstore.spark.ingest import PipelineConfig
 from mqstore.spark.stream import HAS_LIMITS
 

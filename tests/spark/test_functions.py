@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import mqstore
-from golden import Case, Row, case_names, read_rows
+from helpers.golden import Case, Row, case_names, read_rows
 from mqstore._native import _array_function as call
 
 if TYPE_CHECKING:

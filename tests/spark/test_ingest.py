@@ -16,9 +16,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from stores import TINY, message
 
 import mqstore
+from helpers import environment
+from helpers.stores import TINY, message
 from mqstore.spark.ingest import PipelineConfig, Sinks
 from mqstore.spark.stream import HAS_LIMITS
 
@@ -99,13 +100,12 @@ SPOILT = (40, 70, 100, 101, 102)
 
 
 def start(file: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.Popen(
         [sys.executable, "-m", "mqstore", "pipeline", str(file), "--json"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment(),
         # Its JVM and workers die with it.
         start_new_session=True,
     )

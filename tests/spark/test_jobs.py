@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stores import TINY, message
 
 import mqstore
 import mqstore.spark
+from helpers.stores import TINY, message
 from mqstore.spark import rebuilding, verifying
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from arrow_types import to_arrow_schema
 from pyspark.errors import AnalysisException, PythonException
 
 import mqstore
+from helpers.arrow_types import to_arrow_schema
 from mqstore.spark import read, register
 from mqstore.spark.schema import message_schema, usual_columns
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.parquet as pq
 import pytest
-from stores import TINY, crashed_copy, message
 
 import mqstore
 import mqstore.spark
+from helpers.stores import TINY, crashed_copy, message
 from mqstore.spark import stream
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType
-from stores import TIME, TINY
 
 import mqstore
 import mqstore.spark
+from helpers.stores import TIME, TINY
 from mqstore.spark import writer
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.writer import make_writer

@@ -1,13 +1,13 @@
-"""Acceptance cases CQ: consume queues, as far as a store shows them."""
+"""Consume queues, as far as a store shows them: cases CQ of tests/cases.md."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from stores import TIME, TINY, message, queue_folder
 
 import mqstore
+from helpers.stores import TIME, TINY, message, queue_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Acceptance cases IX: index files, alone and in a store."""
+"""Index files, alone and in a store: cases IX of tests/cases.md."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import zoneinfo
 from typing import TYPE_CHECKING
 
 import pytest
-from files import index_files
-from stores import TIME, TINY, crashed_copy, message
 
 import mqstore
+from helpers.files import index_files
+from helpers.stores import TIME, TINY, crashed_copy, message
 
 if TYPE_CHECKING:
     from pathlib import Path

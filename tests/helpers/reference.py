@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from golden import keys_of, matches_tags
+from helpers.golden import keys_of, matches_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Acceptance cases CK: checkpoint, abort, lock. Those beside RocketMQ are in tests/differential."""
+"""Checkpoint, abort, lock: cases CK of tests/cases.md; beside RocketMQ: tests/differential."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from files import copy_store, stamps
-from stores import TIME, TINY, crashed_copy, message, offsets, queue_folder, times
 
 import mqstore
+from helpers.files import copy_store, stamps
+from helpers.stores import TIME, TINY, crashed_copy, message, offsets, queue_folder, times
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Acceptance cases AP: append."""
+"""Appending messages: cases AP of tests/cases.md."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from stores import TINY, log_bytes, log_files, message, next_offset
 
 import mqstore
+from helpers.stores import TINY, log_bytes, log_files, message, next_offset
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1] / "differential"
 # Another version of RocketMQ than the pinned one, which is then built into a folder of its own.
 VERSION = os.environ.get("MQSTORE_ROCKETMQ_VERSION", "")
 TARGET = HERE / "target" / VERSION

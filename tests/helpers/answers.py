@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from files import index_files
-
 import mqstore
-from golden import count_of, matches_tags, summary, summary_of_row
+from helpers.files import index_files
+from helpers.golden import count_of, matches_tags, summary, summary_of_row
 
 Row = dict[str, Any]
 NEVER = 2**63 - 1

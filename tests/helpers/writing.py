@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from writer import SETTINGS, body
-
 import mqstore
+from helpers import environment
+from helpers.writer import SETTINGS, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-WRITER = Path(__file__).with_name("writer.py")
+    from pathlib import Path
 
 
 def number(name: str, otherwise: int) -> int:
@@ -70,12 +68,13 @@ def writer(
 ) -> Iterator[Writer]:
     """A writer, perhaps run by another command; killed at the end if it still runs."""
     numbers = [first, count, length, flush_every]
-    arguments = [sys.executable, str(WRITER), str(root), flush, *map(str, numbers)]
+    arguments = [sys.executable, "-m", "helpers.writer", str(root), flush, *map(str, numbers)]
     with subprocess.Popen(
         [*under, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL if under else None,
+        env=environment(),
     ) as process:
         try:
             yield Writer(process)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from files import copy_store
-
 import mqstore
+from helpers.files import copy_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,14 +1,14 @@
-"""Acceptance cases QY: reading."""
+"""Reading queues and single messages: cases QY of tests/cases.md."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from files import stamps
-from stores import TIME, TINY, log_files, message, times
 
 import mqstore
+from helpers.files import stamps
+from helpers.stores import TIME, TINY, log_files, message, times
 
 if TYPE_CHECKING:
     from pathlib import Path

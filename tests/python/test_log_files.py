@@ -1,14 +1,14 @@
-"""Acceptance cases MF: files as one address space, as far as a store shows them."""
+"""Files as one address space, as far as a store shows them: cases MF of tests/cases.md."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from files import stamps
-from stores import TINY, log_files, message, offsets
 
 import mqstore
+from helpers.files import stamps
+from helpers.stores import TINY, log_files, message, offsets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,8 @@ import random
 import sys
 from pathlib import Path
 
-from writer import SETTINGS
-
 import mqstore
+from helpers.writer import SETTINGS
 
 BLOCK = 1024
 CONFIG = {**SETTINGS, "mapped_file_size_commit_log": 4 << 20}

@@ -1,4 +1,4 @@
-"""Acceptance cases RC01 to RC05: recovery."""
+"""Recovery: cases RC01 to RC06 of tests/cases.md. The others are in tests/rust/recovery.rs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from files import copy_store, index_files, stamps
-from stores import TIME, TINY, crashed_copy, message, next_offset, offsets, queue_folder
 
 import mqstore
+from helpers.files import copy_store, index_files, stamps
+from helpers.stores import TIME, TINY, crashed_copy, message, next_offset, offsets, queue_folder
 
 
 def put(store: mqstore.Store, count: int, start: int = 0) -> list[mqstore.AppendResult]:
