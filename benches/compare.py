@@ -434,7 +434,7 @@ def limits(race: Race) -> None:
 def table(race: Race, rounds: int) -> str:
     """The result, for people."""
     lines = [
-        "| work | side | per second, median | spread | against RocketMQ |",
+        "| work | side | per second, median | spread | ratio to RocketMQ |",
         "|---|---|---|---|---|",
     ]
     for work, sides in race.times.items():
@@ -443,8 +443,8 @@ def table(race: Race, rounds: int) -> str:
         for side, rate in rates.items():
             median = statistics.median(rate)
             ours = javas and not side.startswith("RocketMQ")
-            ratio = f"{median / max(javas):.1f} times" if ours else ""
-            spread = f"{min(rate):,.0f} to {max(rate):,.0f}"
+            ratio = f"{median / max(javas):.1f}" if ours else ""
+            spread = f"{min(rate):,.0f}-{max(rate):,.0f}"
             lines.append(f"| {work} | {side} | {median:,.0f} | {spread} | {ratio} |")
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
     return (
