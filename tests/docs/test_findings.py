@@ -61,7 +61,7 @@ def test_a_page_says_what_the_finding_says(code: str) -> None:
     title, fix = CODES[code]
     page = (FOLDER / f"{code}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {code}: {title}\n")
-    for heading in ("What it is", "How it comes about", "Cure"):
+    for heading in ("Meaning", "Causes", "Cure"):
         section = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
         assert section.strip(), heading
     told = page.partition("## Cure\n")[2]
