@@ -146,6 +146,24 @@ def test_qy06_messages_some_time_apart(tmp_path: Path) -> None:
         assert store.offset_at("T", 0, 2**62) == 10
 
 
+@pytest.mark.parametrize("as_rocketmq", [False, True])
+def test_qy07_messages_of_a_file_deleted_under_a_reader(tmp_path: Path, as_rocketmq: bool) -> None:
+    config = {**TINY, "mapped_file_size_commit_log": 2008, "emulate_transfer_limits": as_rocketmq}
+    with mqstore.open(tmp_path, "a", config=config) as store:
+        for topic in ("T", "other", "T"):
+            store.append_many([message(topic, size=100)] * 20)
+    with mqstore.open(tmp_path, config=config) as reader:
+        (tmp_path / "commitlog" / f"{0:020}").unlink()
+        answers = [reader.read("T", 0, 0)]
+        while answers[-1].next_queue_offset < 40:
+            answers.append(reader.read("T", 0, answers[-1].next_queue_offset))
+            assert len(answers) < 10
+    # RocketMQ looks no further than one queue file; without its limits one read passes them all.
+    assert answers[0].status == ("MESSAGE_WAS_REMOVING" if as_rocketmq else "FOUND")
+    found = [m.queue_offset for answer in answers for m in answer.messages]
+    assert found == list(range(20, 40))
+
+
 def test_qy08_only_matches_and_past_the_others(tmp_path: Path) -> None:
     # BBBB has the hash of AaAa; its text is another.
     tags = ["AaAa", "BBBB", None, "x", "AaAa"] * 6
