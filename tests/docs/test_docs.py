@@ -209,6 +209,12 @@ def test_tests_that_are_named_exist(page: Path) -> None:
     assert not missing, f"{page.name}: {missing}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
+def test_headings_and_list_items_begin_with_the_point(page: Path) -> None:
+    begin = r"^(?:#+|\s*(?:[-*]|\d+\.)) +\W*(?:What|Who|Whoever|Of)\b.*"
+    assert re.findall(begin, without_blocks(page), flags=re.MULTILINE) == []
+
+
 def test_every_promise_names_its_test() -> None:
     page = without_blocks(ROOT / "docs/guarantees.md").partition("## Not promised")[0]
     promises = re.split(r"^(?=\*\*)", page, flags=re.MULTILINE)[1:]
