@@ -55,7 +55,7 @@ test-python: $(MADE)/native-debug ## Python, command line, documentation and Roc
 	@$(PY) -m pytest $(ARGS)
 
 .PHONY: check
-check: lint test ## What CI runs on every change: linters and tests
+check: lint test ## Linters and tests, as CI runs on every change
 
 .PHONY: bench
 bench: $(MADE)/native-release ## Benchmarks: Rust, then Python
@@ -70,7 +70,7 @@ bench-compare: $(MADE)/native-release ## This store against RocketMQ's own, in t
 	@PYTHONPATH=tests $(PY) benches/compare.py $(ARGS)
 
 .PHONY: bench-series
-bench-series: $(MADE)/native-release ## What each kind of work costs as a store grows; ARGS='--most 100000' for a trial
+bench-series: $(MADE)/native-release ## Cost of each kind of work as a store grows; ARGS='--most 100000' for a trial
 	@$(PY) benches/series.py --document $(ARGS)
 
 .PHONY: bench-smoke
