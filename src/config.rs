@@ -18,6 +18,42 @@ pub enum FlushDiskType {
     Sync,
 }
 
+/// Whose rules delete files of the log, where nobody asks for it by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// None: every file is kept.
+    Off,
+    /// RocketMQ's, by `file_reserved_time` and by how full the disk is.
+    RocketMq,
+}
+
+impl Retention {
+    /// The value of the setting.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::RocketMq => "rocketmq",
+        }
+    }
+}
+
+/// The rules by which files of the log are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteRules {
+    /// No file is deleted.
+    Off,
+    /// RocketMQ's rules and settings.
+    RocketMq,
+    /// The oldest file is deleted as soon as one of the two allows it.
+    Keep {
+        /// Hours that a message is kept (`keep_hours`).
+        hours: Option<u64>,
+        /// Bytes at the end of the log that are kept (`keep_bytes`).
+        bytes: Option<u64>,
+    },
+}
+
 /// What a store is opened with. `None` stands for "as the files there are".
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreConfig {
@@ -85,7 +121,15 @@ pub struct StoreConfig {
     pub transfer_limits: TransferLimits,
     /// Whether a topic's name must be one that a broker takes.
     pub validate_topic_names: bool,
-    /// Hours that a file is kept.
+    /// Whose rules delete files; `None` where neither rules nor limits were given, which deletes none.
+    pub retention: Option<Retention>,
+    /// Hours that a message is kept, by its store time.
+    pub keep_hours: Option<u64>,
+    /// Bytes at the end of the log that are kept.
+    pub keep_bytes: Option<u64>,
+    /// Bytes of the disk that appends leave free; `None` is what closing in good order needs.
+    pub disk_reserve_bytes: Option<u64>,
+    /// Hours that a file is kept by RocketMQ's rules.
     pub file_reserved_time: u64,
     /// The hours of the day when files are deleted, as `04` or `04;16`.
     pub delete_when: String,
@@ -169,6 +213,10 @@ impl Default for StoreConfig {
             emulate_transfer_limits: false,
             transfer_limits: TransferLimits::default(),
             validate_topic_names: true,
+            retention: None,
+            keep_hours: None,
+            keep_bytes: None,
+            disk_reserve_bytes: None,
             file_reserved_time: 72,
             delete_when: "04".to_owned(),
             delete_file_batch_max: 10,
@@ -302,6 +350,18 @@ impl StoreConfig {
                 limits.max_filter_message_size = in_range(name, value, 20, 1 << 31)?;
             }
             "validate_topic_names" => self.validate_topic_names = flag(name, value)?,
+            "retention" => {
+                self.retention = Some(match value {
+                    "off" => Retention::Off,
+                    "rocketmq" => Retention::RocketMq,
+                    _ => return Err(invalid(name, "off or rocketmq", value)),
+                });
+            }
+            "keep_hours" => self.keep_hours = Some(in_range(name, value, 1, 1 << 24)?),
+            "keep_bytes" => self.keep_bytes = Some(in_range(name, value, 1, 1 << 62)?),
+            "disk_reserve_bytes" => {
+                self.disk_reserve_bytes = Some(in_range(name, value, 0, 1 << 62)?);
+            }
             "file_reserved_time" => self.file_reserved_time = in_range(name, value, 0, 1 << 24)?,
             "delete_when" => {
                 let good = value
@@ -331,6 +391,35 @@ impl StoreConfig {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Refuses limits of our own beside rules that they would contradict.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`], naming the limit.
+    pub fn check_retention(&self) -> Result<()> {
+        let Some(retention) = self.retention else { return Ok(()) };
+        let given = [("keep_hours", self.keep_hours), ("keep_bytes", self.keep_bytes)];
+        match given.into_iter().find(|(_, limit)| limit.is_some()) {
+            None => Ok(()),
+            Some((field, _)) => Err(Error::InvalidConfig {
+                field: field.to_owned(),
+                reason: format!(
+                    "cannot be given with retention={:?}; leave out one of them",
+                    retention.name()
+                ),
+            }),
+        }
+    }
+
+    /// The rules by which files are deleted without being asked.
+    #[must_use]
+    pub fn delete_rules(&self) -> DeleteRules {
+        match (self.retention, self.keep_hours, self.keep_bytes) {
+            (Some(Retention::RocketMq), ..) => DeleteRules::RocketMq,
+            (Some(Retention::Off), ..) | (None, None, None) => DeleteRules::Off,
+            (None, hours, bytes) => DeleteRules::Keep { hours, bytes },
+        }
     }
 }
 
@@ -408,11 +497,39 @@ mod tests {
             ("broker_ip1", "localhost"),
             ("message_delay_level", "1s 5x"),
             ("mapper_file_size_batch_consume_queue", "45"),
+            ("retention", "on"),
+            ("keep_hours", "0"),
+            ("keep_bytes", "-1"),
+            ("disk_reserve_bytes", "1 GiB"),
         ] {
             let message = config.set(name, value).unwrap_err().to_string();
             assert!(message.starts_with(name) && message.contains(value), "{message}");
         }
         assert!(!config.set("broker_name", "a").unwrap());
         assert_eq!(config, StoreConfig::default());
+    }
+
+    #[test]
+    fn nothing_is_deleted_unless_rules_or_limits_are_given() {
+        let rules = |settings: &[(&str, &str)]| {
+            let mut config = StoreConfig::default();
+            for (name, value) in settings {
+                assert!(config.set(name, value).unwrap());
+            }
+            config.check_retention().map(|()| config.delete_rules()).map_err(|e| e.to_string())
+        };
+        let kept = |hours, bytes| Ok(DeleteRules::Keep { hours, bytes });
+        assert_eq!(rules(&[]), Ok(DeleteRules::Off));
+        assert_eq!(rules(&[("file_reserved_time", "1")]), Ok(DeleteRules::Off));
+        assert_eq!(rules(&[("retention", "off")]), Ok(DeleteRules::Off));
+        assert_eq!(rules(&[("retention", "rocketmq")]), Ok(DeleteRules::RocketMq));
+        assert_eq!(rules(&[("keep_hours", "5")]), kept(Some(5), None));
+        assert_eq!(rules(&[("keep_hours", "5"), ("keep_bytes", "9")]), kept(Some(5), Some(9)));
+        for retention in ["off", "rocketmq"] {
+            for limit in ["keep_hours", "keep_bytes"] {
+                let error = rules(&[("retention", retention), (limit, "5")]).unwrap_err();
+                assert!(error.starts_with(limit) && error.contains(retention), "{error}");
+            }
+        }
     }
 }

@@ -99,7 +99,13 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from mqstore.store_stats import StoreStats, Totals, stats
-    from mqstore.upkeep_results import CleanedFile, CleanReport, RebuildReport, RebuiltQueue
+    from mqstore.upkeep_results import (
+        CleanedFile,
+        CleanReport,
+        RebuildReport,
+        RebuiltQueue,
+        UnreadMessages,
+    )
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -164,6 +170,7 @@ __all__ = [
     "StoreStats",
     "StoredMessage",
     "Totals",
+    "UnreadMessages",
     "UnsupportedError",
     "VerifyReport",
     "__version__",
@@ -224,6 +231,7 @@ _LATER = {
     "CleanedFile": "mqstore.upkeep_results",
     "RebuildReport": "mqstore.upkeep_results",
     "RebuiltQueue": "mqstore.upkeep_results",
+    "UnreadMessages": "mqstore.upkeep_results",
     "report": "mqstore.html_report",
 }
 

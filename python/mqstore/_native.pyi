@@ -976,7 +976,11 @@ class Store:
         """What opening for writing found and did; ``None`` in mode ``"r"``."""
     @property
     def warnings(self) -> list[str]:
-        """What was met at open that is no damage but worth knowing, a line each.
+        """What was met at open that is no damage but worth knowing, and what happened since.
+
+        A line each; the last 1,000 of what happened since. That is which files retention deleted,
+        and how many of their messages each consumer group had not read. These lines are logged as
+        warnings of the logger ``mqstore`` too, by the next call on the store or by ``close``.
 
         Also which of the broker's JSON files are gone, empty or unreadable now, so that their
         backups (``.bak``) count.
@@ -1883,7 +1887,13 @@ def stats(
     on_error: str,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
-) -> tuple[ArrowScan, list[tuple[object, ...]], tuple[int, int, int, int], int, int]:
+) -> tuple[
+    ArrowScan,
+    list[tuple[object, ...]],
+    tuple[int, int, int, int],
+    tuple[int, int],
+    tuple[int, int],
+]:
     """Counts messages; ``mqstore.stats`` is the public door to this.
 
     Args:
@@ -1900,7 +1910,8 @@ def stats(
 
     Returns:
         The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
-        of what had no room; how many damaged ranges were passed over, and their bytes.
+        of what had no room; how many damaged ranges were passed over, and their bytes; how many
+        messages and bytes of the whole store were deleted.
     """
 
 def _verify_structures(
@@ -2197,6 +2208,7 @@ class _Cleaned(TypedDict):
     log_disk_percent: int
     queue_disk_percent: int
     disk_full: bool
+    unread: list[tuple[str, str, int, int]]
 
 def clean(
     path: _Path, /, *, now_ms: int | None, dry_run: bool, settings: Mapping[str, object]

@@ -14,12 +14,22 @@ from mqstore.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DEFAULTS", "FIELD_OF", "NOT_OF_A_STORE", "check", "check_index_file", "read", "unknown"]
+__all__ = [
+    "DEFAULTS",
+    "FIELD_OF",
+    "IN_BROKER_CONF",
+    "NOT_OF_A_STORE",
+    "check",
+    "check_index_file",
+    "check_retention",
+    "read",
+    "unknown",
+]
 
 _SLOTS: Final = 5_000_000
 _ENTRIES: Final = 20_000_000
 
-DEFAULTS: Final[Mapping[str, bool | int | str]] = {
+DEFAULTS: Final[Mapping[str, bool | int | str | None]] = {
     "store_path_commit_log": "commitlog",
     "read_only_commit_log_store_paths": "",
     "mapped_file_size_commit_log": 1_073_741_824,
@@ -75,6 +85,10 @@ DEFAULTS: Final[Mapping[str, bool | int | str]] = {
     "travel_cq_file_num_when_get_message": 1,
     "recheck_reput_offset_from_cq": False,
     "os_page_cache_busy_time_out_mills": 1_000,
+    "retention": "off",
+    "keep_hours": None,
+    "keep_bytes": None,
+    "disk_reserve_bytes": None,
     "file_reserved_time": 72,
     "delete_when": "04",
     "disk_max_used_space_ratio": 75,
@@ -117,6 +131,8 @@ _LEAST: Final = {
     "disk_max_used_space_ratio": 10,
     "clean_resource_interval": 1,
     "delete_file_batch_max": 1,
+    "keep_hours": 1,
+    "keep_bytes": 1,
 }
 _DAY_MS = 86_400_000
 _MOST: Final = {
@@ -138,8 +154,18 @@ _MOST: Final = {
     "disk_space_warning_level_ratio": 100,
     "delete_file_batch_max": 2**24,
     "clean_resource_interval": _DAY_MS,
+    "keep_hours": 2**24,
+    "keep_bytes": 2**62,
+    "disk_reserve_bytes": 2**62,
 }
-_OURS: Final = ("validate_topic_names", "emulate_transfer_limits")
+_OURS: Final = (
+    "retention",
+    "keep_hours",
+    "keep_bytes",
+    "disk_reserve_bytes",
+    "validate_topic_names",
+    "emulate_transfer_limits",
+)
 
 # Where RocketMQ's spelling is not what camel case makes of ours.
 _SPELT: Final = {
@@ -156,6 +182,9 @@ def _camel(name: str) -> str:
 
 
 FIELD_OF: Final = {_SPELT.get(name, _camel(name)): name for name in DEFAULTS if name not in _OURS}
+
+IN_BROKER_CONF: Final = {name: name for name in _OURS[:4]} | FIELD_OF
+"""What a line of a ``broker.conf`` sets: ours of retention too, which a broker does not look at."""
 
 # Settings of the broker around a store that stand in nearly every broker.conf.
 NOT_OF_A_STORE: Final = frozenset(
@@ -174,7 +203,9 @@ NOT_OF_A_STORE: Final = frozenset(
 
 
 def _kind(name: str) -> type[bool | int | str]:
-    return type(DEFAULTS[name])
+    default = DEFAULTS[name]
+    # A limit without a default is a number.
+    return int if default is None else type(default)
 
 
 def read(name: str, value: object) -> object:
@@ -209,6 +240,9 @@ def _check_text(name: str, value: str) -> None:
         case "flush_disk_type":
             if value not in {"ASYNC_FLUSH", "SYNC_FLUSH"}:
                 raise ConfigError(_must_be(name, "ASYNC_FLUSH or SYNC_FLUSH", value), name)
+        case "retention":
+            if value not in {"off", "rocketmq"}:
+                raise ConfigError(_must_be(name, "off or rocketmq", value), name)
         case "broker_ip1":
             try:
                 ipaddress.ip_address(value)
@@ -241,6 +275,19 @@ def check_index_file(slots: int | None, entries: int | None) -> None:
             f"has {size} bytes, more than {_INT_MAX}",
             field,
         )
+
+
+def check_retention(retention: str | None, **limits: int | None) -> None:
+    """Refuses limits of our own beside a rule that they would contradict.
+
+    Raises:
+        ConfigError: Names the limit.
+    """
+    for name, limit in limits.items():
+        if retention is not None and limit is not None:
+            raise ConfigError(
+                f'{name}: cannot be given with retention="{retention}"; leave out one of them', name
+            )
 
 
 def _must_be(name: str, what: str, value: object) -> str:

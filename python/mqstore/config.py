@@ -17,9 +17,11 @@ import msgspec
 from mqstore._settings import (
     DEFAULTS,
     FIELD_OF,
+    IN_BROKER_CONF,
     NOT_OF_A_STORE,
     check,
     check_index_file,
+    check_retention,
     read,
     unknown,
 )
@@ -94,7 +96,17 @@ class StoreConfig(
         access_message_in_memory_max_ratio: What is recent: this per cent of the memory. 40.
         max_filter_message_size: Bytes of queue entries looked at. 16,000.
 
-    Retention:
+    Retention. No file is deleted unless ``retention``, ``keep_hours`` or ``keep_bytes`` is given:
+        retention: ``"off"`` keeps every file; ``"rocketmq"`` deletes by RocketMQ's rules and the
+            settings below. ``"off"``.
+        keep_hours: Delete a file once its newest message was stored so many hours ago. Not beside
+            ``retention``. None.
+        keep_bytes: Delete a file once so many bytes of the log lie behind it. With both limits
+            given one is enough. Not beside ``retention``. None.
+        disk_reserve_bytes: Bytes that appends leave free on the disk; an append that would leave
+            less fails with ``StoreIOError``, ``ENOSPC``. What closing in good order needs.
+
+    RocketMQ's rules, under ``retention="rocketmq"`` and ``mqstore clean``:
         file_reserved_time: Hours that a commit log file is kept. 72.
         delete_when: Hours of the day at which files are deleted, joined by ``;``. ``"04"``.
         disk_max_used_space_ratio: Per cent of the disk in use past which expired files go at any
@@ -189,6 +201,10 @@ class StoreConfig(
     recheck_reput_offset_from_cq: bool | None = None
     os_page_cache_busy_time_out_mills: int | None = None
 
+    retention: Literal["off", "rocketmq"] | None = None
+    keep_hours: int | None = None
+    keep_bytes: int | None = None
+    disk_reserve_bytes: int | None = None
     file_reserved_time: int | None = None
     delete_when: str | None = None
     disk_max_used_space_ratio: int | None = None
@@ -211,6 +227,7 @@ class StoreConfig(
             if value is not None:
                 check(name, value)
         check_index_file(self.max_hash_slot_num, self.max_index_num)
+        check_retention(self.retention, keep_hours=self.keep_hours, keep_bytes=self.keep_bytes)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], /) -> StoreConfig:
@@ -241,6 +258,9 @@ class StoreConfig(
     def from_broker_conf(cls, path: str | os.PathLike[str], /) -> StoreConfig:
         """Settings out of a broker's ``broker.conf``, a Java properties file.
 
+        Its settings of retention delete nothing by themselves: that takes a line of our own,
+        ``retention=rocketmq``, ``keep_hours=`` or ``keep_bytes=``, which a broker passes over.
+
         Folders below ``storePathRootDir`` are taken as below the store that is opened, so the file
         serves a copy of the broker's folder too.
 
@@ -270,7 +290,7 @@ class StoreConfig(
         strange: list[str] = []
         given: dict[str, object] = {}
         for name, value in properties.items():
-            field = FIELD_OF.get(name)
+            field = IN_BROKER_CONF.get(name)
             if field is not None:
                 try:
                     given[field] = read(field, value.strip())

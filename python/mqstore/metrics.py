@@ -59,13 +59,17 @@ _SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "cid_rmq_sys_"
 class StoreCollector(Collector):
     """Gives a store's metrics whenever it is asked, to be registered with a registry.
 
-    Names, labels and meanings are those of a broker (``DefaultStoreMetricsManager``,
-    ``BrokerMetricsManager``):
+    Names that begin with ``rocketmq``, with their labels and meanings, are those of a broker
+    (``DefaultStoreMetricsManager``, ``BrokerMetricsManager``):
 
     - ``rocketmq_storage_size``: used bytes of the store's file system, as a broker tells it;
     - ``rocketmq_storage_flush_behind_bytes`` and ``rocketmq_storage_dispatch_behind_bytes``;
     - ``rocketmq_storage_message_reserve_time``: milliseconds since the oldest message;
     - ``rocketmq_messages_in_total`` by topic;
+    - ``mqstore_deleted_bytes_total`` and, by topic, ``mqstore_deleted_messages_total``: what the
+      log once held and no longer does;
+    - ``mqstore_consumer_deleted_messages`` by consumer group and topic: what was deleted and the
+      group has not read;
     - ``rocketmq_consumer_lag_messages`` by consumer group and topic, and
       ``rocketmq_consumer_lag_latency``: milliseconds since the oldest message not consumed.
 
@@ -103,7 +107,13 @@ class StoreCollector(Collector):
         with mqstore.open(self._path, config=self._config) as store:
             yield from self._storage(store)
             yield self._messages_in(store)
-            yield from self._lag(store)
+            firsts = {
+                (queue.topic, queue.queue_id): queue.min_offset
+                for queue in store.queues()
+                if queue.min_offset > 0
+            }
+            yield from self._deleted(store, firsts)
+            yield from self._lag(store, firsts)
 
     def _storage(self, store: Store) -> Iterator[Metric]:
         disk = os.statvfs(store.path)
@@ -135,7 +145,18 @@ class StoreCollector(Collector):
         )
         return self._filled(family, samples)
 
-    def _lag(self, store: Store) -> Iterator[Metric]:
+    def _deleted(self, store: Store, firsts: dict[tuple[str, int], int]) -> Iterator[Metric]:
+        family = CounterMetricFamily("mqstore_deleted_bytes_total", "Bytes deleted from the log")
+        yield self._filled(family, [({}, store.min_physical_offset)])
+        counts: dict[str, int] = {}
+        for (topic, _), first in firsts.items():
+            counts[topic] = counts.get(topic, 0) + first
+        samples: Samples = [({"topic": topic}, count) for topic, count in counts.items()]
+        family = CounterMetricFamily("mqstore_deleted_messages_total", "Messages deleted")
+        yield self._filled(family, samples)
+
+    def _lag(self, store: Store, firsts: dict[tuple[str, int], int]) -> Iterator[Metric]:
+        missed: Samples = []
         lags: Samples = []
         latencies: Samples = []
         for group, offsets in sorted(store.groups().items()):
@@ -149,8 +170,16 @@ class StoreCollector(Collector):
                     "is_retry": _truth(topic.startswith(_RETRY_PREFIX)),
                     "is_system": _truth(_is_system(topic, group)),
                 }
+                gone = sum(
+                    max(firsts.get((topic, queue.queue_id), 0) - queue.queue_offset, 0)
+                    for queue in queues
+                )
+                if gone:
+                    missed.append(({"consumer_group": group, "topic": topic}, gone))
                 lags.append((labels, sum(queue.lag for queue in queues)))
                 latencies.append((labels, self._latency_ms(store, queues)))
+        name = "mqstore_consumer_deleted_messages"
+        yield self._gauge(name, "Messages deleted before the group read them", missed)
         yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
         yield self._gauge("rocketmq_consumer_lag_latency", "Consumer lag time", latencies)
 

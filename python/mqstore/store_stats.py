@@ -44,7 +44,7 @@ class StoreStats:
     Iterated it gives a dict for each row, with times as ``..._ms``.
     """
 
-    __slots__ = ("_by", "_others", "_rows", "_scan", "_skipped")
+    __slots__ = ("_by", "_deleted", "_others", "_rows", "_scan", "_skipped")
 
     def __init__(
         self,
@@ -53,12 +53,14 @@ class StoreStats:
         rows: Sequence[tuple[object, ...]],
         others: Totals,
         skipped: tuple[int, int],
+        deleted: tuple[int, int],
     ) -> None:
         self._by = by
         self._scan = scan
         self._rows = rows
         self._others = others
         self._skipped = skipped
+        self._deleted = deleted
 
     @property
     def by(self) -> tuple[Grouping, ...]:
@@ -79,6 +81,16 @@ class StoreStats:
     def skipped_bytes(self) -> int:
         """How many bytes these had."""
         return self._skipped[1]
+
+    @property
+    def deleted_messages(self) -> int:
+        """How many messages of the whole store its queues once had and its log no longer holds."""
+        return self._deleted[0]
+
+    @property
+    def deleted_bytes(self) -> int:
+        """How many bytes of the log were deleted: the physical offset where it begins."""
+        return self._deleted[1]
 
     @property
     def schema(self) -> ArrowSchema:
@@ -158,7 +170,7 @@ def stats(
         [('orders', 3)]
     """
     groupings = (by,) if isinstance(by, str) else tuple(by)
-    scan, rows, others, ranges, skipped_bytes = _native.stats(
+    scan, rows, others, skipped, deleted = _native.stats(
         path,
         by=groupings,
         topics=topics,
@@ -169,4 +181,4 @@ def stats(
         progress=progress,
         settings=_settings(config),
     )
-    return StoreStats(groupings, scan, rows, Totals(*others), (ranges, skipped_bytes))
+    return StoreStats(groupings, scan, rows, Totals(*others), skipped, deleted)

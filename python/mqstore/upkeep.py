@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqstore import _native
 from mqstore.store import _settings
@@ -152,15 +152,17 @@ def clean(
     dry_run: bool = True,
     config: ConfigLike = None,
 ) -> CleanReport:
-    """Says which files of a store have had their time, and why; told so, deletes them.
+    """Says which files of a store would be deleted, and why; told so, deletes them.
 
-    As RocketMQ does when asked by hand: the hour of the day does not matter. Files of the log go
-    from the front while they were last written longer ago than ``file_reserved_time`` hours; past
+    Where ``keep_hours`` or ``keep_bytes`` is given, files of the log go from the front by these
+    limits: by the store time of their newest message, or by the length of the log behind them.
+    Else RocketMQ's rules hold as when it is asked by hand, at any hour of the day: files go while
+    they were last written longer ago than ``file_reserved_time`` hours; past
     ``disk_space_clean_forcibly_ratio`` of the disk the oldest ``delete_file_batch_max`` go whatever
-    their age; the last file stays. Queue and index files follow that lead to nothing any more.
+    their age. The last file stays. Queue and index files follow that lead to nothing any more.
 
-    A store that is open for writing does this by itself, at the hours of ``delete_when`` and when
-    the disk fills up.
+    A store that is open for writing deletes by itself only with ``retention="rocketmq"``,
+    ``keep_hours`` or ``keep_bytes``. A deletion is logged as a warning of the logger ``mqstore``.
 
     Args:
         path: The store's root folder.
@@ -183,9 +185,12 @@ def clean(
         >>> mqstore.clean(folder).files[0].reason
         'the last file is always kept'
     """
-    from mqstore.upkeep_results import CleanedFile, CleanReport  # not needed to import mqstore
+    # Not needed to import mqstore.
+    from mqstore.upkeep_results import CleanedFile, CleanReport, UnreadMessages
 
-    rows, fields = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=_settings(config))
+    rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=_settings(config))
+    unread = tuple(UnreadMessages(*row) for row in counts["unread"])
+    fields: dict[str, Any] = {**counts, "unread": unread}
     return CleanReport(
         path=os.fspath(path),
         applied=not dry_run,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mqstore.results import _Report
 
-__all__ = ["CleanReport", "CleanedFile", "RebuildReport", "RebuiltQueue"]
+__all__ = ["CleanReport", "CleanedFile", "RebuildReport", "RebuiltQueue", "UnreadMessages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,23 @@ class CleanedFile(_Report):
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadMessages(_Report):
+    """Messages of a queue that go before a consumer group has read them.
+
+    Attributes:
+        group: The group. It counts in a queue once it has committed an offset there.
+        topic: The topic.
+        queue_id: The queue.
+        messages: How many messages.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class CleanReport(_Report):
     """What ``mqstore.clean`` deleted, or would delete.
 
@@ -108,7 +125,8 @@ class CleanReport(_Report):
         log_disk_percent: How full the emptiest disk with files of the log was, in per cent.
         queue_disk_percent: The same of the disk with the queues.
         disk_full: Whether that is past ``disk_space_warning_level_ratio``, where a store takes no
-            messages.
+            messages under ``retention="rocketmq"``.
+        unread: What consumer groups have not read of the messages that go.
     """
 
     path: str
@@ -120,3 +138,4 @@ class CleanReport(_Report):
     log_disk_percent: int = 0
     queue_disk_percent: int = 0
     disk_full: bool = False
+    unread: tuple[UnreadMessages, ...] = ()

@@ -23,10 +23,13 @@ pub struct CleanReport {
     pub pressure: Pressure,
     /// How many bytes the files have that go.
     pub freed_bytes: u64,
+    /// What the deletion has to tell.
+    pub notices: Vec<String>,
 }
 
-/// Says what retention would delete of the store at `path` when asked by hand at `now_ms`, which is when
-/// the hour of the day does not matter; unless it is a dry run, deletes it.
+/// Says what retention would delete of the store at `path` when asked by hand at `now_ms`: by the limits
+/// that the settings give, else by RocketMQ's rules, whatever the hour of the day. Unless it is a dry run,
+/// deletes it.
 ///
 /// # Errors
 /// As [`MessageStore::open`], for reading in a dry run and else for writing.
@@ -48,6 +51,7 @@ pub fn clean(path: &Path, config: StoreConfig, now_ms: i64, dry_run: bool) -> Re
             .map(|verdict| verdict.bytes)
             .sum(),
         judgement,
+        notices: store.notices().take_new(),
         config: store.config().clone(),
         disk,
         pressure: Levels::of(store.config()).pressure(disk),

@@ -180,6 +180,8 @@ pub struct Stats {
     pub others: Totals,
     /// What was passed over.
     pub skipped: Skipped,
+    /// Messages and bytes of the whole store that its log no longer holds.
+    pub deleted: (u64, u64),
 }
 
 /// Counts the messages of the store at `path`. `progress` is called now and then with the bytes that
@@ -230,9 +232,10 @@ pub fn stats(
         };
         totals.add(view.store_size(), time_ms);
     })?;
+    let deleted = store.deleted()?;
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(Stats { by: options.by.clone(), groups, others, skipped })
+    Ok(Stats { by: options.by.clone(), groups, others, skipped, deleted })
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::room::Room;
 use super::storage::{LARGEST_PAGE, Region, StorageFile};
 
 /// A window below this is not worth the work.
@@ -35,6 +36,8 @@ pub struct Ahead {
     /// Held by who takes disk space: where that is zeros that are written, a second one behind the
     /// first would write them over messages.
     reserving: Mutex<()>,
+    /// What taking disk space must leave free, and the offset of the file.
+    room: OnceLock<(Arc<Room>, u64)>,
     progress: Mutex<Progress>,
 }
 
@@ -54,7 +57,13 @@ impl Ahead {
         let progress = Mutex::new(Progress { prepared: 0, seen: None, window: 0 });
         let (position, reserved) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (path, reserving) = (path.to_owned(), Mutex::default());
-        Self { path, file, region, position, reserved, reserving, progress }
+        let room = OnceLock::new();
+        Self { path, file, region, position, reserved, reserving, room, progress }
+    }
+
+    /// Has disk space taken for the file at `offset` only where the disk has that room besides.
+    pub fn leave(&self, room: &Arc<Room>, offset: u64) {
+        self.room.get_or_init(|| (Arc::clone(room), offset));
     }
 
     /// Whether the writer has more behind it than before it.
@@ -120,6 +129,9 @@ impl Ahead {
         let reserved = self.reserved();
         let len = target.saturating_sub(reserved);
         if len > 0 {
+            if let Some((room, offset)) = self.room.get() {
+                room.check(&self.path, len as u64, offset.saturating_add(target as u64))?;
+            }
             self.file.reserve(reserved as u64, len as u64)?;
             self.assume_reserved(target);
         }

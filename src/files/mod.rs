@@ -11,6 +11,7 @@ pub mod memory;
 pub mod new_files;
 pub mod os;
 pub mod planted;
+pub mod room;
 pub mod roots;
 pub mod storage;
 
@@ -21,5 +22,6 @@ pub use holes::fill_holes;
 pub use mapped_file::MappedFile;
 pub use memory::memory_bytes;
 pub use os::Os;
+pub use room::Room;
 pub use roots::Roots;
 pub use storage::{Access, DirEntry, FileKind, FileStat, LARGEST_PAGE, Storage, StorageFile};

@@ -115,9 +115,15 @@ impl Storage for Os {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
     }
 
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let disk = disk_of(path)?;
+        #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
+        let [blocks, size] = [disk.blocks_available().into(), disk.fragment_size().into()];
+        Ok(u64::saturating_mul(blocks, size))
+    }
+
     fn used_percent(&self, dir: &Path) -> io::Result<u64> {
-        let there = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
-        let disk = nix::sys::statvfs::statvfs(there)?;
+        let disk = disk_of(dir)?;
         #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
         let [all, free, available] =
             [disk.blocks(), disk.blocks_free(), disk.blocks_available()].map(u64::from);
@@ -141,6 +147,12 @@ impl Storage for Os {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The state of the disk that holds a path, or will hold it.
+fn disk_of(path: &Path) -> io::Result<nix::sys::statvfs::Statvfs> {
+    let there = path.ancestors().find(|above| above.exists()).unwrap_or(path);
+    Ok(nix::sys::statvfs::statvfs(there)?)
 }
 
 /// Neither follow a link nor wait for the other end of a pipe.

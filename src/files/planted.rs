@@ -44,6 +44,8 @@ pub enum Bug {
     SealedUnflushed,
     /// A seal is believed after a crash too.
     SealBelievedAfterCrash,
+    /// Files are deleted by RocketMQ's rules though nobody asked for that.
+    DeletedUnasked,
 }
 
 /// Whether that bug is planted.

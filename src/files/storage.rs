@@ -100,6 +100,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
+    /// How many bytes of the disk that holds a path, or will hold it, are free for this process.
+    fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
     /// How many percent of the disk that holds a directory, or will hold it, are used.
     fn used_percent(&self, _dir: &Path) -> io::Result<u64> {
         Ok(0)

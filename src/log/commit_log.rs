@@ -5,12 +5,12 @@
 //! [`LogWriter`](super::log_writer::LogWriter) is the one that appends.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{Ahead, FileRun, StorageFile};
+use crate::files::{Ahead, FileRun, Room, StorageFile};
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::peek;
 
@@ -27,6 +27,7 @@ pub struct CommitLog {
     run: FileRun,
     wrote: AtomicU64,
     flushed: AtomicU64,
+    room: OnceLock<Arc<Room>>,
 }
 
 /// What lies at a physical offset.
@@ -48,7 +49,19 @@ impl CommitLog {
     /// A log over `run`, readable up to `end`.
     #[must_use]
     pub fn new(run: FileRun, end: u64) -> Self {
-        Self { run, wrote: AtomicU64::new(end), flushed: AtomicU64::new(end) }
+        let room = OnceLock::new();
+        Self { run, wrote: AtomicU64::new(end), flushed: AtomicU64::new(end), room }
+    }
+
+    /// The disk space that appends leave free, once it was set.
+    #[must_use]
+    pub fn room(&self) -> Option<&Arc<Room>> {
+        self.room.get()
+    }
+
+    /// Has appends leave that disk space free.
+    pub fn leave(&self, room: Arc<Room>) {
+        self.room.get_or_init(|| room);
     }
 
     /// The files below.

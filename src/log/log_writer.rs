@@ -69,6 +69,9 @@ impl Active {
                 format!("{} bytes", map.len()),
             ));
         }
+        if let Some(room) = log.room() {
+            map.ahead().leave(room, base_offset);
+        }
         // What lies before the position must not be touched, not even its page: where the system can
         // take no space, zeros are written. But a file that was copied without its empty blocks lacks
         // some there, too.

@@ -1,5 +1,6 @@
 //! What the crate's errors are in Python. The classes are written there, in `mqstore/errors.py`.
 
+use std::io;
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
@@ -35,7 +36,8 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Io { op, path, source } => {
-            StoreIOError::new_err((message, source.raw_os_error(), text(path), op))
+            let errno = source.raw_os_error().or_else(|| errno_of(source.kind()));
+            StoreIOError::new_err((message, errno, text(path), op))
         }
         Error::Corrupt(corruption) => corrupt(*corruption, message),
         Error::NotAStore { path, reason } => NotAStoreError::new_err((message, text(path), reason)),
@@ -62,6 +64,12 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
         }
         Error::Unsupported { what, path } => UnsupportedError::new_err((message, what, text(path))),
     }
+}
+
+/// The number of an error that this library found and not the system.
+fn errno_of(kind: io::ErrorKind) -> Option<i32> {
+    // `ENOSPC`, as Linux and macOS have it.
+    (kind == io::ErrorKind::StorageFull).then_some(28)
 }
 
 fn corrupt(corruption: Corruption, message: String) -> PyErr {

@@ -16,6 +16,7 @@ mod index_arrow;
 mod log_scan;
 mod message;
 mod message_scan;
+mod notices;
 mod progress;
 mod purpose;
 mod reading;

@@ -21,8 +21,9 @@ use super::store::config_of;
 /// Messages, bytes, first and last store time.
 pub(super) type TotalsRow = (u64, u64, i64, i64);
 
-/// What a count answers: the stream, the rows, what had no room, ranges and bytes passed over.
-type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, u64, u64);
+/// What a count answers: the stream, the rows, what had no room, ranges and bytes passed over, messages
+/// and bytes that were deleted.
+type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64, u64));
 
 /// Counts the messages of a store.
 #[pyfunction]
@@ -72,7 +73,8 @@ pub(super) fn stats<'py>(
     let batch = stats_batch(&counted).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let others = totals_row(&counted.others);
     let skipped = counted.skipped;
-    Ok((ArrowScan::new(Counts { batch }), rows, others, skipped.ranges, skipped.bytes))
+    let skipped = (skipped.ranges, skipped.bytes);
+    Ok((ArrowScan::new(Counts { batch }), rows, others, skipped, counted.deleted))
 }
 
 pub(super) fn totals_row(totals: &Totals) -> TotalsRow {

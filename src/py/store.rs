@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyType};
 
-use crate::config::StoreConfig;
+use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::host::Host;
 use crate::store::compose::check_inner_batch;
@@ -20,6 +20,7 @@ use super::errors::{StoreClosedError, raise};
 use super::fields::{self, Composed, Named, bytes_of, host_of, with_block};
 use super::fork;
 use super::message::Message;
+use super::notices;
 use super::upkeep::recovery_report;
 use super::values::AppendResult;
 
@@ -45,6 +46,7 @@ impl Store {
     #[inline]
     pub(super) fn writing(&self) -> PyResult<&Arc<MessageStore>> {
         refuse_after_fork(self.generation)?;
+        notices::log_new(&self.store);
         Ok(&self.store)
     }
 
@@ -52,6 +54,7 @@ impl Store {
     #[inline]
     pub(super) fn reading(&self) -> PyResult<Arc<MessageStore>> {
         if fork::generation() == self.generation {
+            notices::log_new(&self.store);
             return Ok(Arc::clone(&self.store));
         }
         self.reopen()
@@ -288,14 +291,18 @@ impl Store {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = &self.store;
-        Ok(py.detach(|| {
+        let closed = py.detach(|| {
             if let Some((_, reopened)) =
                 self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take()
             {
                 reopened.close()?;
             }
             store.close()
-        })?)
+        });
+        if !store.is_of_parent() {
+            notices::log_new(store);
+        }
+        Ok(closed?)
     }
 
     fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
@@ -331,6 +338,10 @@ impl Store {
         let settings = defaults.call_method0("copy")?.cast_into::<PyDict>()?;
         settings.update(self.settings.bind(py).as_mapping())?;
         let config = self.store.config();
+        if let DeleteRules::Keep { .. } = config.delete_rules() {
+            // The limits stand in the place of what would be the default.
+            settings.set_item("retention", py.None())?;
+        }
         if let Some(bytes) = config.mapped_file_size_commit_log {
             settings.set_item("mapped_file_size_commit_log", bytes)?;
         }
@@ -352,6 +363,9 @@ impl Store {
 
     #[getter]
     fn warnings(&self) -> Vec<String> {
+        if !self.store.is_of_parent() {
+            notices::log_new(&self.store);
+        }
         self.store.warnings()
     }
 

@@ -8,12 +8,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::care;
+use crate::config::DeleteRules;
 use crate::error::Error;
 use crate::store::RecoveryReport;
 use crate::store::plan::{RecoveryPlan, Refusal};
 use crate::store::retention::Pressure;
 use crate::time::{Clock, SystemClock};
 
+use super::notices;
 use super::progress::with_progress;
 use super::store::config_of;
 
@@ -109,12 +111,20 @@ pub(super) fn clean<'py>(
         let reason = file.fate.reason(&report.config);
         (path.as_os_str().to_owned(), file.bytes, file.fate.goes(), reason)
     });
+    notices::log(py, &report.notices);
     let fields = PyDict::new(py);
+    let unread = report
+        .judgement
+        .unread
+        .iter()
+        .map(|unread| (&unread.group, &unread.topic, unread.queue_id, unread.messages));
+    fields.set_item("unread", unread.collect::<Vec<_>>())?;
     fields.set_item("log_start", report.judgement.log_start)?;
     fields.set_item("new_log_start", report.judgement.new_log_start)?;
     fields.set_item("freed_bytes", report.freed_bytes)?;
     fields.set_item("log_disk_percent", report.disk.log_percent)?;
     fields.set_item("queue_disk_percent", report.disk.queue_percent)?;
-    fields.set_item("disk_full", report.pressure == Pressure::Full)?;
+    let stops_at_full = report.config.delete_rules() == DeleteRules::RocketMq;
+    fields.set_item("disk_full", stops_at_full && report.pressure == Pressure::Full)?;
     Ok((rows.collect(), fields))
 }

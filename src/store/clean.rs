@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::config::DeleteRules;
 use crate::error::{Error, Result};
 use crate::files::RunFile;
 use crate::log::index_run::IndexRunFile;
 
 use super::core::{Core, Writing, guard};
 use super::retention::{self, Levels, Occasion, Pressure, Verdict};
+use super::unread::{self, Unread};
 
 /// `ENOSPC`, as Linux and macOS have it.
 const NO_SPACE: i32 = 28;
@@ -35,42 +37,91 @@ impl Cleaned {
 
 impl Core {
     /// One round: files of the log that have had their time, then those of queues and index that lead
-    /// to nothing any more. Past the last level of space nothing may be appended until a later step
-    /// finds room.
+    /// to nothing any more. By RocketMQ's rules nothing may be appended past the last level of space,
+    /// until a later step finds room.
     pub(super) fn clean_step(&self, writing: &Writing, occasion: &Occasion) -> Result<Cleaned> {
-        let pressure = Levels::of(&self.config).pressure(occasion.disk);
-        writing.disk_full.store(pressure == Pressure::Full, Ordering::Release);
+        let rules = self.config.delete_rules();
+        let is_full = rules == DeleteRules::RocketMq
+            && Levels::of(&self.config).pressure(occasion.disk) == Pressure::Full;
+        writing.disk_full.store(is_full, Ordering::Release);
         self.poisoned(writing)?;
-        let mut cleaned =
-            Cleaned { log_files: self.clean_log(writing, occasion)?, ..Cleaned::default() };
-        let log_start = self.log.min_offset();
-        if writing.cleaned_to.swap(log_start, Ordering::AcqRel) != log_start {
-            let derived = self.clean_derived(writing, log_start, &mut cleaned);
-            if derived.is_err() {
+        if retention::rules_of(&self.config, occasion) == DeleteRules::Off {
+            return Ok(Cleaned::default());
+        }
+        let (log_files, notice, outcome) = self.clean_log(writing, occasion)?;
+        let mut cleaned = Cleaned { log_files, ..Cleaned::default() };
+        let outcome = outcome.and_then(|()| {
+            let log_start = self.log.min_offset();
+            if writing.cleaned_to.swap(log_start, Ordering::AcqRel) == log_start {
+                return Ok(());
+            }
+            self.clean_derived(writing, log_start, &mut cleaned).inspect_err(|_| {
                 // The next step tries again.
                 writing.cleaned_to.store(0, Ordering::Release);
-            }
-            derived?;
-        }
-        Ok(cleaned)
+            })
+        });
+        // Told once the queues begin where the log does.
+        notice.into_iter().for_each(|notice| self.notices.push(notice));
+        outcome.map(|()| cleaned)
     }
 
-    fn clean_log(&self, writing: &Writing, occasion: &Occasion) -> Result<usize> {
-        // No flush meets a file that goes meanwhile.
-        let _turn = writing.gate.turn();
+    /// Deletes files of the log: how many, what there is to tell of them, and what went wrong behind them.
+    fn clean_log(
+        &self,
+        writing: &Writing,
+        occasion: &Occasion,
+    ) -> Result<(usize, Option<String>, Result<()>)> {
         writing.check_locked()?;
-        let dispatched = writing.dispatched.load(Ordering::Acquire);
-        let safe_end = self.log.flushed_offset().min(dispatched);
-        let run = self.log.run();
-        let verdicts = retention::judge_log(run, &self.config, occasion, safe_end)?;
-        let mut deleted = 0;
-        for _ in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
-            if run.remove_first()?.is_none() {
+        let verdicts = self.judge_log(occasion)?;
+        let (run, old_start) = (self.log.run(), self.log.min_offset());
+        let mut gone = Vec::new();
+        let mut outcome = Ok(());
+        for verdict in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
+            // No flush meets a file that goes meanwhile.
+            let _turn = writing.gate.turn();
+            let is_first = || run.files().first().is_some_and(|first| first.path == verdict.path);
+            outcome = writing.check_locked();
+            if outcome.is_err() || !is_first() {
                 break;
             }
-            deleted += 1;
+            outcome = run.remove_first().map(drop);
+            if !is_first() {
+                gone.push(verdict);
+            }
+            if outcome.is_err() {
+                break;
+            }
         }
-        Ok(deleted)
+        let notice = gone.last().map(|last| self.describe_deleted(&gone, last, old_start));
+        Ok((gone.len(), notice, outcome))
+    }
+
+    /// Tells which part of the log was deleted and why, and which groups had not read it.
+    fn describe_deleted(&self, gone: &[&Verdict], last: &Verdict, old_start: u64) -> String {
+        let new_start = self.log.min_offset();
+        let unread = match self.unread(old_start, new_start) {
+            Ok(unread) => unread::describe(&unread),
+            Err(error) => format!("which consumer groups had not read them is unknown: {error}"),
+        };
+        let bytes: u64 = gone.iter().map(|verdict| verdict.bytes).sum();
+        format!(
+            "{}: deleted {} of the log's files, {bytes} bytes, physical offsets {old_start} to \
+             {new_start}; the last of them: {}; their messages: {unread}",
+            self.paths.root().display(),
+            gone.len(),
+            last.fate.reason(&self.config),
+        )
+    }
+
+    /// What becomes of each file of the log on that occasion.
+    fn judge_log(&self, occasion: &Occasion) -> Result<Vec<Verdict>> {
+        let safe_end = match &self.writing {
+            Some(writing) => {
+                self.log.flushed_offset().min(writing.dispatched.load(Ordering::Acquire))
+            }
+            None => u64::MAX,
+        };
+        retention::judge_log(&self.log, &self.ages, &self.config, occasion, safe_end)
     }
 
     fn clean_derived(
@@ -112,19 +163,15 @@ pub struct Judgement {
     pub log_start: u64,
     /// Where it begins when all that goes is gone.
     pub new_log_start: u64,
+    /// Messages between the two that consumer groups have not read.
+    pub unread: Vec<Unread>,
 }
 
 impl Core {
     /// What a step would do on that occasion; nothing is changed.
     pub(super) fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
-        let safe_end = match &self.writing {
-            Some(writing) => {
-                self.log.flushed_offset().min(writing.dispatched.load(Ordering::Acquire))
-            }
-            None => u64::MAX,
-        };
         let run = self.log.run();
-        let mut files = retention::judge_log(run, &self.config, occasion, safe_end)?;
+        let mut files = self.judge_log(occasion)?;
         let going = files.iter().take_while(|verdict| verdict.fate.goes()).count();
         let log_start = self.log.min_offset();
         let first_kept = run.files().get(going).map(|file| file.base_offset);
@@ -148,6 +195,7 @@ impl Core {
             };
             files.extend(retention::judge_derived(&index.files(), new_log_start, place, last)?);
         }
-        Ok(Judgement { files, log_start, new_log_start })
+        let unread = self.unread(log_start, new_log_start)?;
+        Ok(Judgement { files, log_start, new_log_start, unread })
     }
 }

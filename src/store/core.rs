@@ -17,8 +17,10 @@ use crate::time::Clock;
 
 use super::append::{self, Appender};
 use super::dispatch::{DispatchRequest, Dispatcher};
+use super::file_ages::FileAges;
 use super::flush::{FlushGate, Waited};
 use super::lock::{self, StoreLock};
+use super::notices::Notices;
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::RecoveryReport;
@@ -29,6 +31,10 @@ use super::view::{Overlay, QueueView};
 /// After so many bytes of the log the entries of its messages are written to the queues' files, so
 /// that they take little memory.
 pub(super) const COMMIT_BYTES: u64 = 32 << 20;
+
+/// Disk space that one more queue may need at close: the block that its next entry begins, and its share
+/// of folders and tables.
+pub(super) const QUEUE_BYTES: u64 = 8 << 10;
 
 /// So many messages of a batch, which take some microseconds, have one look at the clock.
 const ONE_TIME: usize = 32;
@@ -50,6 +56,10 @@ pub(super) struct Core {
     pub(super) closed: AtomicBool,
     /// What was met at open that is no damage but worth knowing.
     pub(super) warnings: Vec<String>,
+    /// What happened since.
+    pub(super) notices: Notices,
+    /// Store times of files that `keep_hours` asked for.
+    pub(super) ages: FileAges,
 }
 
 /// What only a writer has.
@@ -224,6 +234,9 @@ impl Core {
             };
         if new_queue {
             guard(&writing.topics).used(queue.topic(), queue.queue_id(), queue.kind());
+            if let Some(room) = self.log.room() {
+                room.needs(QUEUE_BYTES);
+            }
         }
         // Straight into queues and index, unless something before it is not there yet.
         if self.config.flush_disk_type == FlushDiskType::Async
@@ -414,7 +427,9 @@ impl Core {
 
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
+        let dispatched = writing.dispatched.load(Ordering::Acquire);
         self.queues.flush()?;
+        self.entered(dispatched);
         let index = guard(&writing.dispatcher).index.as_mut().map(IndexService::begin_flush);
         // Appending goes on meanwhile. What is full and durable need not be built again after a crash.
         let index_ms = match index.transpose()? {
@@ -439,7 +454,17 @@ impl Core {
     /// Writes queue entries to where other processes see them.
     pub(super) fn commit_step(&self, writing: &Writing) -> Result<()> {
         self.drain_index(writing)?;
-        self.queues.commit()
+        let dispatched = writing.dispatched.load(Ordering::Acquire);
+        self.queues.commit()?;
+        self.entered(dispatched);
+        Ok(())
+    }
+
+    /// Says that the entries before a place are written, so that no disk space need be left for them.
+    fn entered(&self, offset: u64) {
+        if let Some(room) = self.log.room() {
+            room.entered(offset);
+        }
     }
 
     pub(super) fn close_writing(&self, writing: &Writing) -> Result<()> {

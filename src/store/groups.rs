@@ -11,6 +11,7 @@ use crate::format::consume_queue::TagFilter;
 use crate::format::json;
 
 use super::config_file::{self, Loaded};
+use super::core::Core;
 use super::message_store::MessageStore;
 use super::pull::GetStatus;
 
@@ -70,23 +71,8 @@ impl MessageStore {
         Ok(groups)
     }
 
-    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
-    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
-    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
-    /// group begins anew.
     fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
-        let (storage, paths) = (&*self.core.storage, &self.core.paths);
-        let load = |is_light: bool| {
-            let path = paths.consumer_offsets(is_light);
-            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
-        };
-        if self.core.config.enable_lmq {
-            let (path, own) = load(true)?;
-            return Ok((path, if own.is_some() { own } else { load(false)?.1 }));
-        }
-        let (plain, light) = (load(false)?, load(true)?);
-        let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
-        Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
+        self.core.committed()
     }
 
     /// The table of offsets as it is to be changed, its file, and what that held.
@@ -105,8 +91,8 @@ impl MessageStore {
         Ok((path, table, before))
     }
 
-    /// What was met at open that is no damage but worth knowing, and which of the broker's files are
-    /// read from their backups now, a line each.
+    /// What was met at open that is no damage but worth knowing, what happened since, such as files that
+    /// were deleted, and which of the broker's files are read from their backups now, a line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let paths = &self.core.paths;
@@ -116,6 +102,7 @@ impl MessageStore {
         let load =
             |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
         let mut warnings = self.core.warnings.clone();
+        warnings.extend(self.core.notices.all());
         for loaded in [
             load(paths.consumer_offsets(false), offsets),
             load(paths.consumer_offsets(true), offsets),
@@ -143,6 +130,27 @@ impl MessageStore {
             .filter(|(name, _)| **name == *topic.as_bytes())
             .map(|(_, id)| *id)
             .collect())
+    }
+}
+
+impl Core {
+    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
+    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
+    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
+    /// group begins anew.
+    pub(super) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
+        let (storage, paths) = (&*self.storage, &self.paths);
+        let load = |is_light: bool| {
+            let path = paths.consumer_offsets(is_light);
+            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
+        };
+        if self.config.enable_lmq {
+            let (path, own) = load(true)?;
+            return Ok((path, if own.is_some() { own } else { load(false)?.1 }));
+        }
+        let (plain, light) = (load(false)?, load(true)?);
+        let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
+        Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
     }
 }
 

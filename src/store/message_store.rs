@@ -21,6 +21,7 @@ use super::clean::{Cleaned, Judgement};
 use super::core::{Core, guard};
 
 use super::key_query::{self, KeyQuery, QueryResult};
+use super::notices::Notices;
 use super::open::{self, OnFlushedDamage, Opened};
 use super::pull::{self, ReadRequest, ReadResult};
 use super::recover::RecoveryReport;
@@ -438,6 +439,29 @@ impl MessageStore {
         }
     }
 
+    /// What happened since the store was opened and its user must hear of.
+    #[must_use]
+    #[inline]
+    pub fn notices(&self) -> &Notices {
+        &self.core.notices
+    }
+
+    /// Counts the messages and bytes that the log no longer holds: the entries of queues that lead before
+    /// its beginning, and the physical offset where it begins.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn deleted(&self) -> Result<(u64, u64)> {
+        self.core.check_open()?;
+        let start = self.core.log.min_offset();
+        let queues = if start == 0 { Vec::new() } else { self.core.queues.all() };
+        let messages = queues.iter().try_fold(0_u64, |sum, queue| {
+            let first = queue.first_at_or_behind(start)?;
+            Ok::<_, Error>(sum.saturating_add(u64::try_from(first).unwrap_or(0)))
+        })?;
+        Ok((messages, start))
+    }
+
     /// How full the disks are that hold the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
@@ -453,8 +477,8 @@ impl MessageStore {
         self.core.judge(occasion)
     }
 
-    /// One round of retention, which the store's own thread does from time to time: files that have
-    /// had their time, or for which there is no room, are deleted.
+    /// One round of retention, which the store's own thread does from time to time where the settings ask
+    /// for it: files that have had their time, or for which there is no room, are deleted.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].

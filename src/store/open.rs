@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{Access, Bell, Storage, make_folder};
+use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage, make_folder};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::properties;
 use crate::log::commit_log::Found;
@@ -19,11 +19,13 @@ use crate::time::Clock;
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::append::Appender;
-use super::core::{Core, Reading, Writing};
+use super::core::{Core, QUEUE_BYTES, Reading, Writing};
 use super::dispatch::Dispatcher;
+use super::file_ages::FileAges;
 use super::flush::FlushGate;
 use super::lock::{self, StoreLock};
 use super::message_store::OpenMode;
+use super::notices::Notices;
 use super::parts::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::recover::{self, RecoveryMode};
@@ -56,6 +58,7 @@ pub(super) fn open(
     damage: OnFlushedDamage,
     progress: &mut Progress<'_>,
 ) -> Result<Opened> {
+    config.check_retention()?;
     let paths = StorePaths::new(path, &config);
     let there = is_store(&*storage, &paths)?;
     if !there && mode != OpenMode::Create {
@@ -112,6 +115,8 @@ fn open_to_read(
         reading: RwLock::default(),
         closed: AtomicBool::new(false),
         warnings,
+        notices: Notices::default(),
+        ages: FileAges::default(),
     };
     let unread = look(&core)?;
     core.warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
@@ -235,6 +240,10 @@ fn open_to_write(
     if let Some(last) = analysis.last_record {
         fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
     }
+    let per_mille = entries_per_mille(&config);
+    let reserve = config.disk_reserve_bytes;
+    let room = Room::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
+    log.leave(Arc::new(room));
     let log = Arc::new(log);
     let mut writer = LogWriter::new(Arc::clone(&log));
     if config.flush_disk_type == FlushDiskType::Sync {
@@ -278,6 +287,8 @@ fn open_to_write(
         reading: RwLock::default(),
         closed: AtomicBool::new(false),
         warnings,
+        notices: Notices::default(),
+        ages: FileAges::default(),
     };
     let read = std::mem::take(&mut analysis.read);
     let is_written = written_early || mode != RecoveryMode::Crash;
@@ -294,7 +305,49 @@ fn open_to_write(
         writing.topics = Mutex::new(topics);
         writing.recovery.dispatched = dispatched;
     }
+    reckon_room(&core);
     Ok(Opened { core })
+}
+
+/// The least bytes of the log that a message with a key takes.
+const LEAST_MESSAGE: u64 = 100;
+/// The block in which most file systems give disk space.
+const BLOCK: u64 = 4096;
+
+/// Reckons the disk space that entries need for a thousand bytes of the log, where each message is as
+/// short as can be and has one key. Small files fill their last blocks in part only; an eighth more goes
+/// to folders and the file system's own tables.
+fn entries_per_mille(config: &StoreConfig) -> u64 {
+    let in_blocks = |entry: u64, room: u64, file: u64| {
+        entry.saturating_mul(file.next_multiple_of(BLOCK)).div_ceil(room.max(1))
+    };
+    let queue = config.mapped_file_size_consume_queue.unwrap_or(StoreConfig::CONSUME_QUEUE_FILE);
+    let slots = u64::from(config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS));
+    let keys = 20 * u64::from(config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES));
+    let index = if config.message_index_enable { in_blocks(20, keys, 4 * slots + keys) } else { 0 };
+    // A unit of the extension without a bit map.
+    let ext = if config.enable_consume_queue_ext { 2 * 20 } else { 0 };
+    (in_blocks(20, queue, queue) + index + ext) * 1000 / LEAST_MESSAGE * 9 / 8
+}
+
+/// Disk space for the small files: the checkpoint, the seal, the tables of `config` and their folders.
+const SMALL_FILES: u64 = 64 << 10;
+
+/// Reckons what closing will need of the disk, and tells where the disk has not that much: appends fail
+/// then.
+fn reckon_room(core: &Core) {
+    let Some(room) = core.log.room() else { return };
+    let queues = core.queues.all().len() as u64;
+    room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
+    if let Some(index) = &core.index {
+        // The next index file: its slots and its first entries.
+        let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
+        room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
+    }
+    if let Err(error) = room.check_root() {
+        let root = core.paths.root().display();
+        core.notices.push(format!("{root}: nothing can be appended: {error}"));
+    }
 }
 
 /// Takes out of the index what cannot be relied on; from which place on the log must be read again

@@ -1,17 +1,22 @@
-//! Which files of a store have had their time: by age, by space on the disk, or asked by hand
-//! (`DefaultMessageStore.CleanCommitLogService`).
+//! Which files of a store are deleted, and why. RocketMQ's rules go by the file's own times and by space
+//! on the disk (`DefaultMessageStore.CleanCommitLogService`), ours by store time and by the log's length.
+//! With neither given nothing is deleted, unless somebody asks by hand: then RocketMQ's rules hold.
 //!
 //! The log's files go from the front, never the last one. Queue and index files follow, once all that
 //! they lead to lies before the log's new beginning. What is decided here is done by the steps of
 //! `store/clean.rs`; nothing here changes anything.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::config::StoreConfig;
+use crate::config::{DeleteRules, StoreConfig};
 use crate::error::{Error, Result};
+use crate::files::planted::{self, Bug};
 use crate::files::{FileRun, RunFile, Storage};
+use crate::log::CommitLog;
 use crate::time::CalendarTime;
 
+use super::file_ages::FileAges;
 use super::paths::StorePaths;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -109,6 +114,16 @@ pub enum Fate {
         /// Hours since it was last written.
         age_hours: i64,
     },
+    /// It goes: its newest message was stored so many hours ago, more than `keep_hours`.
+    Old {
+        /// Hours since its newest message was stored.
+        age_hours: i64,
+    },
+    /// It goes: the log is longer behind it than `keep_bytes`.
+    Beyond {
+        /// Bytes of the log behind it.
+        behind: u64,
+    },
     /// It goes: the disk is so full that age does not matter.
     Forced {
         /// How full, in per cent.
@@ -119,6 +134,12 @@ pub enum Fate {
         /// Where the log begins then.
         log_start: u64,
     },
+    /// It stays: nothing deletes files of this store.
+    Off,
+    /// It stays: neither `keep_hours` nor `keep_bytes` allows to delete it.
+    Kept,
+    /// It stays: damage hides when its newest message was stored.
+    Damaged,
     /// It stays: it is the last one of its kind.
     Last,
     /// It stays: it was last written so many hours ago.
@@ -145,7 +166,13 @@ impl Fate {
     /// Whether the file goes.
     #[must_use]
     pub const fn goes(&self) -> bool {
-        matches!(self, Self::Expired { .. } | Self::Forced { .. } | Self::Behind { .. })
+        match self {
+            Self::Expired { .. } | Self::Old { .. } | Self::Beyond { .. } => true,
+            Self::Forced { .. } | Self::Behind { .. } => true,
+            Self::Off | Self::Kept | Self::Damaged | Self::Last | Self::Young { .. } => false,
+            Self::BehindKept | Self::NotNow { .. } | Self::NextRound => false,
+            Self::InUse | Self::Leads => false,
+        }
     }
 
     /// The reason, in plain words.
@@ -157,6 +184,25 @@ impl Fate {
                 format!(
                     "last written {age_hours} h ago, more than the {kept} h that files are kept"
                 )
+            }
+            Self::Old { age_hours } => format!(
+                "its newest message was stored {age_hours} h ago, more than keep_hours={}",
+                config.keep_hours.unwrap_or(0)
+            ),
+            Self::Beyond { behind } => format!(
+                "{behind} bytes of the log lie behind it, at least keep_bytes={}",
+                config.keep_bytes.unwrap_or(0)
+            ),
+            Self::Off => "retention is off".to_owned(),
+            Self::Kept => {
+                let hours = config.keep_hours.map(|hours| format!("keep_hours={hours}"));
+                let bytes = config.keep_bytes.map(|bytes| format!("keep_bytes={bytes}"));
+                let limits: Vec<_> = hours.into_iter().chain(bytes).collect();
+                format!("it is within {}", limits.join(" and "))
+            }
+            Self::Damaged => {
+                "damage in it hides when its newest message was stored; `mqstore verify` says more"
+                    .to_owned()
             }
             Self::Forced { used_percent } => format!(
                 "the disk is {used_percent} % full, past the {} % at which files go before their \
@@ -205,16 +251,81 @@ pub fn is_time_to_delete(config: &StoreConfig, now_ms: i64) -> bool {
     config.delete_when.split(';').any(|asked| asked.trim().parse() == Ok(hour))
 }
 
-/// What becomes of each file of the log, in order, in one round (`MappedFileQueue#deleteExpiredFileByTime`).
-/// Files that end behind `safe_end` stay. Who asks by hand has as many rounds as it takes.
+/// The rules that hold on an occasion: asked by hand without any, RocketMQ's.
+#[must_use]
+pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
+    match config.delete_rules() {
+        DeleteRules::Off if occasion.by_hand || planted::is(Bug::DeletedUnasked) => {
+            DeleteRules::RocketMq
+        }
+        rules => rules,
+    }
+}
+
+/// What becomes of each file of the log, in order, in one round. Files that end behind `safe_end` stay.
 ///
 /// # Errors
 /// [`Error::Io`] when a file's time cannot be told.
 pub fn judge_log(
-    log: &FileRun,
+    log: &CommitLog,
+    ages: &FileAges,
     config: &StoreConfig,
     occasion: &Occasion,
     safe_end: u64,
+) -> Result<Vec<Verdict>> {
+    let size = log.run().file_size();
+    let is_in_use = |file: &RunFile| file.base_offset.saturating_add(size) > safe_end;
+    match rules_of(config, occasion) {
+        DeleteRules::Off => judge_in_turn(&log.run().files(), |_, _| Ok(Fate::Off)),
+        DeleteRules::RocketMq => judge_by_rocketmq(log.run(), config, occasion, is_in_use),
+        DeleteRules::Keep { hours, bytes } => judge_in_turn(&log.run().files(), |_, file| {
+            if is_in_use(file) {
+                return Ok(Fate::InUse);
+            }
+            let end = file.base_offset.saturating_add(size);
+            let behind = log.end_offset().saturating_sub(end);
+            if bytes.is_some_and(|bytes| behind >= bytes) {
+                return Ok(Fate::Beyond { behind });
+            }
+            let Some(hours) = hours else { return Ok(Fate::Kept) };
+            let kept_ms = i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
+            let until_ms = occasion.now_ms.saturating_sub(kept_ms);
+            Ok(match ages.newest_ms(log, file, until_ms)? {
+                None => Fate::Damaged,
+                Some(newest_ms) if newest_ms <= until_ms => {
+                    Fate::Old { age_hours: occasion.now_ms.saturating_sub(newest_ms) / HOUR_MS }
+                }
+                Some(_) => Fate::Kept,
+            })
+        }),
+    }
+}
+
+/// Judges files from the front up to the first that stays; the last one always does.
+fn judge_in_turn(
+    files: &[Arc<RunFile>],
+    judge: impl Fn(usize, &RunFile) -> Result<Fate>,
+) -> Result<Vec<Verdict>> {
+    let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
+    for (number, file) in files.iter().enumerate() {
+        let fate = match () {
+            () if number + 1 == files.len() => Fate::Last,
+            () if open => judge(number, file)?,
+            () => Fate::BehindKept,
+        };
+        open &= fate.goes();
+        verdicts.push(Verdict { path: file.path.clone(), bytes: file.len, fate });
+    }
+    Ok(verdicts)
+}
+
+/// RocketMQ's rules (`MappedFileQueue#deleteExpiredFileByTime`). By hand there are as many rounds as it
+/// takes.
+fn judge_by_rocketmq(
+    log: &FileRun,
+    config: &StoreConfig,
+    occasion: &Occasion,
+    is_in_use: impl Fn(&RunFile) -> bool,
 ) -> Result<Vec<Verdict>> {
     let levels = Levels::of(config);
     let pressure = levels.pressure(occasion.disk);
@@ -223,31 +334,20 @@ pub fn judge_log(
     let forced = pressure >= Pressure::Forced && config.clean_file_forcibly_enable;
     let kept_hours = i64::try_from(config.file_reserved_time).unwrap_or(i64::MAX);
     let kept_ms = kept_hours.saturating_mul(HOUR_MS);
-    let files = log.files();
-    let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
-    for (number, file) in files.iter().enumerate() {
-        let fate = if number + 1 == files.len() {
-            Fate::Last
-        } else if !open {
-            Fate::BehindKept
-        } else {
-            let age_ms = occasion.now_ms.saturating_sub(modified_ms(log, file)?);
-            let age_hours = age_ms / HOUR_MS;
-            let in_round = (number as u64) < config.delete_file_batch_max;
-            let expired = age_ms >= kept_ms;
-            match () {
-                () if file.base_offset.saturating_add(log.file_size()) > safe_end => Fate::InUse,
-                () if expired && !is_time => Fate::NotNow { age_hours },
-                () if expired && (in_round || occasion.by_hand) => Fate::Expired { age_hours },
-                () if forced && in_round => Fate::Forced { used_percent: occasion.disk.most() },
-                () if expired || forced => Fate::NextRound,
-                () => Fate::Young { age_hours },
-            }
-        };
-        open &= fate.goes();
-        verdicts.push(Verdict { path: file.path.clone(), bytes: file.len, fate });
-    }
-    Ok(verdicts)
+    judge_in_turn(&log.files(), |number, file| {
+        let age_ms = occasion.now_ms.saturating_sub(modified_ms(log, file)?);
+        let age_hours = age_ms / HOUR_MS;
+        let in_round = (number as u64) < config.delete_file_batch_max;
+        let expired = age_ms >= kept_ms;
+        Ok(match () {
+            () if is_in_use(file) => Fate::InUse,
+            () if expired && !is_time => Fate::NotNow { age_hours },
+            () if expired && (in_round || occasion.by_hand) => Fate::Expired { age_hours },
+            () if forced && in_round => Fate::Forced { used_percent: occasion.disk.most() },
+            () if expired || forced => Fate::NextRound,
+            () => Fate::Young { age_hours },
+        })
+    })
 }
 
 fn modified_ms(log: &FileRun, file: &RunFile) -> Result<i64> {

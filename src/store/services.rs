@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::core::{COMMIT_BYTES, Core};
 use super::prepare::Prepared;
 use super::retention::{DiskUse, Occasion};
-use crate::config::FlushDiskType;
+use crate::config::{DeleteRules, FlushDiskType};
 use crate::error::{Error, Result};
 
 /// How long at the most until it is seen to that files and pages are ready ahead of the writer.
@@ -152,7 +152,10 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let mut committed = core.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
     let clean_every = Duration::from_millis(core.config.clean_resource_interval);
-    let (started, mut last_clean) = (Instant::now(), Instant::now());
+    // RocketMQ looks a minute after the start, and a program that is done before never would.
+    let rules = core.config.delete_rules();
+    let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
+    let (started, mut last_clean) = (Instant::now(), None::<Instant>);
     let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
     while !*stop {
         stop = stopped.1.wait_timeout(stop, CARE_EVERY).unwrap_or_else(PoisonError::into_inner).0;
@@ -173,8 +176,9 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             last_flush = Instant::now();
             let _ = core.flush_derived(writing);
         }
-        if started.elapsed() >= CLEAN_FROM && last_clean.elapsed() >= clean_every {
-            last_clean = Instant::now();
+        let is_due = last_clean.is_none_or(|last| last.elapsed() >= clean_every);
+        if rules != DeleteRules::Off && started.elapsed() >= wait && is_due {
+            last_clean = Some(Instant::now());
             let disk = DiskUse::now(&*core.storage, &core.paths);
             let occasion = Occasion { now_ms: core.clock.now_ms(), disk, by_hand: false };
             let _ = core.clean_step(writing, &occasion);

@@ -95,6 +95,7 @@ def test_an_empty_store_has_no_oldest_message(mq, tmp_path):
         "rocketmq_storage_size",
         "rocketmq_storage_flush_behind_bytes",
         "rocketmq_storage_dispatch_behind_bytes",
+        "mqstore_deleted_bytes_total",
     }
 
 

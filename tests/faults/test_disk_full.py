@@ -58,6 +58,32 @@ def fill_and_go_on(folder: Path, config: dict[str, object]) -> None:
     assert mqstore.verify(folder / "store", config=config).ok
 
 
+@pytest.mark.parametrize(("flush", "length"), [("ASYNC_FLUSH", 0), ("SYNC_FLUSH", 20_000)])
+def test_a_store_on_a_full_disk_is_closed_in_good_order(flush: str, length: int) -> None:
+    """What an append leaves free is enough for entries, index, checkpoint and seal."""
+    need_disk("ext4")
+    config = {**SETTINGS, "mapped_file_size_commit_log": 4 * MIB, "flush_disk_type": flush}
+    with disk("ext4", size=32 * MIB) as made:
+        root, told, full = made.folder / "store", 0, None
+        with mqstore.open(root, "a", config=config) as store:
+            while full is None:
+                try:
+                    store.append(
+                        f"topic{told % 7}", bytes(length), queue_id=told % 3, keys=f"k{told}"
+                    )
+                    told += 1
+                except OSError as error:
+                    full = error
+        assert full.errno == errno.ENOSPC
+        assert "bytes free, and" in str(full)
+        assert told > 100
+        assert not (root / "abort").exists()
+        with mqstore.open(root, config=config) as store:
+            assert sum(1 for _ in store.scan()) == told
+            assert len(store.query(f"topic{(told - 1) % 7}", f"k{told - 1}")) == 1
+        gc.collect()
+
+
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_fl06_a_disk_that_fills_up_block_by_block_sends_no_signal(kind: str) -> None:
     """A page with half of its space, be it a large one of the cache, must not be written."""

@@ -50,6 +50,7 @@ MODULE = [
     "verify",
     "stats",
     "StoreStats",
+    "UnreadMessages",
     "report",
     "VerifyReport",
     "Finding",

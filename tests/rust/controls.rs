@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use mqstore::files::planted::{Bug, plant};
 
-use crate::{failing_calls, flush, power_cuts, recovery};
+use crate::{failing_calls, flush, power_cuts, recovery, retention};
 
 /// One bug at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -64,6 +64,8 @@ controls! {
         by recovery::ck05_nothing_is_touched_before_the_lock_is_taken;
     a_message_readable_early: ReadableEarly
         by flush::fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote;
+    a_deletion_that_nobody_asked_for: DeletedUnasked
+        by retention::nothing_goes_without_rules_however_old_the_files_and_however_full_the_disk;
     space_not_reserved: SpaceNotReserved
         by flush::fl06_a_full_disk_is_an_error_before_anything_is_taken_and_passes;
 }

@@ -10,6 +10,7 @@
 #[cfg(feature = "planted")]
 mod controls;
 mod copying;
+mod disk_room;
 mod doctor;
 mod failing_calls;
 mod file_runs;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use mqstore::Error;
-use mqstore::config::StoreConfig;
+use mqstore::config::{Retention, StoreConfig};
 use mqstore::format::properties::{self, names};
 use mqstore::log::scanner::Taken;
 use mqstore::store::clean::Cleaned;
@@ -15,7 +15,7 @@ use mqstore::store::scan::{OnDamage, Scan, ScanFilter};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage};
 use mqstore::time::CalendarTime;
 
-use crate::support::{Home, names_in, read_queue};
+use crate::support::{Home, flip, names_in, read_queue};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 const EXPIRED_HOURS: u64 = 73;
@@ -30,6 +30,7 @@ fn config(is_the_hour: bool) -> StoreConfig {
         mapped_file_size_consume_queue: Some(140),
         max_hash_slot_num: Some(7),
         max_index_num: Some(8),
+        retention: Some(Retention::RocketMq),
         delete_when: format!("{hour:02}"),
         ..StoreConfig::default()
     }
@@ -49,7 +50,15 @@ fn put(store: &MessageStore, number: usize) -> mqstore::error::Result<i64> {
 
 /// A store of so many files, those in `expired` last written long ago.
 fn home(is_the_hour: bool, files: usize, expired: impl Fn(usize) -> bool) -> (Home, MessageStore) {
-    let home = Home::new(config(is_the_hour));
+    home_with(config(is_the_hour), files, expired)
+}
+
+fn home_with(
+    config: StoreConfig,
+    files: usize,
+    expired: impl Fn(usize) -> bool,
+) -> (Home, MessageStore) {
+    let home = Home::new(config);
     let store = home.create();
     for number in 0..files {
         put(&store, number).unwrap();
@@ -300,5 +309,158 @@ fn what_is_judged_is_what_is_done() {
             assert_eq!(file.path.exists(), !file.fate.goes(), "{file:?}");
             assert!(!file.fate.reason(&home.config).is_empty());
         }
+    }
+}
+
+#[test]
+pub(crate) fn nothing_goes_without_rules_however_old_the_files_and_however_full_the_disk() {
+    for retention in [None, Some(Retention::Off)] {
+        let config = StoreConfig { retention, ..config(true) };
+        let (home, store) = home_with(config, 15, |_| true);
+        for percent in [10, 76, 87, 99, 100] {
+            let cleaned = store.clean_step(&occasion(full(percent))).unwrap();
+            assert!(cleaned.is_empty(), "{percent} % full, {retention:?}: {cleaned:?}");
+            let judged = store.judge(&occasion(full(percent))).unwrap();
+            assert_eq!(judged.files[0].fate, Fate::Off);
+            assert_eq!(judged.new_log_start, 0);
+        }
+        // The rule of 90 % is RocketMQ's as well.
+        assert_eq!(put(&store, 15).unwrap(), 15);
+        assert_eq!(counts(&home).0, 16);
+        assert!(store.notices().all().is_empty());
+        // By hand RocketMQ's rules hold.
+        let by_hand = Occasion { by_hand: true, ..occasion(EMPTY) };
+        age(home.path(), |number| number < 5);
+        assert_eq!(store.clean_step(&by_hand).unwrap().log_files, 5);
+    }
+}
+
+/// A store of files whose messages were stored ten hours apart, and the last one now.
+fn ten_hours_apart(config: StoreConfig, files: usize) -> (Home, MessageStore) {
+    let home = Home::new(config);
+    let store = home.create();
+    for number in 0..files {
+        let hours = 10 * i64::try_from(files - 1 - number).unwrap();
+        home.clock.set(NOW_MS - hours * 3_600_000);
+        put(&store, number).unwrap();
+    }
+    store.flush().unwrap();
+    (home, store)
+}
+
+fn limits(keep_hours: Option<u64>, keep_bytes: Option<u64>) -> StoreConfig {
+    StoreConfig { retention: None, keep_hours, keep_bytes, ..config(false) }
+}
+
+#[test]
+fn keep_hours_goes_by_store_time_and_not_by_the_files_own() {
+    for expired in [true, false] {
+        let (home, store) = ten_hours_apart(limits(Some(72), None), 11);
+        age(home.path(), |_| expired);
+        let judged = store.judge(&occasion(full(99))).unwrap();
+        let fates: Vec<_> = judged.files.iter().map(|file| file.fate).take(11).collect();
+        assert_eq!(fates[..2], [Fate::Old { age_hours: 100 }, Fate::Old { age_hours: 90 }]);
+        assert_eq!(fates[2..5], [Fate::Old { age_hours: 80 }, Fate::Kept, Fate::BehindKept]);
+        let expected = Cleaned { log_files: 3, queue_files: 0, index_files: 0 };
+        assert_eq!(store.clean_step(&occasion(full(99))).unwrap(), expected);
+        assert!(store.clean_step(&occasion(full(99))).unwrap().is_empty());
+        let queue = store.queue(b"Topic", 0).unwrap().unwrap();
+        assert_eq!((queue.min_offset, queue.max_offset), (3, 11));
+        assert_eq!(store.log().min_offset(), 3 * 128);
+        // The last file stays, however old it is.
+        let later = Occasion { now_ms: NOW_MS * 2, ..occasion(EMPTY) };
+        assert_eq!(store.clean_step(&later).unwrap().log_files, 7);
+        assert_eq!(counts(&home).0, 1);
+    }
+}
+
+#[test]
+fn keep_hours_waits_for_the_newest_message_of_a_file() {
+    let config = StoreConfig { mapped_file_size_commit_log: Some(384), ..limits(Some(72), None) };
+    // Three messages a file: the second file's are 90, 80 and 70 hours old.
+    let (_home, store) = ten_hours_apart(config, 13);
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 1);
+    let judged = store.judge(&occasion(EMPTY)).unwrap();
+    assert_eq!(judged.files[0].fate, Fate::Kept);
+    let in_two_hours = Occasion { now_ms: NOW_MS + 2 * 3_600_000, ..occasion(EMPTY) };
+    assert_eq!(store.clean_step(&in_two_hours).unwrap().log_files, 1);
+}
+
+#[test]
+fn keep_bytes_leaves_so_many_at_the_end_of_the_log() {
+    let (home, store) = ten_hours_apart(limits(None, Some(3 * 128)), 10);
+    // The tenth file is not full yet.
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 6);
+    assert_eq!(counts(&home).0, 4);
+    put(&store, 10).unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 1);
+    // Where both limits are given, one is enough.
+    let (_home, store) = ten_hours_apart(limits(Some(10_000), Some(3 * 128)), 10);
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 6);
+}
+
+#[test]
+fn limits_keep_what_is_not_dispatched_and_what_damage_hides() {
+    let (_home, store) = ten_hours_apart(limits(Some(1), Some(1)), 5);
+    store.hold_dispatch(true);
+    for number in 5..9 {
+        put(&store, number).unwrap();
+    }
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 4);
+    let judged = store.judge(&occasion(EMPTY)).unwrap();
+    assert_eq!(judged.files[0].fate, Fate::InUse);
+    store.hold_dispatch(false);
+
+    let (home, store) = ten_hours_apart(limits(Some(1), None), 5);
+    flip(&names_in(&home.path().join("commitlog"))[1], 4);
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 1);
+    let judged = store.judge(&occasion(EMPTY)).unwrap();
+    assert_eq!(judged.files[0].fate, Fate::Damaged);
+    assert!(judged.files[0].fate.reason(&home.config).contains("verify"));
+}
+
+#[test]
+fn a_deletion_is_told_with_the_groups_that_had_not_read_it() {
+    let (home, store) = ten_hours_apart(limits(Some(72), None), 11);
+    let offsets = r#"{"offsetTable":{"Topic@slow":{0:1},"Topic@done":{0:3},"Gone@slow":{0:0},
+        "Topic@new\u001b":{0:0}}}"#;
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    fs::write(home.path().join("config/consumerOffset.json"), offsets).unwrap();
+    let judged = store.judge(&occasion(EMPTY)).unwrap();
+    let unread: Vec<_> =
+        judged.unread.iter().map(|unread| (unread.group.as_str(), unread.messages)).collect();
+    assert_eq!(unread, [("new\u{1b}", 3), ("slow", 2)]);
+    assert!(store.notices().all().is_empty());
+    store.clean_step(&occasion(EMPTY)).unwrap();
+    let told = store.notices().take_new();
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    for part in [
+        "deleted 3 of the log's files, 384 bytes, physical offsets 0 to 384",
+        "more than keep_hours=72",
+        r"not read by group new\u{1b}: 3 of Topic, queue 0, group slow: 2 of Topic, queue 0",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(store.warnings().contains(told));
+    store.clean_step(&occasion(EMPTY)).unwrap();
+    assert!(!store.notices().has_new());
+}
+
+#[test]
+fn the_store_s_own_thread_deletes_by_limits_and_not_without() {
+    for (config, goes) in [(limits(Some(72), None), true), (limits(None, None), false)] {
+        let config = StoreConfig { clean_resource_interval: 1, ..config };
+        let (home, store) = ten_hours_apart(config, 11);
+        // The thread looks again after each of these; without limits it never deletes.
+        for _ in 0..if goes { 1000 } else { 20 } {
+            if goes == (store.log().min_offset() > 0) && goes {
+                break;
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        assert_eq!(store.log().min_offset(), if goes { 3 * 128 } else { 0 });
+        store.close().unwrap();
+        assert_eq!(home.read().log().min_offset(), if goes { 3 * 128 } else { 0 });
     }
 }

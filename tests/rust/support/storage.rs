@@ -84,6 +84,8 @@ pub(crate) struct Staged {
     reserves_by_writing: AtomicBool,
     /// How many bytes of the log were read.
     log_read: AtomicU64,
+    /// How many bytes the disk says are free, where a test says so.
+    free: Mutex<Option<u64>>,
 }
 
 impl std::fmt::Debug for Staged {
@@ -116,6 +118,11 @@ impl Staged {
     /// Lets reads of these bytes fail, of files with `path` in their path.
     pub(crate) fn lose(&self, path: &str, bytes: std::ops::Range<u64>) {
         *self.bad.lock().unwrap() = Some((path.to_owned(), bytes));
+    }
+
+    /// Has the disk say that so many bytes are free.
+    pub(crate) fn set_free(&self, bytes: u64) {
+        *self.free.lock().unwrap() = Some(bytes);
     }
 
     /// Lets everything go well again.
@@ -326,6 +333,10 @@ impl Storage for StagedStorage {
 
     fn make_private(&self, path: &Path) -> io::Result<()> {
         Os.make_private(path)
+    }
+
+    fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
+        Ok(self.0.free.lock().unwrap().unwrap_or(u64::MAX))
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
-from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.output import Column, escape, note, table_lines
 from mqstore.cli.units import TIME, count_text, size_text
 
 if TYPE_CHECKING:
@@ -25,8 +26,20 @@ _COLUMNS = (
 )
 
 
-@click.command("clean", short_help="Which files have had their time; delete them with --apply.")
+@click.command("clean", short_help="Which files may be deleted; delete them with --apply.")
 @store_argument
+@click.option(
+    "--keep-hours",
+    type=click.IntRange(min=1),
+    metavar="HOURS",
+    help="Delete files whose newest message was stored longer ago.",
+)
+@click.option(
+    "--keep-bytes",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Delete files with so many bytes of the log behind them.",
+)
 @click.option("--now", "now_ms", type=TIME, metavar="TIME", help="The time that counts.")
 @click.option("--apply", is_flag=True, help="Delete what goes.")
 @config_option
@@ -34,17 +47,29 @@ _COLUMNS = (
 def clean_command(
     output: Output,
     store: str,
+    keep_hours: int | None,
+    keep_bytes: int | None,
     now_ms: int | None,
     apply: bool,  # noqa: FBT001 - click passes it by name
     config: str | None,
 ) -> None:
     """Say of each file of a store whether it is deleted or kept, and why; --apply deletes.
 
-    Files of the log go from the front: those last written longer ago than fileReservedTime, and on
-    a disk that is too full the oldest whatever their age. Queue and index files follow that lead to
-    nothing any more. The settings come from --config; without, they are RocketMQ's defaults.
+    Files of the log go from the front, by the limits that are given here or as keep_hours and
+    keep_bytes in --config. Without limits RocketMQ's rules and settings hold: files go that were
+    last written longer ago than fileReservedTime, and on a disk that is too full the oldest
+    whatever their age. Queue and index files follow that lead to nothing any more. Messages that
+    go before a consumer group has read them are listed.
     """
-    report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=config)
+    from mqstore.config import load_config  # 20 ms that only a command with settings needs
+
+    limits = {"keep_hours": keep_hours, "keep_bytes": keep_bytes}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    settings: dict[str, object] = {**load_config(config).given(), **given}
+    if given:
+        # What is asked for here goes before a rule in the file.
+        settings.pop("retention", None)
+    report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=settings)
     document = {
         "path": report.path,
         "applied": report.applied,
@@ -54,6 +79,7 @@ def clean_command(
         "log_disk_percent": report.log_disk_percent,
         "queue_disk_percent": report.queue_disk_percent,
         "disk_full": report.disk_full,
+        "unread": [asdict(unread) for unread in report.unread],
         "files": [_row(file) for file in report.files],
     }
     print_report(output, document, "files", lambda: _lines(report))
@@ -87,6 +113,10 @@ def _lines(report: CleanReport) -> Iterator[str]:
     if not going:
         yield "nothing to delete"
         return
+    for unread in report.unread:
+        queue = escape(f"{unread.topic}/{unread.queue_id}")
+        count = count_text(unread.messages)
+        yield f"group {escape(unread.group)} has not read {count} messages of {queue} that go"
     what = f"{count_text(going)} file{'' if going == 1 else 's'}, {size_text(report.freed_bytes)}"
     if report.applied:
         yield f"deleted {what}; the log begins at {report.new_log_start}"

@@ -104,6 +104,11 @@ def stats_command(
     )
     if counted.others.messages:
         note(f"{count_text(counted.others.messages)} messages of further groups are not listed")
+    if counted.deleted_messages or counted.deleted_bytes:
+        note(
+            f"the store no longer holds {count_text(counted.deleted_messages)} older messages; "
+            f"{size_text(counted.deleted_bytes)} of its log were deleted"
+        )
     if counted.skipped_ranges:
         note(
             f"passed over {counted.skipped_ranges} damaged ranges, {counted.skipped_bytes} bytes; "

@@ -1,0 +1,90 @@
+//! Notices of an open store: events since it was opened that its user must hear of, such as deleted
+//! files. They are kept for `warnings`, and each is handed out once to be logged.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most notices that are kept; of more the oldest are forgotten.
+const MOST: usize = 1000;
+
+/// The notices of a store.
+#[derive(Debug, Default)]
+pub struct Notices {
+    has_new: AtomicBool,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    texts: VecDeque<String>,
+    /// How many of the last were not handed out.
+    new: usize,
+    forgotten: u64,
+}
+
+impl Notices {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a notice.
+    pub fn push(&self, text: String) {
+        let mut kept = self.kept();
+        if kept.texts.len() == MOST {
+            kept.texts.pop_front();
+            kept.forgotten += 1;
+        }
+        kept.texts.push_back(text);
+        kept.new = (kept.new + 1).min(MOST);
+        self.has_new.store(true, Ordering::Release);
+    }
+
+    /// Returns the notices that are kept, oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<String> {
+        let kept = self.kept();
+        let forgotten = (kept.forgotten > 0).then(|| {
+            format!("{} older notices are no longer kept; they were logged", kept.forgotten)
+        });
+        forgotten.into_iter().chain(kept.texts.iter().cloned()).collect()
+    }
+
+    /// Whether [`Notices::take_new`] has something to hand out. Costs one load.
+    #[must_use]
+    #[inline]
+    pub fn has_new(&self) -> bool {
+        self.has_new.load(Ordering::Relaxed)
+    }
+
+    /// Hands out the notices that were not handed out before, oldest first.
+    #[must_use]
+    pub fn take_new(&self) -> Vec<String> {
+        let mut kept = self.kept();
+        self.has_new.store(false, Ordering::Release);
+        let new = std::mem::take(&mut kept.new);
+        kept.texts.iter().skip(kept.texts.len() - new).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_notice_is_handed_out_once_and_the_last_are_kept() {
+        let notices = Notices::default();
+        assert!(!notices.has_new());
+        notices.push("one".to_owned());
+        notices.push("two".to_owned());
+        assert!(notices.has_new());
+        assert_eq!(notices.take_new(), ["one", "two"]);
+        assert!(!notices.has_new() && notices.take_new().is_empty());
+        for number in 0..MOST {
+            notices.push(number.to_string());
+        }
+        assert_eq!(notices.all().len(), MOST + 1);
+        assert!(notices.all()[0].starts_with("2 older notices"), "{}", notices.all()[0]);
+        assert_eq!(notices.take_new().len(), MOST);
+    }
+}
