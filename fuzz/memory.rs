@@ -150,7 +150,7 @@ impl Storage for Memory {
                 Entry::Folder => (FileKind::Directory, 0),
                 Entry::File(inode) => (FileKind::File, inode.len()),
             };
-            DirEntry { name: OsStr::from_bytes(name).to_owned(), kind, len }
+            DirEntry { name: OsStr::from_bytes(name).to_owned(), kind, len, inode: 0 }
         });
         Ok(listed.collect())
     }

@@ -993,8 +993,9 @@ class ConsumerGroup:
     Made by ``Store.group``; the place is kept in ``config/consumerOffset.json``, with
     ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does; without that setting in
     the one of them that was changed last. A topic never taken
-    before begins at the first entry of each queue. A group of a store in mode ``"r"`` reads, and
-    cannot commit. Leaving a ``with`` block or ``close`` gives the name free, without a commit.
+    before begins at the first entry of each queue. Several processes may commit, also with a
+    store in mode ``"r"``, but not beside a broker. Leaving a ``with`` block or ``close`` gives the
+    name free, without a commit.
     """
 
     @property
@@ -1032,10 +1033,12 @@ class ConsumerGroup:
         """
 
     def commit(self) -> None:
-        """Writes the group's place; durable on return.
+        """Writes the group's place; durable on return, and so are the messages before it.
 
         Raises:
-            StoreReadOnlyError: The store was opened with mode ``"r"``.
+            InvalidMessageError: ``seek`` led beyond the end of a queue; nothing was committed.
+            UnsupportedError: A broker has the store open, and would write its own offsets over
+                these; nothing was committed.
         """
 
     def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:

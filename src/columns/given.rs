@@ -9,6 +9,7 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray};
+use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
@@ -110,8 +111,19 @@ fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Row
         .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
 }
 
+/// The texts of an array in memory of their own: another thread may write to the memory that was given,
+/// and they are looked at more than once.
 fn all_texts(column: Column, array: &ArrayRef) -> Result<LargeStringArray, RowsError> {
-    Ok(cast(column, array, &DataType::LargeUtf8)?.as_string::<i64>().clone())
+    let cast = cast(column, array, &DataType::LargeUtf8)?;
+    let texts = cast.as_string::<i64>();
+    let ends: Vec<i64> = texts.value_offsets().to_vec();
+    let place = |end: i64| usize::try_from(end).unwrap_or(0);
+    let first = ends.first().copied().unwrap_or(0);
+    let whole = place(first)..place(ends.last().copied().unwrap_or(0));
+    let values = Buffer::from(texts.value_data().get(whole).unwrap_or_default());
+    let ends: Vec<i64> = ends.into_iter().map(|end| end - first).collect();
+    LargeStringArray::try_new(OffsetBuffer::new(ends.into()), values, texts.nulls().cloned())
+        .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
 }
 
 pub(super) fn texts((column, array): Given) -> Result<LargeStringArray, RowsError> {

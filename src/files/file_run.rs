@@ -30,6 +30,8 @@ pub struct RunFile {
     pub path: PathBuf,
     /// Its length when the run was listed, or the run's file size when it was made since.
     pub len: u64,
+    /// Its identity when the run was listed; 0 where that is not known.
+    inode: u64,
     id: u64,
 }
 
@@ -104,6 +106,8 @@ pub struct FileRun {
     learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
     creating: Mutex<()>,
+    /// Whether a listed file was gone when a reader wanted it.
+    has_lost_files: AtomicBool,
 }
 
 impl FileRun {
@@ -127,6 +131,7 @@ impl FileRun {
             learns_file_size: AtomicBool::new(false),
             files: RwLock::new(Arc::new(Vec::new())),
             creating: Mutex::default(),
+            has_lost_files: AtomicBool::new(false),
         };
         let strays = run.refresh()?;
         Ok((run, strays))
@@ -143,6 +148,38 @@ impl FileRun {
     /// # Errors
     /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
+        // Of two threads that list at once, the one that began earlier must not have the last word.
+        let _listing = self.creating();
+        let (files, strays) = self.list()?;
+        self.replace(files);
+        Ok(strays)
+    }
+
+    /// The same where files did no more than come. `None`, and nothing is changed, where one that was
+    /// known is gone or another file: what is known of the run is then of no use.
+    ///
+    /// # Errors
+    /// As [`FileRun::refresh`].
+    pub fn refresh_grown(&self) -> Result<Option<Vec<Stray>>> {
+        let _listing = self.creating();
+        let (files, strays) = self.list()?;
+        let is_there = |known: &Arc<RunFile>| files.iter().any(|file| file.id == known.id);
+        if self.has_lost_files() || !self.files().iter().all(is_there) {
+            return Ok(None);
+        }
+        self.replace(files);
+        Ok(Some(strays))
+    }
+
+    /// Whether a listed file was gone when a reader wanted it: it may be that another process removed
+    /// it, or has put other files in the place of all.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        self.has_lost_files.load(Ordering::Acquire)
+    }
+
+    /// The files below the folders, those that are known already as they are known.
+    fn list(&self) -> Result<(Vec<Arc<RunFile>>, Vec<Stray>)> {
         let known = self.files();
         let mut files: Vec<Arc<RunFile>> = Vec::new();
         let mut strays = Vec::new();
@@ -161,9 +198,10 @@ impl FileRun {
                             .binary_search_by_key(&base_offset, |file| file.base_offset)
                             .ok()
                             .and_then(|at| known.get(at))
-                            .filter(|file| file.len == entry.len && file.path == path);
+                            .filter(|file| file.len == entry.len && file.path == path)
+                            .filter(|file| [0, entry.inode].contains(&file.inode));
                         files.push(same.map_or_else(
-                            || self.run_file(base_offset, path, entry.len),
+                            || self.run_file(base_offset, path, entry.len, entry.inode),
                             Arc::clone,
                         ));
                     }
@@ -184,13 +222,12 @@ impl FileRun {
             self.file_size.store(size, Ordering::Release);
             self.learns_file_size.store(false, Ordering::Release);
         }
-        self.replace(files);
-        Ok(strays)
+        Ok((files, strays))
     }
 
-    fn run_file(&self, base_offset: u64, path: PathBuf, len: u64) -> Arc<RunFile> {
+    fn run_file(&self, base_offset: u64, path: PathBuf, len: u64, inode: u64) -> Arc<RunFile> {
         let id = self.open_files.next_id.fetch_add(1, Ordering::Relaxed);
-        Arc::new(RunFile { base_offset, path, len, id })
+        Arc::new(RunFile { base_offset, path, len, inode, id })
     }
 
     fn replace(&self, files: Vec<Arc<RunFile>>) {
@@ -349,6 +386,7 @@ impl FileRun {
             Err(Error::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::NotFound && self.access == Access::Read =>
             {
+                self.has_lost_files.store(true, Ordering::Release);
                 self.refresh()?;
                 Ok(None)
             }
@@ -417,7 +455,7 @@ impl FileRun {
 
     /// Takes in a file that was made.
     pub(super) fn add(&self, base_offset: u64, path: PathBuf) -> Arc<RunFile> {
-        let file = self.run_file(base_offset, path, self.file_size());
+        let file = self.run_file(base_offset, path, self.file_size(), 0);
         self.change(|files| {
             let at = files.partition_point(|other| other.base_offset < base_offset);
             files.insert(at, Arc::clone(&file));

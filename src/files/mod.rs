@@ -6,6 +6,7 @@ pub mod file_run;
 pub mod file_size;
 pub mod folder;
 pub mod holes;
+pub mod locks;
 pub mod mapped_file;
 pub mod memory;
 pub mod new_files;

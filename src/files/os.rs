@@ -5,10 +5,11 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use memmap2::MmapRaw;
 
+use super::locks::Held;
 use super::storage::{Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile};
 
 /// The real operating system.
@@ -32,7 +33,7 @@ impl Storage for Os {
             let more = "it has another name too, a hard link, whose bytes would change with it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, more));
         }
-        Ok(Arc::new(OsFile(file)))
+        Ok(OsFile::new(file))
     }
 
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
@@ -44,7 +45,7 @@ impl Storage for Os {
             .custom_flags(SAFE_OPEN)
             .open(path)?;
         file.set_len(len)?;
-        Ok(Arc::new(OsFile(file)))
+        Ok(OsFile::new(file))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -61,6 +62,7 @@ impl Storage for Os {
                 name: entry.file_name(),
                 kind: kind_of(metadata.file_type()),
                 len: metadata.len(),
+                inode: metadata.ino(),
             });
         }
         Ok(entries)
@@ -88,6 +90,12 @@ impl Storage for Os {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+        Ok(renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)?)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
@@ -183,11 +191,21 @@ fn kind_of(file_type: fs::FileType) -> FileKind {
 }
 
 #[derive(Debug)]
-struct OsFile(File);
+struct OsFile {
+    /// Set when a lock is taken. Dropped before the file is closed.
+    held: OnceLock<Held>,
+    file: File,
+}
+
+impl OsFile {
+    fn new(file: File) -> Arc<dyn StorageFile> {
+        Arc::new(Self { held: OnceLock::new(), file })
+    }
+}
 
 impl StorageFile for OsFile {
     fn stat(&self) -> io::Result<FileStat> {
-        let metadata = self.0.metadata()?;
+        let metadata = self.file.metadata()?;
         Ok(FileStat {
             len: metadata.len(),
             inode: metadata.ino(),
@@ -201,13 +219,13 @@ impl StorageFile for OsFile {
 
     fn length(&self) -> io::Result<u64> {
         // The position that this moves is used by nobody.
-        (&self.0).seek(SeekFrom::End(0))
+        (&self.file).seek(SeekFrom::End(0))
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.0.read_at(rest, position.saturating_add(done as u64)) {
+            match self.file.read_at(rest, position.saturating_add(done as u64)) {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -218,11 +236,11 @@ impl StorageFile for OsFile {
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, position)
+        self.file.write_all_at(bytes, position)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn reserve(&self, position: u64, len: u64) -> io::Result<()> {
@@ -235,7 +253,7 @@ impl StorageFile for OsFile {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
             loop {
-                match fallocate(&self.0, FallocateFlags::empty(), start, length) {
+                match fallocate(&self.file, FallocateFlags::empty(), start, length) {
                     Ok(()) => return Ok(()),
                     Err(Errno::EINTR) => {}
                     Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => break,
@@ -249,7 +267,7 @@ impl StorageFile for OsFile {
         let mut at = position;
         while at < end {
             let step = usize::try_from(end - at).unwrap_or(usize::MAX).min(zeros.len());
-            self.0.write_all_at(zeros.get(..step).unwrap_or_default(), at)?;
+            self.file.write_all_at(zeros.get(..step).unwrap_or_default(), at)?;
             at = at.saturating_add(step as u64);
         }
         Ok(())
@@ -261,23 +279,23 @@ impl StorageFile for OsFile {
             use nix::errno::Errno;
             use nix::unistd::{Whence, lseek64};
             let Ok(from) = i64::try_from(position) else { return Ok(None) };
-            match lseek64(&self.0, from, Whence::SeekData) {
+            match lseek64(&self.file, from, Whence::SeekData) {
                 Ok(at) => return Ok(u64::try_from(at).ok()),
                 Err(Errno::ENXIO) => return Ok(None),
                 Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok((position < self.0.metadata()?.len()).then_some(position))
+        Ok((position < self.file.metadata()?.len()).then_some(position))
     }
 
     #[cfg(target_os = "linux")]
     fn start_writing(&self, position: u64, len: u64) -> io::Result<()> {
-        super::mapped_file::start_writing(&self.0, position, len)
+        super::mapped_file::start_writing(&self.file, position, len)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     // Elsewhere `msync` need not reach what the disk keeps in a cache of its own.
@@ -292,7 +310,7 @@ impl StorageFile for OsFile {
             use nix::errno::Errno;
             use nix::fcntl::{FallocateFlags, fallocate};
             // A byte that has its space already: nothing changes, but the journal is asked.
-            let asked = fallocate(&self.0, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
+            let asked = fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
             if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
                 asked
             {
@@ -306,39 +324,54 @@ impl StorageFile for OsFile {
         let mut options = memmap2::MmapOptions::new();
         options.len(len);
         let raw = match access {
-            Access::ReadWrite => options.map_raw(&self.0)?,
-            Access::Read => options.map_raw_read_only(&self.0)?,
+            Access::ReadWrite => options.map_raw(&self.file)?,
+            Access::Read => options.map_raw_read_only(&self.file)?,
         };
         Ok(Arc::new(OsRegion(raw)))
     }
 
     fn try_lock(&self) -> io::Result<bool> {
+        self.try_lock_beside(0)
+    }
+
+    fn try_lock_beside(&self, byte: u64) -> io::Result<bool> {
         use nix::errno::Errno;
-        match nix::fcntl::fcntl(&self.0, set_lock(&byte_zero_lock())) {
+        self.held.get_or_init(|| Held::new(self.file.as_raw_fd()));
+        match nix::fcntl::fcntl(&self.file, set_lock(&lock_on(byte, nix::libc::F_WRLCK))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
 
+    fn unlock(&self, byte: u64) -> io::Result<()> {
+        nix::fcntl::fcntl(&self.file, set_lock(&lock_on(byte, nix::libc::F_UNLCK)))?;
+        Ok(())
+    }
+
     fn is_locked(&self) -> bool {
-        conflicting_lock(&self.0).is_some()
+        self.is_locked_beside(0)
+    }
+
+    fn is_locked_beside(&self, byte: u64) -> bool {
+        conflicting_lock(&self.file, byte).is_some()
     }
 
     fn lock_holder(&self) -> Option<i32> {
-        let lock = conflicting_lock(&self.0)?;
+        let lock = conflicting_lock(&self.file, 0)?;
         // The system says -1 for an open-file-description lock: held, but by no one process.
-        (lock.l_pid > 0).then_some(lock.l_pid).or_else(|| holder_in_proc(self.0.as_raw_fd()))
+        (lock.l_pid > 0).then_some(lock.l_pid).or_else(|| holder_in_proc(self.file.as_raw_fd()))
     }
 }
 
-/// A write lock on byte 0, which is what `RandomAccessFile.getChannel().tryLock(0, 1, false)` takes
-/// (`DefaultMessageStore.start`).
-fn byte_zero_lock() -> nix::libc::flock {
+/// A lock on one byte: a write lock on byte 0 is what `RandomAccessFile.getChannel().tryLock(0, 1,
+/// false)` takes (`DefaultMessageStore.start`).
+#[allow(clippy::unnecessary_cast, reason = "the constants have other types on other systems")]
+fn lock_on(byte: u64, kind: i32) -> nix::libc::flock {
     nix::libc::flock {
-        l_type: nix::libc::F_WRLCK as nix::libc::c_short,
+        l_type: kind as nix::libc::c_short,
         l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
-        l_start: 0,
+        l_start: i64::try_from(byte).unwrap_or(i64::MAX),
         l_len: 1,
         l_pid: 0,
     }
@@ -356,8 +389,8 @@ fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
     nix::fcntl::FcntlArg::F_SETLK(lock)
 }
 
-fn conflicting_lock(file: &File) -> Option<nix::libc::flock> {
-    let mut lock = byte_zero_lock();
+fn conflicting_lock(file: &File, byte: u64) -> Option<nix::libc::flock> {
+    let mut lock = lock_on(byte, nix::libc::F_WRLCK);
     #[cfg(target_os = "linux")]
     nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
     #[cfg(not(target_os = "linux"))]

@@ -39,6 +39,8 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// Length in bytes, of a regular file.
     pub len: u64,
+    /// The file's identity on its file system; 0 where that is not known.
+    pub inode: u64,
 }
 
 /// What the system knows of an open file.
@@ -86,6 +88,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn sync_all(&self, dir: &Path) -> io::Result<()>;
     /// Renames within one file system, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Lets two names change places in one step: no other process ever finds one of them missing.
+    fn exchange(&self, _one: &Path, _other: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Removes a file's name.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
@@ -149,8 +155,21 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Maps the first `len` bytes for reading and writing, or for reading alone.
     fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>>;
     /// Takes the exclusive record lock on byte 0 that RocketMQ takes; `false` when another open
-    /// file holds it. Released when the file is closed.
+    /// file holds it. Released by [`StorageFile::unlock`] or when the last copy of the open file is
+    /// closed.
     fn try_lock(&self) -> io::Result<bool>;
+    /// Takes an exclusive lock on another byte, which RocketMQ does not look at.
+    fn try_lock_beside(&self, _byte: u64) -> io::Result<bool> {
+        Ok(true)
+    }
+    /// Gives back the lock on a byte, whatever other processes have a copy of the open file.
+    fn unlock(&self, _byte: u64) -> io::Result<()> {
+        Ok(())
+    }
+    /// Whether another open file holds the lock of [`StorageFile::try_lock_beside`]; takes none.
+    fn is_locked_beside(&self, _byte: u64) -> bool {
+        false
+    }
     /// Whether another open file holds a conflicting lock; takes none.
     fn is_locked(&self) -> bool;
     /// The process that holds a conflicting lock, where the system tells.

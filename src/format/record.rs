@@ -230,6 +230,23 @@ impl Record<'_> {
         }
     }
 
+    /// Writes the record as [`encode_into`](Self::encode_into) does, with the checksum of the body as it
+    /// was copied, whatever `body_crc` says: for a body in memory that another thread may write to.
+    ///
+    /// # Panics
+    /// When `out` is not of [`encoded_size`](Self::encoded_size).
+    pub fn encode_and_sum_into(&self, out: &mut [u8]) {
+        self.encode_into(out);
+        let hosts = self.born_host.encoded_len() + self.store_host.encoded_len();
+        let body_at = HEAD_LEN + hosts + 8 + AFTER_HOSTS_LEN + 4;
+        let sum = crc::body_crc(&out[body_at..body_at + self.body.len()]);
+        let (head, _) = out.split_at_mut(HEAD_LEN);
+        put_i32_in::<BODY_CRC_AT, HEAD_LEN>(take_array(&mut &mut *head), sum);
+        if self.property_crc {
+            self.write_property_crc(out);
+        }
+    }
+
     /// Fills the last bytes of a record that is complete but for them
     /// (`CommitLog.DefaultAppendMessageCallback#doAppend`).
     #[cold]

@@ -155,11 +155,11 @@ impl CommitLog {
         Ok(())
     }
 
-    /// How many bytes of the log's file may be read from `offset` on.
-    fn room_at(&self, offset: u64) -> usize {
+    /// How many bytes of its file lie between `offset` and `end`.
+    fn room_at(&self, offset: u64, end: u64) -> usize {
         let size = self.run.file_size();
         let in_file = size - offset.checked_rem(size).unwrap_or(0);
-        usize::try_from(in_file.min(self.end_offset().saturating_sub(offset))).unwrap_or(usize::MAX)
+        usize::try_from(in_file.min(end.saturating_sub(offset))).unwrap_or(usize::MAX)
     }
 
     /// Reads what lies at `offset` into `buffer`; `size_hint` is the record's length where a queue
@@ -175,10 +175,25 @@ impl CommitLog {
         size_hint: usize,
         buffer: &'b mut Vec<u8>,
     ) -> Result<Found<'b>> {
-        if offset < self.min_offset() || offset >= self.end_offset() {
+        self.read_before(offset, self.end_offset(), size_hint, buffer)
+    }
+
+    /// Reads as [`CommitLog::read`] does, from a log that ends at `end`: for a search that must not
+    /// move the end that other threads see.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read_before<'b>(
+        &self,
+        offset: u64,
+        end: u64,
+        size_hint: usize,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<Found<'b>> {
+        if offset < self.min_offset() || offset >= end {
             return Ok(Found::OutOfRange);
         }
-        let room = self.room_at(offset);
+        let room = self.room_at(offset, end);
         let mut wanted = if size_hint == 0 { FIRST_READ } else { size_hint }.min(room);
         // At most twice: the first bytes tell the record's size.
         loop {

@@ -26,6 +26,8 @@ pub struct IndexRunFile {
     pub name: u64,
     /// Where it lies.
     pub path: PathBuf,
+    /// Its identity when the folder was listed; 0 where that is not known.
+    inode: u64,
     id: u64,
 }
 
@@ -40,6 +42,8 @@ pub struct IndexRun {
     listed: RwLock<Arc<Listing>>,
     open: Mutex<LruCache<u64, Arc<IndexFile>>>,
     next_id: AtomicU64,
+    /// How often a listed file was gone when it was to be opened.
+    lost: AtomicU64,
 }
 
 /// What a folder holds.
@@ -113,6 +117,7 @@ impl IndexRun {
             listed: RwLock::default(),
             open: Mutex::new(LruCache::new(OPEN_FILES)),
             next_id: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }
     }
 
@@ -144,8 +149,11 @@ impl IndexRun {
                 findings.push(stray(path, entry.kind));
                 continue;
             };
-            let same = known.files.iter().find(|file| file.name == name).map(Arc::clone);
-            let file = same.unwrap_or_else(|| self.new_file(name, path));
+            let is_same = |file: &&Arc<IndexRunFile>| {
+                file.name == name && [0, entry.inode].contains(&file.inode)
+            };
+            let same = known.files.iter().find(is_same).map(Arc::clone);
+            let file = same.unwrap_or_else(|| self.new_file(name, path, entry.inode));
             match self.open(&file).and_then(|open| open.header()) {
                 Ok(_) => listing.files.push(file),
                 Err(Error::Corrupt(corruption)) => {
@@ -168,9 +176,9 @@ impl IndexRun {
         Ok(findings)
     }
 
-    fn new_file(&self, name: u64, path: PathBuf) -> Arc<IndexRunFile> {
+    fn new_file(&self, name: u64, path: PathBuf, inode: u64) -> Arc<IndexRunFile> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Arc::new(IndexRunFile { name, path, id })
+        Arc::new(IndexRunFile { name, path, inode, id })
     }
 
     pub(super) fn listing(&self) -> Arc<Listing> {
@@ -219,9 +227,21 @@ impl IndexRun {
         if let Some(open) = self.cache().get(&file.id) {
             return Ok(Arc::clone(open));
         }
-        let open = Arc::new(IndexFile::open(&*self.storage, &file.path, self.layout, self.how)?);
+        let open = IndexFile::open(&*self.storage, &file.path, self.layout, self.how);
+        if matches!(&open, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+        {
+            self.lost.fetch_add(1, Ordering::AcqRel);
+        }
+        let open = Arc::new(open?);
         self.cache().put(file.id, Arc::clone(&open));
         Ok(open)
+    }
+
+    /// How often a listed file was gone when it was to be opened: where that happened during a query,
+    /// the query may have missed what the file held.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// The same, `None` for a file that was removed since it was listed.
@@ -300,7 +320,7 @@ impl IndexRun {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(made) => {
-                    let file = self.new_file(number.unwrap_or_default(), path);
+                    let file = self.new_file(number.unwrap_or_default(), path, 0);
                     let mut listing = listing.copy();
                     listing.files.push(Arc::clone(&file));
                     self.replace(listing);

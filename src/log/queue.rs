@@ -169,6 +169,13 @@ impl Queue {
         either!(self, queue => queue.run())
     }
 
+    /// Whether a listed file of the queue, or of its extension, was gone when a reader wanted it.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        let ext = self.as_plain().and_then(ConsumeQueue::ext);
+        self.run().has_lost_files() || ext.is_some_and(|ext| ext.run().has_lost_files())
+    }
+
     /// The first queue offset whose message the log still holds.
     #[must_use]
     pub fn min_offset(&self) -> i64 {

@@ -335,7 +335,7 @@ impl<'l> Scanner<'l> {
                     Some(later) => at = later.base_offset,
                     None => break,
                 }
-                if whole_record_at(self.log, at)? {
+                if whole_record_at(self.log, at, self.walk.end)? {
                     self.walk.next = at;
                     return Ok(true);
                 }
@@ -344,7 +344,7 @@ impl<'l> Scanner<'l> {
             };
             let file_end =
                 file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
-            if at == file.base_offset && whole_record_at(self.log, at)? {
+            if at == file.base_offset && whole_record_at(self.log, at, self.walk.end)? {
                 self.walk.next = at;
                 return Ok(true);
             }
@@ -406,8 +406,9 @@ impl<'l> Scanner<'l> {
 
     /// The first whole record in `at..file_end`.
     fn find_whole(&mut self, at: u64, file_end: u64) -> Result<Option<u64>> {
+        let end = self.walk.end;
         self.find_in_file(at, file_end, |log, place| {
-            Ok(whole_record_at(log, place)?.then_some(place))
+            Ok(whole_record_at(log, place, end)?.then_some(place))
         })
     }
 
@@ -453,9 +454,10 @@ impl<'l> Scanner<'l> {
     }
 }
 
-fn whole_record_at(log: &CommitLog, at: u64) -> Result<bool> {
+/// Whether a whole record begins at `at` in a log that ends at `end`.
+fn whole_record_at(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
     let mut buffer = Vec::new();
-    Ok(match log.read(at, 0, &mut buffer)? {
+    Ok(match log.read_before(at, end, 0, &mut buffer)? {
         Found::Message(view) => view.check_body_crc().is_ok(),
         _ => false,
     })

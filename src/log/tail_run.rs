@@ -332,7 +332,7 @@ impl TailRun {
             if file.base_offset.saturating_add(self.run.file_size()) <= end {
                 continue;
             }
-            let open = self.run.open(file)?;
+            let Some(open) = self.run.open_if_there(file)? else { continue };
             let mut position = end.saturating_sub(file.base_offset);
             while let Some(data) =
                 open.next_data(position).map_err(Error::io("read", &file.path))?

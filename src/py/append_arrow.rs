@@ -107,7 +107,7 @@ fn append(
         let messages = rows
             .messages(begin..end, blocks)
             .map_err(|(row, error)| Failure::Message(row, error))?;
-        let (results, failure) = match store.append_many(&messages) {
+        let (results, failure) = match store.append_shared(&messages) {
             Ok(results) => (results, None),
             Err(stopped) => {
                 (stopped.results, Some(Failure::Message(begin + stopped.index, stopped.error)))

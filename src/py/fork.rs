@@ -1,7 +1,8 @@
 //! Whether this process was forked off the one in which a store was opened.
 //!
 //! Threads do not cross a fork, and what they held stays held: a store for writing is of no use in the
-//! child, and must leave the parent's files alone.
+//! child, and must leave the parent's files alone. The child closes its copy of the lock, so that the
+//! parent's end is the lock's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,8 +16,10 @@ pub(super) fn generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Runs in a forked child before any other code of Python's.
 #[pyfunction]
 fn count_fork() {
+    crate::files::locks::let_go_after_fork();
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 

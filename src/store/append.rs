@@ -77,7 +77,8 @@ impl<'a> NewMessage<'a> {
 pub struct Checked<'a> {
     message: &'a NewMessage<'a>,
     properties: Cow<'a, [u8]>,
-    body_crc: i32,
+    /// The body's checksum; `None` where it is taken from the copy in the record.
+    body_crc: Option<i32>,
     version: Version,
     /// Bytes of the record, unless the store adds properties.
     size: usize,
@@ -106,6 +107,23 @@ fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -
 /// [`Error::InvalidMessage`] with RocketMQ's status for it.
 #[inline]
 pub fn check<'a>(
+    message: &'a NewMessage<'a>,
+    config: &StoreConfig,
+    queues: &QueueTable,
+    file_size: u64,
+) -> Result<Checked<'a>> {
+    let mut checked = check_all_but_sum(message, config, queues, file_size)?;
+    checked.body_crc = Some(crc::body_crc(message.body));
+    Ok(checked)
+}
+
+/// Checks a message whose body lies in memory that another thread may write to: its checksum is taken
+/// when the body is in the record.
+///
+/// # Errors
+/// As [`check`].
+#[inline]
+pub fn check_all_but_sum<'a>(
     message: &'a NewMessage<'a>,
     config: &StoreConfig,
     queues: &QueueTable,
@@ -140,8 +158,7 @@ pub fn check<'a>(
         if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
     let size =
         check_size(message, &properties, version, more_queues.is_empty(), config, file_size)?;
-    let body_crc = crc::body_crc(message.body);
-    Ok(Checked { message, properties, body_crc, version, size, more_queues, inner_count })
+    Ok(Checked { message, properties, body_crc: None, version, size, more_queues, inner_count })
 }
 
 /// Holds the lengths of a message's record against the limits, in RocketMQ's order, and gives its own.
@@ -220,7 +237,7 @@ impl Checked<'_> {
         let store_host = message.store_host.unwrap_or(config.store_host);
         Record {
             version: self.version,
-            body_crc: self.body_crc,
+            body_crc: self.body_crc.unwrap_or(0),
             queue_id: message.queue_id,
             flag: message.flag,
             queue_offset: 0,
@@ -400,7 +417,10 @@ impl Appender {
         let (offset, window) = self.writer.window(size)?;
         let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
         record.physical_offset = physical_offset;
-        record.encode_into(window);
+        match checked.body_crc {
+            Some(_) => record.encode_into(window),
+            None => record.encode_and_sum_into(window),
+        }
         self.writer.publish(size)?;
         if queued {
             let count = i64::from(checked.inner_count.unwrap_or(1));

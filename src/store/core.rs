@@ -21,6 +21,7 @@ use super::file_ages::FileAges;
 use super::flush::{FlushGate, Waited};
 use super::lock::{self, StoreLock};
 use super::notices::Notices;
+use super::open;
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::RecoveryReport;
@@ -35,6 +36,8 @@ pub(super) const COMMIT_BYTES: u64 = 32 << 20;
 /// Disk space that one more queue may need at close: the block that its next entry begins, and its share
 /// of folders and tables.
 pub(super) const QUEUE_BYTES: u64 = 8 << 10;
+/// How often a reader asks again whose files were gone.
+const ATTEMPTS: usize = 16;
 
 /// So many messages of a batch, which take some microseconds, have one look at the clock.
 const ONE_TIME: usize = 32;
@@ -53,6 +56,8 @@ pub(super) struct Core {
     /// `None` in a store opened for reading.
     pub(super) writing: Option<Writing>,
     pub(super) reading: RwLock<Reading>,
+    /// Held by the thread that looks how far the store reaches now: of two answers the later one counts.
+    pub(super) refreshing: Mutex<()>,
     pub(super) closed: AtomicBool,
     /// What was met at open that is no damage but worth knowing.
     pub(super) warnings: Vec<String>,
@@ -523,7 +528,50 @@ impl Core {
         Ok(Arc::clone(reading.overlay.get_or_init(|| read)))
     }
 
-    pub(super) fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
+    /// Asks one queue. What a reader found while another process took files away or swapped folders is
+    /// no answer: it lists them again, and asks again.
+    pub(super) fn ask<T>(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        ask: impl Fn(Option<&QueueView>) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..ATTEMPTS {
+            let view = self.queue(topic, queue_id)?;
+            let answer = ask(view.as_ref());
+            if !view.is_some_and(|view| view.has_lost_files()) {
+                return answer;
+            }
+            open::list_again(self)?;
+        }
+        Err(self.never_still())
+    }
+
+    /// Asks the index, in the same way.
+    pub(super) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        let Some(index) = self.index.as_ref().filter(|_| self.writing.is_none()) else {
+            return ask();
+        };
+        for _ in 0..ATTEMPTS {
+            let lost = index.lost();
+            let answer = ask();
+            if index.lost() == lost {
+                return answer;
+            }
+            open::list_again(self)?;
+        }
+        Err(self.never_still())
+    }
+
+    #[cold]
+    fn never_still(&self) -> Error {
+        let what = "files were gone each time they were listed and read; \
+                    nothing was changed; try again when no other process rebuilds the store";
+        let source = std::io::Error::new(std::io::ErrorKind::NotFound, what);
+        Error::io("read", self.paths.root())(source)
+    }
+
+    fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         let lacking = self.catch_up_to_read()?;
         let queue = self.queues.get(topic, queue_id);
         let (kind, root) = (self.queues.kind_of(topic), self.paths.root());

@@ -9,9 +9,11 @@ use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::format::config_json::{self, OffsetTable};
 use crate::format::consume_queue::TagFilter;
 use crate::format::json;
+use crate::log::queue::Unit;
 
 use super::config_file::{self, Loaded};
 use super::core::Core;
+use super::lock::OffsetsLock;
 use super::message_store::MessageStore;
 use super::pull::GetStatus;
 
@@ -55,7 +57,7 @@ impl MessageStore {
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
-        let committed = self.committed()?.1;
+        let committed = self.core.committed()?.1;
         for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
             let max_offset = self.max_offset(at.topic, at.queue_id)?;
             groups.entry(at.group.to_owned()).or_default().push(GroupOffset {
@@ -69,26 +71,6 @@ impl MessageStore {
             offsets.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
         }
         Ok(groups)
-    }
-
-    fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
-        self.core.committed()
-    }
-
-    /// The table of offsets as it is to be changed, its file, and what that held.
-    fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
-        let (path, loaded) = self.committed()?;
-        let is_light = path == self.core.paths.consumer_offsets(true);
-        let is_own = |loaded: &Loaded<OffsetTable>| loaded.path() == path;
-        let (mut table, before) = match loaded {
-            None => (OffsetTable::default(), None),
-            Some(loaded) if is_own(&loaded) => loaded.for_writing()?,
-            Some(other) => (other.table, None),
-        };
-        if is_light {
-            table.keep_light();
-        }
-        Ok((path, table, before))
     }
 
     /// What was met at open that is no damage but worth knowing, what happened since, such as files that
@@ -152,6 +134,64 @@ impl Core {
         let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
         Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
     }
+
+    /// The table of offsets as it is to be changed, its file, and what that held.
+    fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
+        let (path, loaded) = self.committed()?;
+        let is_light = path == self.paths.consumer_offsets(true);
+        let is_own = |loaded: &Loaded<OffsetTable>| loaded.path() == path;
+        let (mut table, before) = match loaded {
+            None => (OffsetTable::default(), None),
+            Some(loaded) if is_own(&loaded) => loaded.for_writing()?,
+            Some(other) => (other.table, None),
+        };
+        if is_light {
+            table.keep_light();
+        }
+        Ok((path, table, before))
+    }
+
+    /// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
+    /// was ahead of the log on the disk: else the next messages would not be delivered. Warns of each.
+    pub(super) fn set_offsets_back(&mut self) {
+        // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+        let Ok((path, mut table, before)) = self.to_commit() else { return };
+        let mut beyond = Vec::new();
+        for at in table.iter() {
+            let queue = self.queues.get(at.topic.as_bytes(), at.queue_id);
+            let end = queue.map_or(0, |queue| queue.max_offset());
+            if at.queue_offset > end {
+                beyond.push((
+                    at.topic.to_owned(),
+                    at.group.to_owned(),
+                    at.queue_id,
+                    at.queue_offset,
+                    end,
+                ));
+            }
+        }
+        if beyond.is_empty() {
+            return;
+        }
+        let now_ms = self.clock.now_ms();
+        for (topic, group, queue_id, _, end) in &beyond {
+            let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+            let back = config_json::GroupOffset { topic, group, queue_id, queue_offset: *end };
+            table.put(&back, now_ms);
+        }
+        let wrote = config_file::write(&*self.storage, &path, before.as_deref(), &table.to_bytes());
+        let outcome = match wrote {
+            Ok(()) => "set back to there".to_owned(),
+            Err(error) => format!("which could not be set back: {error}"),
+        };
+        self.warnings.extend(beyond.iter().map(|(topic, group, queue_id, found, end)| {
+            format!(
+                "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
+                 beyond the queue's end {end}: {outcome}",
+                path.display()
+            )
+        }));
+    }
 }
 
 /// A queue by topic and number.
@@ -184,6 +224,8 @@ struct Places {
     moved: BTreeSet<Queue>,
     /// By topic, the queue that was taken from last.
     turn: BTreeMap<String, i32>,
+    /// Of a log that another process writes: up to here it was made durable for a commit.
+    durable: u64,
     closed: bool,
 }
 
@@ -224,7 +266,7 @@ impl ConsumerGroup {
             return Err(Error::Locked { path, pid });
         }
         let mut places = Places::default();
-        let committed = store.committed()?.1;
+        let committed = store.core.committed()?.1;
         let all = committed.iter().flat_map(|loaded| loaded.table.iter());
         for at in all.filter(|at| at.group == name) {
             places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
@@ -358,15 +400,18 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Writes the place; it is durable on return.
+    /// Writes the place; it is durable on return, and so are the messages before it. A store opened for
+    /// reading commits too, beside a writer of this library or none.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] where the store was opened for reading; [`Error::Corrupt`] for a table
-    /// there that cannot be read; [`Error::Io`], [`Error::Closed`].
+    /// [`Error::InvalidMessage`] for a place beyond its queue, where a seek may lead;
+    /// [`Error::Unsupported`] beside a broker; [`Error::Locked`] when another process keeps the offsets
+    /// locked; [`Error::Corrupt`] for a table there that cannot be read; [`Error::Io`],
+    /// [`Error::Closed`]. Nothing was committed then.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
         let core = &self.store.core;
-        if core.writing.is_none() || self.store.is_of_parent() {
+        if self.store.is_of_parent() {
             return Err(Error::ReadOnly { path: core.paths.root().to_owned() });
         }
         if places.moved.is_empty() {
@@ -375,7 +420,14 @@ impl ConsumerGroup {
         // One group at a time changes the file, and none once the store gives its lock back.
         let live = guard(&self.store.groups);
         self.store.check_open()?;
-        let (path, mut table, before) = self.store.to_commit()?;
+        self.make_durable(&mut places)?;
+        let _offsets = match &core.writing {
+            Some(writing) => {
+                guard(&writing.lock).as_ref().ok_or(Error::Closed)?.offsets(&core.paths)?
+            }
+            None => OffsetsLock::take_beside(&*core.storage, &core.paths)?,
+        };
+        let (path, mut table, before) = core.to_commit()?;
         let now_ms = core.clock.now_ms();
         for queue in &places.moved {
             let (topic, queue_id) = (&queue.0, queue.1);
@@ -387,6 +439,56 @@ impl ConsumerGroup {
         drop(live);
         places.moved.clear();
         Ok(())
+    }
+
+    /// Makes the log durable as far as the places lead that were moved.
+    fn make_durable(&self, places: &mut Places) -> Result<()> {
+        let mut end = 0;
+        for queue in &places.moved {
+            end = end.max(self.end_before(queue, places.next.get(queue).copied().unwrap_or(0))?);
+        }
+        let core = &self.store.core;
+        if let Some(writing) = &core.writing {
+            return if core.log.flushed_offset() < end { core.flush_log(writing) } else { Ok(()) };
+        }
+        // Another process writes the log, and may not have flushed it yet.
+        let run = core.log.run();
+        for file in run.files().iter() {
+            let is_wanted = places.durable..end;
+            if file.base_offset < is_wanted.end
+                && file.base_offset.saturating_add(run.file_size()) > is_wanted.start
+                && let Some(open) = run.open_if_there(file)?
+            {
+                open.sync().map_err(Error::io("flush", &file.path))?;
+            }
+        }
+        places.durable = places.durable.max(end);
+        Ok(())
+    }
+
+    /// The end of the last message before a place, in the log; 0 where there is none.
+    fn end_before(&self, (topic, queue_id): &Queue, place: i64) -> Result<u64> {
+        let view = self.store.queue(topic.as_bytes(), *queue_id)?;
+        let end = view.as_ref().map_or(0, |view| view.max_offset);
+        if place > end {
+            let reason = format!(
+                "group {} stands at {place} of queue {queue_id} of topic {topic}, expected at most {end}, \
+                 where the queue ends; nothing was committed: seek to a place in the queue",
+                self.name
+            );
+            let status = PutStatus::MessageIllegal;
+            return Err(Error::InvalidMessage {
+                field: "queue_offset",
+                reason,
+                status,
+                limit: None,
+            });
+        }
+        let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
+        Ok(unit.map_or(0, |Unit { entry, .. }| {
+            let end = entry.physical_offset.saturating_add(i64::from(entry.store_size));
+            u64::try_from(end).unwrap_or(0)
+        }))
     }
 
     /// Moves the place in one queue.

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
@@ -14,6 +15,86 @@ use crate::files::{Access, FileKind, Storage, StorageFile};
 #[derive(Debug)]
 pub struct StoreLock {
     file: Arc<dyn StorageFile>,
+    /// The process that took it.
+    pid: u32,
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // A child has a copy of the open file, which would keep the lock; the lock is not the child's
+        // to give back.
+        if self.pid == std::process::id() {
+            let _ = self.file.unlock(0);
+            let _ = self.file.unlock(OWN_WRITER);
+        }
+    }
+}
+
+/// The byte of the lock file that a writer of this library locks beside byte 0, which a broker locks too.
+const OWN_WRITER: u64 = 1;
+/// The byte that is locked while the offsets of consumer groups are changed.
+const OFFSETS: u64 = 2;
+/// How often a lock of the offsets is tried, and a broker looked for, a millisecond apart.
+const OFFSETS_TRIES: u32 = 10_000;
+const BROKER_TRIES: u32 = 50;
+
+/// The right to change the offsets of consumer groups, which processes have in turn. Held until it is
+/// dropped.
+#[derive(Debug)]
+pub struct OffsetsLock {
+    file: Arc<dyn StorageFile>,
+}
+
+impl Drop for OffsetsLock {
+    fn drop(&mut self) {
+        let _ = self.file.unlock(OFFSETS);
+    }
+}
+
+impl OffsetsLock {
+    /// Waits for the lock, beside a writer of this library or none.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] beside a broker, which writes its own offsets over all others;
+    /// [`Error::Locked`] when another process keeps the lock; [`Error::Io`].
+    pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+        let path = paths.lock();
+        let file = open_or_create(storage, &path)?;
+        let is_broker = || file.is_locked() && !file.is_locked_beside(OWN_WRITER);
+        // A writer that is just opening or closing has one of its two locks.
+        for left in (0..BROKER_TRIES).rev() {
+            if !is_broker() {
+                break;
+            }
+            if left == 0 {
+                let what = "a broker has the store open and writes its own offsets over all others; \
+                            nothing was committed: commit through the broker, or stop it first";
+                return Err(Error::Unsupported { what: what.to_owned(), path });
+            }
+            std::thread::sleep(TRY_AGAIN);
+        }
+        Self::wait(file, &path)
+    }
+
+    fn wait(file: Arc<dyn StorageFile>, path: &Path) -> Result<Self> {
+        for _ in 0..OFFSETS_TRIES {
+            if file.try_lock_beside(OFFSETS).map_err(Error::io("lock", path))? {
+                return Ok(Self { file });
+            }
+            std::thread::sleep(TRY_AGAIN);
+        }
+        Err(Error::Locked { path: path.to_owned(), pid: None })
+    }
+}
+
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+fn open_or_create(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StorageFile>> {
+    match storage.open(path, Access::ReadWrite) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => storage.create(path, 0),
+        other => other,
+    }
+    .map_err(Error::io("open", path))
 }
 
 impl StoreLock {
@@ -23,15 +104,21 @@ impl StoreLock {
     /// [`Error::Locked`] when another writer has it, RocketMQ or this library.
     pub fn take(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
-        let file = match storage.open(&path, Access::ReadWrite) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => storage.create(&path, 0),
-            other => other,
-        }
-        .map_err(Error::io("open", &path))?;
+        let file = open_or_create(storage, &path)?;
         if !planted::is(Bug::LockTakenLate) && !file.try_lock().map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
-        Ok(Self { file })
+        // So that other processes of ours tell this writer from a broker.
+        file.try_lock_beside(OWN_WRITER).map_err(Error::io("lock", &path))?;
+        Ok(Self { file, pid: std::process::id() })
+    }
+
+    /// Waits for the lock of the offsets.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process keeps it; [`Error::Io`].
+    pub fn offsets(&self, paths: &StorePaths) -> Result<OffsetsLock> {
+        OffsetsLock::wait(Arc::clone(&self.file), &paths.lock())
     }
 
     /// Whether somebody writes to the store at `root`, and who, where the system tells. Nothing is

@@ -41,6 +41,14 @@ pub enum OpenMode {
     Create,
 }
 
+/// How a message is checked before it is written.
+type Check = for<'a> fn(
+    &'a NewMessage<'a>,
+    &StoreConfig,
+    &super::queues::QueueTable,
+    u64,
+) -> Result<append::Checked<'a>>;
+
 /// How many messages [`MessageStore::append_many`] checks before it writes any of them.
 const CHUNK: usize = 1024;
 
@@ -189,6 +197,26 @@ impl MessageStore {
         &self,
         messages: &[NewMessage<'_>],
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+        self.append_checked(messages, append::check)
+    }
+
+    /// Appends messages as [`MessageStore::append_many`] does, their bodies in memory that another
+    /// thread may write to: each record has the checksum of what was copied into it.
+    ///
+    /// # Errors
+    /// As [`MessageStore::append_many`].
+    pub fn append_shared(
+        &self,
+        messages: &[NewMessage<'_>],
+    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+        self.append_checked(messages, append::check_all_but_sum)
+    }
+
+    fn append_checked(
+        &self,
+        messages: &[NewMessage<'_>],
+        check: Check,
+    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
         let core = &*self.core;
         let mut results = Vec::with_capacity(messages.len());
         let fail = |results, index, error| Err(Box::new(BatchError { results, index, error }));
@@ -200,8 +228,7 @@ impl MessageStore {
         'chunks: for chunk in messages.chunks(CHUNK) {
             let mut checked = Vec::with_capacity(chunk.len());
             for message in chunk {
-                match append::check(message, &core.config, &core.queues, core.log.run().file_size())
-                {
+                match check(message, &core.config, &core.queues, core.log.run().file_size()) {
                     Ok(message) => checked.push(message),
                     Err(error) => {
                         stopped = Some((results.len() + checked.len(), error));
@@ -311,7 +338,7 @@ impl MessageStore {
         max_bytes: Option<u64>,
         filter: &TagFilter,
     ) -> Result<ReadResult> {
-        let view = self.queue(topic, queue_id)?;
+        self.check_open()?;
         let limits = self
             .core
             .config
@@ -319,7 +346,7 @@ impl MessageStore {
             .then(|| (&self.core.config.transfer_limits, memory_bytes()));
         let request =
             ReadRequest { topic, queue_id, queue_offset, max_messages, max_bytes, filter, limits };
-        pull::read(&self.core.log, view.as_ref(), &request)
+        self.core.ask(topic, queue_id, |view| pull::read(&self.core.log, view, &request))
     }
 
     /// The queue offset that belongs to a time.
@@ -333,8 +360,10 @@ impl MessageStore {
         timestamp_ms: i64,
         boundary: Boundary,
     ) -> Result<i64> {
-        let view = self.queue(topic, queue_id)?;
-        time_search::offset_at(&self.core.log, view.as_ref(), timestamp_ms, boundary)
+        self.check_open()?;
+        self.core.ask(topic, queue_id, |view| {
+            time_search::offset_at(&self.core.log, view, timestamp_ms, boundary)
+        })
     }
 
     /// The store time of the message of that number; `None` where there is none.
@@ -342,10 +371,11 @@ impl MessageStore {
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
-        match self.queue(topic, queue_id)? {
-            Some(view) => time_search::stored_at(&self.core.log, &view, number),
+        self.check_open()?;
+        self.core.ask(topic, queue_id, |view| match view {
+            Some(view) => time_search::stored_at(&self.core.log, view, number),
             None => Ok(None),
-        }
+        })
     }
 
     /// Messages by key.
@@ -355,7 +385,7 @@ impl MessageStore {
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.core.check_open()?;
         self.core.catch_up_to_read()?;
-        key_query::query(&self.core, query)
+        self.core.ask_index(|| key_query::query(&self.core, query))
     }
 
     /// One queue as it is now; `None` where there is none.
@@ -364,7 +394,7 @@ impl MessageStore {
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.core.check_open()?;
-        self.core.queue(topic, queue_id)
+        self.core.ask(topic, queue_id, |view| Ok(view.cloned()))
     }
 
     /// Every queue that there is, by topic and number.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
@@ -19,7 +20,7 @@ use crate::time::Clock;
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::append::Appender;
-use super::core::{Core, QUEUE_BYTES, Reading, Writing};
+use super::core::{Core, QUEUE_BYTES, Reading, Writing, guard};
 use super::dispatch::Dispatcher;
 use super::file_ages::FileAges;
 use super::flush::FlushGate;
@@ -113,6 +114,7 @@ fn open_to_read(
         index,
         writing: None,
         reading: RwLock::default(),
+        refreshing: Mutex::default(),
         closed: AtomicBool::new(false),
         warnings,
         notices: Notices::default(),
@@ -127,6 +129,11 @@ fn open_to_read(
 /// files that say so could not be read.
 fn look(core: &Core) -> Result<Vec<Error>> {
     view::find_end(&core.log, Some(&core.queues))?;
+    judge(core)
+}
+
+/// Sees what a reader's queues cannot be trusted for.
+fn judge(core: &Core) -> Result<Vec<Error>> {
     let storage = &*core.storage;
     // What cannot be read says nothing: the store may be in use, and nothing known to be flushed.
     let mut unread = Vec::new();
@@ -142,7 +149,7 @@ fn look(core: &Core) -> Result<Vec<Error>> {
             CheckpointFields::default()
         }
     };
-    let doubt = view::start_of_doubt(&core.log, &core.queues, &flushed, crashed)?;
+    let doubt = doubt(core, &flushed, crashed)?;
     let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
     let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
@@ -150,8 +157,50 @@ fn look(core: &Core) -> Result<Vec<Error>> {
     Ok(unread)
 }
 
+/// From where on a reader holds its queues against the log. While another process swaps folders some
+/// queues may be missing: they are listed again when it is done.
+fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> {
+    let storage = &*core.storage;
+    for _ in 0..SWAP_WAITS {
+        let is_swapping = swap::is_listed(storage, &core.paths);
+        if is_swapping && !StoreLock::is_held(storage, &core.paths) {
+            // It was killed on the way, and the next writer finishes it.
+            break;
+        }
+        let doubt = view::start_of_doubt(&core.log, &core.queues, flushed, crashed)?;
+        if !is_swapping && !core.queues.have_lost_files() {
+            return Ok(doubt);
+        }
+        if is_swapping {
+            std::thread::sleep(SWAP_WAIT);
+        }
+        core.queues.refresh()?;
+        if let Some(index) = &core.index {
+            index.refresh()?;
+        }
+    }
+    // The log alone tells everything.
+    Ok(core.log.min_offset())
+}
+
+/// How often a reader looks whether another process is done with swapping folders, and the time in
+/// between: a second in all.
+const SWAP_WAITS: u32 = 1000;
+const SWAP_WAIT: Duration = Duration::from_millis(1);
+
+/// Lists a reader's queues and index again, because files of them were gone. The log's readable end stays.
+pub(super) fn list_again(core: &Core) -> Result<()> {
+    let _turn = guard(&core.refreshing);
+    core.queues.refresh()?;
+    if let Some(index) = &core.index {
+        index.refresh()?;
+    }
+    judge(core).map(drop)
+}
+
 /// Moves a reader's view forward.
 pub(super) fn refresh(core: &Core) -> Result<()> {
+    let _turn = guard(&core.refreshing);
     core.log.run().refresh()?;
     if let Ok((kinds, _)) = topics::kinds(&*core.storage, &core.paths) {
         core.queues.set_kinds(kinds);
@@ -285,6 +334,7 @@ fn open_to_write(
         index: index_run,
         writing: Some(writing),
         reading: RwLock::default(),
+        refreshing: Mutex::default(),
         closed: AtomicBool::new(false),
         warnings,
         notices: Notices::default(),
@@ -305,6 +355,7 @@ fn open_to_write(
         writing.topics = Mutex::new(topics);
         writing.recovery.dispatched = dispatched;
     }
+    core.set_offsets_back();
     reckon_room(&core);
     Ok(Opened { core })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::file_run::{OpenFiles, Stray};
@@ -69,6 +69,8 @@ pub struct QueueTable {
     table: RwLock<HashMap<Box<[u8]>, TopicQueues>>,
     /// Whether any topic has queues of batches.
     has_batches: AtomicBool,
+    /// Whether folders went while they were listed, or queues that were known are there no more.
+    is_torn: AtomicBool,
 }
 
 impl QueueTable {
@@ -86,9 +88,17 @@ impl QueueTable {
         access: Access,
     ) -> Result<(Self, Vec<Stray>)> {
         let (table, has_batches) = (RwLock::default(), AtomicBool::new(false));
-        let kinds_now = RwLock::default();
-        let queues =
-            Self { storage, open_files, layout, access, kinds: kinds_now, table, has_batches };
+        let (kinds_now, is_torn) = (RwLock::default(), AtomicBool::new(false));
+        let queues = Self {
+            storage,
+            open_files,
+            layout,
+            access,
+            kinds: kinds_now,
+            table,
+            has_batches,
+            is_torn,
+        };
         queues.set_kinds(kinds);
         let strays = queues.refresh()?;
         Ok((queues, strays))
@@ -107,14 +117,30 @@ impl QueueTable {
     /// # Errors
     /// As [`QueueTable::load`].
     pub fn refresh(&self) -> Result<Vec<Stray>> {
-        let mut strays = Vec::new();
+        let (mut strays, mut met) = (Vec::new(), HashSet::new());
+        self.is_torn.store(false, Ordering::Release);
         for kind in [QueueKind::Plain, QueueKind::Batch] {
-            self.refresh_kind(kind, &mut strays)?;
+            self.refresh_kind(kind, &mut strays, &mut met)?;
+        }
+        if self.access == Access::Read {
+            self.table.write().unwrap_or_else(PoisonError::into_inner).retain(|topic, queues| {
+                let known = queues.len();
+                queues.retain(|&id, _| met.contains(&(topic.clone(), id)));
+                if queues.len() < known {
+                    self.is_torn.store(true, Ordering::Release);
+                }
+                !queues.is_empty()
+            });
         }
         Ok(strays)
     }
 
-    fn refresh_kind(&self, kind: QueueKind, strays: &mut Vec<Stray>) -> Result<()> {
+    fn refresh_kind(
+        &self,
+        kind: QueueKind,
+        strays: &mut Vec<Stray>,
+        met: &mut HashSet<(Box<[u8]>, i32)>,
+    ) -> Result<()> {
         let dir = self.dir_of(kind);
         for topic in self.list(dir)? {
             let topic_dir = dir.join(&topic.name);
@@ -130,28 +156,40 @@ impl QueueTable {
                 strays.push(Stray { path: topic_dir, kind: topic.kind });
                 continue;
             }
-            for queue in self.list(&topic_dir)? {
+            let queues = self.list(&topic_dir)?;
+            if queues.is_empty() {
+                self.look_for(&topic_dir)?;
+            }
+            for queue in queues {
                 let path = topic_dir.join(&queue.name);
                 let id = queue.name.to_str().and_then(parse_queue_id);
                 let (Some(id), FileKind::Directory) = (id, queue.kind) else {
                     strays.push(Stray { path, kind: queue.kind });
                     continue;
                 };
-                match self.get(name, id) {
-                    Some(known) => {
-                        strays.extend(known.run().refresh()?);
-                        if let Some(ext) = known.as_plain().and_then(ConsumeQueue::ext) {
-                            ext.run().refresh()?;
-                        }
-                        known.find_end()?;
-                    }
+                met.insert((name.into(), id));
+                let known = self.get(name, id);
+                let grown = known.map(|queue| refresh_grown(&queue)).transpose()?.flatten();
+                match grown {
+                    Some(more) => strays.extend(more),
                     None => {
                         let (queue, more) = self.load_queue(kind, name, id)?;
                         strays.extend(more);
-                        self.insert(queue);
+                        if queue.run().files().is_empty() {
+                            self.look_for(&path)?;
+                        }
+                        self.put(queue);
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Sees whether a folder that was listed and seems empty is there still.
+    fn look_for(&self, dir: &Path) -> Result<()> {
+        if self.storage.kind(dir).map_err(Error::io("stat", dir))?.is_none() {
+            self.is_torn.store(true, Ordering::Release);
         }
         Ok(())
     }
@@ -217,6 +255,16 @@ impl QueueTable {
     fn load_run(&self, dir: PathBuf, file_size: u64) -> Result<(FileRun, Vec<Stray>)> {
         let (storage, open_files) = (Arc::clone(&self.storage), Arc::clone(&self.open_files));
         FileRun::load(storage, open_files, vec![dir], file_size, self.access)
+    }
+
+    /// Puts a queue in the place of the one that is known; a thread that reads that one reads on in its
+    /// files.
+    fn put(&self, queue: Queue) {
+        if queue.kind() == QueueKind::Batch {
+            self.has_batches.store(true, Ordering::Relaxed);
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.entry(queue.topic().into()).or_default().insert(queue.queue_id(), Arc::new(queue));
     }
 
     fn insert(&self, queue: Queue) -> Arc<Queue> {
@@ -371,6 +419,17 @@ impl QueueTable {
         Ok(())
     }
 
+    /// Whether folders or files of any queue were gone when they were wanted, or queues that were known
+    /// before are gone: they must be listed again before they count as gone.
+    #[must_use]
+    pub fn have_lost_files(&self) -> bool {
+        if self.is_torn.load(Ordering::Acquire) {
+            return true;
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().flat_map(BTreeMap::values).any(|queue| queue.has_lost_files())
+    }
+
     /// Every queue, by topic and number.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Queue>> {
@@ -380,6 +439,19 @@ impl QueueTable {
         queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));
         queues
     }
+}
+
+/// Sees how far a queue reaches now. `None` where files of it are gone or others: it must be loaded
+/// anew, so that nobody reads old files and new ones as one queue.
+fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
+    let Some(strays) = queue.run().refresh_grown()? else { return Ok(None) };
+    if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext)
+        && ext.run().refresh_grown()?.is_none()
+    {
+        return Ok(None);
+    }
+    queue.find_end()?;
+    Ok(Some(strays))
 }
 
 /// The kinds of queues that a configuration names, by topic.

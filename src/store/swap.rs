@@ -34,6 +34,41 @@ pub struct Move {
     pub has_new: bool,
 }
 
+/// A move as the list has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listed {
+    step: Move,
+    /// The identity of the new folder, by which it is known once the two have changed places.
+    inode: Option<u64>,
+}
+
+impl Listed {
+    /// Whether the new folder and the old one have changed places.
+    fn is_in_place(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
+        let place = paths.root().join(&self.step.folder);
+        self.inode.is_some() && inode_of(storage, &place) == self.inode
+    }
+
+    /// Lets the new folder and the old one change places in one step, so that a reader always finds
+    /// one of them. `false` where the system cannot, or a crash would leave it unknown which is which.
+    fn exchange(&self, storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+        let (new, place) =
+            (staging(paths).join(&self.step.folder), paths.root().join(&self.step.folder));
+        if self.inode.is_none() || storage.exchange(&new, &place).is_err() {
+            return Ok(false);
+        }
+        for dir in [&place, &new].map(|folder| folder.parent().unwrap_or(folder)) {
+            storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+        }
+        Ok(true)
+    }
+}
+
+/// The identity of a folder; `None` where that is not known.
+fn inode_of(storage: &dyn Storage, folder: &Path) -> Option<u64> {
+    storage.stamp(folder).ok().flatten().map(|stamp| stamp.inode)
+}
+
 /// Where the new folders are to be made, by their names from the store's root.
 #[must_use]
 pub fn staging(paths: &StorePaths) -> PathBuf {
@@ -52,10 +87,18 @@ pub fn replace(
     now_ms: i64,
 ) -> Result<Option<PathBuf>> {
     let kept = format!("{now_ms}-rebuild");
+    let listed: Vec<Listed> = moves
+        .iter()
+        .map(|step| {
+            let new = staging(paths).join(&step.folder);
+            Listed { step: step.clone(), inode: inode_of(storage, &new).filter(|_| step.has_new) }
+        })
+        .collect();
     let mut list = format!("{kept}\n");
-    for step in moves {
+    for Listed { step, inode } in &listed {
         let sign = if step.has_new { '+' } else { '-' };
-        list.push_str(&format!("{sign}{}\n", step.folder.to_string_lossy()));
+        let inode = inode.map_or_else(String::new, |inode| format!(" {inode}"));
+        list.push_str(&format!("{sign}{}{inode}\n", step.folder.to_string_lossy()));
     }
     for dir in [staging(paths).as_path(), &paths.rebuild(), paths.root()] {
         storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
@@ -66,7 +109,7 @@ pub fn replace(
     if let Err(error) = settled {
         // A folder that cannot be moved at all, such as one that a disk is mounted on, must not stop
         // every opening from here on.
-        if let Err(undone) = undo(storage, paths, &kept, moves) {
+        if let Err(undone) = undo(storage, paths, &kept, &listed) {
             return Err(Error::io("undo a rebuild of", paths.root())(io::Error::other(format!(
                 "{error}; then {undone}"
             ))));
@@ -107,8 +150,8 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
             Error::corrupt(&list, 0, CorruptionKind::FileName, expected, "something else")
         })?;
         let kept = paths.quarantine().join(kept);
-        for step in &moves {
-            make(storage, paths, &kept, step)?;
+        for listed in &moves {
+            make(storage, paths, &kept, listed)?;
         }
         remove_file(storage, &list)?;
         storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
@@ -120,20 +163,22 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 
 /// Puts back the old folder of a first move that was not finished; where more was done, it is left to
 /// the next opening.
-fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Move]) -> Result<()> {
+fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]) -> Result<()> {
     let is_there = |path: &Path| {
         storage.kind(path).map(|kind| kind.is_some()).map_err(Error::io("stat", path))
     };
-    for step in moves {
+    for listed @ Listed { step, .. } in moves {
         let is_made = match step.has_new {
-            true => !is_there(&staging(paths).join(&step.folder))?,
+            true => {
+                !is_there(&staging(paths).join(&step.folder))? || listed.is_in_place(storage, paths)
+            }
             false => is_there(&kept.join(&step.folder))?,
         };
         if is_made {
             return Ok(());
         }
     }
-    for step in moves {
+    for Listed { step, .. } in moves {
         let (old, place) = (kept.join(&step.folder), paths.root().join(&step.folder));
         if is_there(&old)? && !is_there(&place)? {
             rename(storage, paths, &old, &place)?;
@@ -144,7 +189,8 @@ fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Move]) 
 }
 
 /// One move; done twice it does nothing the second time.
-fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, step: &Move) -> Result<()> {
+fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed) -> Result<()> {
+    let step = &listed.step;
     let new = staging(paths).join(&step.folder);
     let place = paths.root().join(&step.folder);
     let is_there = |path: &Path| {
@@ -161,6 +207,9 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, step: &Move) -> 
                 break;
             }
             old.set_file_name(format!("{name}.{number}"));
+        }
+        if to_come && (listed.is_in_place(storage, paths) || listed.exchange(storage, paths)?) {
+            return rename(storage, paths, &new, &old);
         }
         rename(storage, paths, &place, &old)?;
     }
@@ -186,7 +235,7 @@ fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> 
 
 /// The quarantine's name and the moves of a list; `None` for one that names anything else than
 /// folders made from a log.
-fn parse(bytes: &[u8]) -> Option<(&str, Vec<Move>)> {
+fn parse(bytes: &[u8]) -> Option<(&str, Vec<Listed>)> {
     let mut lines = std::str::from_utf8(bytes).ok()?.lines();
     let kept = lines.next()?;
     let time = kept.strip_suffix("-rebuild")?;
@@ -195,6 +244,10 @@ fn parse(bytes: &[u8]) -> Option<(&str, Vec<Move>)> {
     }
     let moves = lines.map(|line| {
         let (sign, folder) = line.split_at_checked(1)?;
+        let (folder, inode) = match folder.split_once(' ') {
+            Some((folder, inode)) => (folder, Some(inode.parse().ok()?)),
+            None => (folder, None),
+        };
         let (top, topic) = match folder.split_once('/') {
             Some((top, topic)) => (top, Some(topic)),
             None => (folder, None),
@@ -202,7 +255,8 @@ fn parse(bytes: &[u8]) -> Option<(&str, Vec<Move>)> {
         let is_sound = DERIVED.contains(&top)
             && topic.is_none_or(|topic| names_a_folder(topic.as_bytes()))
             && (sign == "+" || sign == "-");
-        is_sound.then(|| Move { folder: folder.into(), has_new: sign == "+" })
+        let step = Move { folder: folder.into(), has_new: sign == "+" };
+        is_sound.then_some(Listed { step, inode })
     });
     Some((kept, moves.collect::<Option<_>>()?))
 }
@@ -262,10 +316,11 @@ mod tests {
 
     #[test]
     fn a_list_names_nothing_but_what_is_made_from_the_log() {
-        let good = b"17-rebuild\n+consumequeue\n-index\n+consumequeue/orders\n";
+        let good = b"17-rebuild\n+consumequeue 12\n-index\n+consumequeue/orders\n";
         let (kept, moves) = parse(good).unwrap();
         assert_eq!((kept, moves.len()), ("17-rebuild", 3));
-        assert!(moves[0].has_new && !moves[1].has_new);
+        assert!(moves[0].step.has_new && !moves[1].step.has_new);
+        assert_eq!([moves[0].inode, moves[2].inode], [Some(12), None]);
         for bad in [
             "",
             "x-rebuild\n",
@@ -275,6 +330,8 @@ mod tests {
             "1-rebuild\n+consumequeue/..",
             "1-rebuild\n+consumequeue/a/b",
             "1-rebuild\n*index",
+            "1-rebuild\n+index x",
+            "1-rebuild\n+index 1 2",
             "1-rebuild\n\n",
             "1-rebuild\n+/etc",
         ] {

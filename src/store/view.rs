@@ -70,6 +70,12 @@ impl QueueView {
         Self { kind: queue.kind(), queue: Some(queue), extra: None, min_offset, max_offset }
     }
 
+    /// Whether files of the queue were gone when they were wanted, so that no answer from it counts.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.has_lost_files())
+    }
+
     /// Units from the one on that holds queue offset `from`, or else follows it; at most `count`.
     ///
     /// # Errors
@@ -299,23 +305,26 @@ pub fn start_of_doubt(
 /// Where a log that nobody closed or that is being written ends: behind its last whole record. The
 /// search begins at the last place that is known to begin a record, of which the queues tell more than
 /// the beginnings of files do. `queues`, where there are any, tell
-/// a record behind damage from the remains of an earlier life of the file.
+/// a record behind damage from the remains of an earlier life of the file. The log's readable end is
+/// set once, when the search is done: other threads go on reading up to the old one.
 ///
 /// # Errors
 /// [`Error::Io`] when the system cannot read.
 pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
     let files_end = log.run().end_offset().unwrap_or(0);
-    log.set_end(files_end);
     let mut start = log.min_offset();
     let mut buffer = Vec::new();
     for file in log.run().files().iter().rev() {
-        if matches!(log.read(file.base_offset, 0, &mut buffer)?, Found::Message(_)) {
+        if matches!(
+            log.read_before(file.base_offset, files_end, 0, &mut buffer)?,
+            Found::Message(_)
+        ) {
             start = file.base_offset;
             break;
         }
     }
     if let Some(queues) = queues
-        && let Some(known) = last_known(log, queues, &mut buffer)?
+        && let Some(known) = last_known(log, files_end, queues, &mut buffer)?
     {
         start = start.max(known);
     }
@@ -358,7 +367,7 @@ pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
     }
     // Of the last one not all may be there: it is still being written, or the power went.
     if let Some(begin) = last {
-        let whole = match log.read(begin, 0, &mut buffer)? {
+        let whole = match log.read_before(begin, files_end, 0, &mut buffer)? {
             Found::Message(view) => view.check_body_crc().is_ok() && !peek::lacks_bytes(&view),
             _ => false,
         };
@@ -372,13 +381,18 @@ pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
 
 /// Where the last record begins that the queues lead to, if they lead to a whole one that is theirs:
 /// what lies before it need not be walked to find the end.
-fn last_known(log: &CommitLog, queues: &QueueTable, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
+fn last_known(
+    log: &CommitLog,
+    end: u64,
+    queues: &QueueTable,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<u64>> {
     let all = queues.all();
     let Some(queue) = all.iter().max_by_key(|queue| queue.reach()) else { return Ok(None) };
     let last = queue.units(queue.max_offset().saturating_sub(1), 1)?.pop();
     let begin = last.and_then(|unit| u64::try_from(unit.entry.physical_offset).ok());
     let Some(begin) = begin else { return Ok(None) };
-    let Found::Message(view) = log.read(begin, 0, buffer)? else { return Ok(None) };
+    let Found::Message(view) = log.read_before(begin, end, 0, buffer)? else { return Ok(None) };
     let is_whole = view.check_body_crc().is_ok() && !peek::lacks_bytes(&view);
     Ok((is_whole && is_known(queues, &DispatchRequest::of(&view))?).then_some(begin))
 }

@@ -566,3 +566,31 @@ def test_a_store_can_be_appended_to_itself(store: mqstore.Store) -> None:
     scan = store.scan_arrow(batch_rows=3)
     assert store.append_arrow(scan).count == 10
     assert [found.flag for found in store.scan()] == [*range(10), *range(10)]
+
+
+def test_a_body_that_changes_meanwhile_gives_a_whole_record(tmp_path: Path) -> None:
+    rows, size = 256, 4096
+    memory = bytearray(rows * size)
+    ends = pa.array(range(0, rows * size + 1, size), pa.int32()).buffers()[1]
+    bodies = pa.Array.from_buffers(pa.binary(), rows, [None, ends, pa.py_buffer(memory)])
+    table = pa.table({"topic": ["T"] * rows, "body": bodies})
+    is_done = threading.Event()
+
+    def write() -> None:
+        byte = 0
+        while not is_done.is_set():
+            byte = (byte + 1) % 256
+            memory[:] = bytes([byte]) * len(memory)
+
+    thread = threading.Thread(target=write)
+    with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 4 << 20}) as store:
+        thread.start()
+        try:
+            for _ in range(10):
+                assert store.append_arrow(table).count == rows
+        finally:
+            is_done.set()
+            thread.join()
+        assert sum(1 for _ in store.scan()) == 10 * rows
+    report = mqstore.verify(tmp_path)
+    assert report.ok, report.findings[:3]

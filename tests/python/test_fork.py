@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -122,3 +125,64 @@ def test_hm05_a_stream_on_threads_is_the_parents(tmp_path: Path) -> None:
         # On one processor nothing is read by threads.
         assert "forked off" in answer or os.cpu_count() == 1, answer
         assert first + stream.read_all().num_rows == 400
+
+
+def waiting_child() -> int:
+    """The id of a forked child that does nothing until it is killed."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writing, b"here")
+        signal.pause()
+        os._exit(0)
+    os.read(reading, 4)
+    os.close(reading)
+    os.close(writing)
+    return pid
+
+
+def open_elsewhere(path: Path) -> str:
+    """What another process says that opens the store for writing and appends to it."""
+    work = (
+        "import sys, mqstore\n"
+        "with mqstore.open(sys.argv[1], 'r+') as store: print(store.append('T', b'').queue_offset)"
+    )
+    command = [sys.executable, "-c", work, str(path)]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def test_closing_gives_the_lock_back_whatever_children_there_are(tmp_path: Path) -> None:
+    store = mqstore.open(tmp_path, "a", config=TINY)
+    store.append("T", b"parent")
+    child = waiting_child()
+    try:
+        assert mqstore.lock_state(tmp_path)[0]
+        assert open_elsewhere(tmp_path) == ""
+        store.close()
+        assert mqstore.lock_state(tmp_path) == (False, None)
+        assert open_elsewhere(tmp_path) == "1"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_child_that_outlives_a_killed_parent_does_not_keep_its_lock(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        held = mqstore.open(tmp_path, "a", config=TINY)
+        held.append("T", b"")
+        os.write(writing, waiting_child().to_bytes(4, "little"))
+        signal.pause()
+        os._exit(held.max_physical_offset)
+    child = int.from_bytes(os.read(reading, 4), "little")
+    try:
+        assert mqstore.lock_state(tmp_path) == (True, parent)
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        assert mqstore.lock_state(tmp_path) == (False, None)
+        assert open_elsewhere(tmp_path) == "1"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(reading)
+        os.close(writing)

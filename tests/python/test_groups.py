@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -94,13 +97,62 @@ def test_one_live_group_of_a_name(store: mqstore.Store) -> None:
         store.group("no name")
 
 
-def test_a_reader_polls_and_cannot_commit(tmp_path: Path, store: mqstore.Store) -> None:
+COMMIT = """
+import sys, mqstore
+with mqstore.open(sys.argv[1]) as reader, reader.group(sys.argv[2]) as group:
+    for _ in range(int(sys.argv[3])):
+        group.seek("orders", 0, 0)
+        group.commit()
+        assert len(group.poll("orders", max_messages=2)) == 2
+        group.commit()
+"""
+
+
+def commit_elsewhere(path: Path, name: str, times: int = 1) -> subprocess.Popen[str]:
+    """Another process, which polls two messages and commits, over and over."""
+    command = [sys.executable, "-c", COMMIT, str(path), name, str(times)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_other_processes_commit_beside_the_writer(tmp_path: Path, store: mqstore.Store) -> None:
     store.wait_dispatched()
-    with mqstore.open(tmp_path, config=TINY) as reader:
-        group = reader.group("g")
-        assert len(group.poll("orders")) == 4
-        with pytest.raises(mqstore.StoreReadOnlyError):
-            group.commit()
+    others = [commit_elsewhere(tmp_path, name, 20) for name in ("a", "b")]
+    own = store.group("own")
+    while any(other.poll() is None for other in others):
+        own.seek("orders", 0, 0)
+        own.commit()
+    assert [other.communicate()[1] for other in others] == ["", ""]
+    offsets = {name: at[0].queue_offset for name, at in store.groups().items()}
+    assert offsets == {"a": 2, "b": 2, "own": 0}
+
+
+def test_beside_a_broker_a_commit_is_refused(tmp_path: Path, store: mqstore.Store) -> None:
+    store.close()
+    with (tmp_path / "lock").open("r+b") as lock:
+        # As RocketMQ does.
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+        error = commit_elsewhere(tmp_path, "g").communicate()[1]
+    assert "UnsupportedError" in error
+    assert "nothing was committed: commit through the broker, or stop it first" in error
+    assert commit_elsewhere(tmp_path, "g").communicate()[1] == ""
+    with mqstore.open(tmp_path) as reader:
+        assert reader.groups()["g"][0].queue_offset == 2
+
+
+def test_an_offset_beyond_the_log_is_told(tmp_path: Path, store: mqstore.Store) -> None:
+    group = store.group("g")
+    group.seek("orders", 0, 4)
+    with pytest.raises(mqstore.InvalidMessageError, match="seek to a place in the queue"):
+        group.commit()
+    store.close()
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"offsetTable":{"orders@g":{0:8}}}')
+    with mqstore.open(tmp_path, "r+") as again:
+        (warning,) = again.warnings
+        assert "beyond the queue's end 3: set back to there" in warning
+        again.append("orders", b"a3")
+        assert bodies(again.group("g").poll("orders")) == [b"a3", b"b0"]
 
 
 def test_messages_waits_and_ends_with_the_store(store: mqstore.Store) -> None:

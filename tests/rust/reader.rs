@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::{fs, io};
 
 use mqstore::store::plan::plan;
@@ -126,5 +128,93 @@ fn what_cannot_be_read_beside_the_messages_keeps_no_reader_from_them() {
             let planned = plan(home.path(), home.config.clone(), &home.storage, go_on);
             assert!(matches!(planned, Err(Error::Io { .. })), "{name}");
         }
+    }
+}
+
+/// A number from the environment.
+fn number_of(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+#[test]
+fn a_handle_is_refreshed_by_some_threads_while_others_read() {
+    let rounds = number_of("MQSTORE_ROUNDS", 200);
+    let home = Home::new(small());
+    let writer = home.create();
+    home.fill(&writer, 0..8);
+    let reader = reader(&home);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let done = SetAtEnd(&is_done);
+        for _ in 0..2 {
+            threads.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    reader.refresh().unwrap();
+                }
+            });
+        }
+        threads.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let end = writer.end_offset();
+                let reached = reader.wait(end, Duration::ZERO).unwrap();
+                assert!(!reached || writer.end_offset() > end, "nothing lies behind {end} yet");
+            }
+        });
+        let mut before = 0;
+        for round in 0..rounds {
+            home.fill(&writer, 8 + round as usize..9 + round as usize);
+            let end = reader.end_offset();
+            assert!(end >= before, "round {round}: the end goes back from {before} to {end}");
+            assert!(end <= writer.end_offset(), "round {round}: {end} is past the log's end");
+            before = end;
+            let (bodies, damaged) = scan(&reader);
+            assert_eq!(damaged, 0, "round {round}: a whole log seems damaged");
+            assert!(bodies.iter().enumerate().all(|(number, found)| *found == body(number)));
+            let queue = read_queue(&reader, 0, 0).records.len();
+            assert!(
+                queue >= 2 && queue <= 3 + round as usize / 4,
+                "round {round}: {queue} messages"
+            );
+        }
+        drop(done);
+    });
+    check(&writer, 8 + rounds as usize);
+}
+
+#[test]
+fn a_search_for_the_end_that_is_under_way_shows_no_other_end() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    let store = home.create();
+    home.fill(&store, 0..9);
+    store.flush().unwrap();
+    let reader = reader(&home);
+    let end = store.end_offset();
+    for skip in 0..4 {
+        stage.hold_reads("commitlog", skip);
+        std::thread::scope(|threads| {
+            let refresh = threads.spawn(|| reader.refresh());
+            let mut seen = Vec::new();
+            for _ in 0..20_000 {
+                seen.push(reader.end_offset());
+                if refresh.is_finished() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            stage.release_reads();
+            refresh.join().unwrap().unwrap();
+            seen.dedup();
+            assert!(seen.iter().all(|seen| *seen == end), "{skip} reads later: {seen:?} of {end}");
+        });
+    }
+}
+
+/// Ends the other threads, also where an assertion fails.
+pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

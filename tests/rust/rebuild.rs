@@ -4,18 +4,22 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mqstore::Error;
 use mqstore::care::rebuild::rebuild_on;
 use mqstore::care::{RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat};
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
+use mqstore::format::consume_queue::TagFilter;
 use mqstore::format::message::MAGIC_V1;
-use mqstore::store::{MessageStore, NewMessage};
+use mqstore::store::pull::view_of;
+use mqstore::store::{GetStatus, MessageStore, NewMessage};
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{
-    Home, append, body, check, check_queues, names_in, places, read_queue, scratch, set_len,
+    Home, START_MS, append, body, by_key, check, check_queues, names_in, places, read_queue,
+    scratch, set_len,
 };
 
 pub(crate) fn options(target: RebuildTarget) -> RebuildOptions {
@@ -36,6 +40,9 @@ pub(crate) fn rebuild_with(
 fn rebuild(home: &Home) -> RebuildReport {
     rebuild_with(home, Arc::new(Os), &options(RebuildTarget::InPlace)).unwrap()
 }
+
+/// Files by name, with their bytes.
+type Files = Vec<(PathBuf, Vec<u8>)>;
 
 /// The queues' files by name, and the index files in order: their names are of the clock.
 fn derived(files: Vec<(PathBuf, Vec<u8>)>) -> Vec<(PathBuf, Vec<u8>)> {
@@ -96,25 +103,35 @@ fn a_rebuild_stopped_anywhere_leaves_the_old_or_the_new() {
     let good = derived(first.snapshot());
     first.put_entry(2, 3, 77, 7, 7);
     let old = derived(first.snapshot());
+    for exchanges in [false, true] {
+        stop_anywhere(&first, &old, &good, exchanges);
+    }
+}
+
+/// Stops a rebuild after each of its calls, on a system that can exchange two names or cannot.
+fn stop_anywhere(first: &Home, old: &Files, good: &Files, exchanges: bool) {
     let (mut as_old, mut as_new, mut between) = (0, 0, 0);
     for calls in 0.. {
         let home = first.copy();
         let staged = Staged::new();
+        if exchanges {
+            staged.exchange_names();
+        }
         staged.stop_after(calls);
         let outcome = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
         let now = derived(home.snapshot());
         match () {
-            () if now == old => as_old += 1,
-            () if now == good => as_new += 1,
+            () if now == *old => as_old += 1,
+            () if now == *good => as_new += 1,
             () => between += 1,
         }
         // Whoever reads sees every message, whatever is moved.
-        if now != old {
+        if now != *old {
             check_queues(&home.read(), &(0..60).collect::<Vec<_>>());
         }
         home.write().close().unwrap();
         assert!(!home.path().join("rebuild").exists(), "after {calls}");
-        assert!(derived(home.snapshot()) == good, "after {calls}");
+        assert!(derived(home.snapshot()) == *good, "after {calls}");
         check(&home.read(), 60);
         if outcome.is_ok() {
             break;
@@ -149,6 +166,100 @@ fn a_folder_that_cannot_be_moved_stops_no_later_opening() {
     assert!(matches!(failed, Err(Error::Io { op: "rename", .. })), "{failed:?}");
     assert!(home.snapshot() == before);
     check(&home.write(), 40);
+    // Where the two had changed places before, the next opening takes the old one away.
+    staged.exchange_names();
+    let failed = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
+    assert!(matches!(failed, Err(Error::Io { op: "rename", .. })), "{failed:?}");
+    check(&home.read(), 40);
+    check(&home.write(), 40);
+    assert!(!home.path().join("rebuild").exists());
+}
+
+/// Numbers that a seed gives (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        for shift in [13, -7, 17_i32] {
+            self.0 ^= if shift > 0 { self.0 << shift } else { self.0 >> -shift };
+        }
+        self.0 % bound
+    }
+}
+
+/// Asks for one message in one of the ways that there are.
+fn ask(reader: &MessageStore, numbers: &mut Numbers) {
+    let number = numbers.below(40) as usize;
+    let (queue, offset) = ((number % 4) as i32, (number / 4) as i64);
+    match numbers.below(4) {
+        0 => {
+            let found = by_key(reader, number);
+            assert_eq!(found, [body(number)], "key of message {number}");
+        }
+        1 => {
+            let queue = reader.queue(b"Topic", queue).unwrap().unwrap();
+            assert_eq!((queue.min_offset, queue.max_offset), (0, 10));
+        }
+        _ => {
+            let most = numbers.below(4) as usize + 1;
+            let answer = reader.read(b"Topic", queue, offset, most, None, &TagFilter::ALL).unwrap();
+            assert_eq!(answer.status, GetStatus::Found, "message {number}: {answer:?}");
+            let wanted: Vec<_> = (number..40).step_by(4).take(most).map(body).collect();
+            let found =
+                answer.records.iter().map(|record| view_of(record).unwrap().body().to_vec());
+            assert_eq!(found.collect::<Vec<_>>(), wanted, "message {number}");
+            assert_eq!(answer.next_queue_offset, offset + wanted.len() as i64);
+        }
+    }
+}
+
+#[test]
+fn a_reader_beside_a_rebuild_is_never_wrong() {
+    let number_of = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+    };
+    let rounds = number_of("MQSTORE_ROUNDS", 500);
+    let seed = number_of("MQSTORE_SEED", 20_261_123);
+    println!("MQSTORE_SEED={seed} MQSTORE_ROUNDS={rounds}");
+    let home = Home::closed(40);
+    let (is_done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|threads| {
+        let done = crate::reader::SetAtEnd(&is_done);
+        for thread in 1..3 {
+            let (home, is_done, asked) = (&home, &is_done, &asked);
+            threads.spawn(move || {
+                let mut numbers = Numbers(seed.wrapping_mul(thread) | 1);
+                let mut reader = home.read();
+                while !is_done.load(Ordering::Relaxed) {
+                    match numbers.below(10) {
+                        0 => reader.refresh().unwrap(),
+                        1 => reader = home.read(),
+                        _ => ask(&reader, &mut numbers),
+                    }
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut numbers = Numbers(seed | 1);
+        for round in 0..rounds {
+            let topics = (numbers.below(2) == 0).then(|| vec![Box::from(&b"Topic"[..])]);
+            // Half of them as on a system that can only rename.
+            let staged = Staged::new();
+            if numbers.below(2) == 0 {
+                staged.exchange_names();
+            }
+            let what = RebuildWhat { queues: true, index: topics.is_none() };
+            let target = RebuildTarget::InPlace;
+            let options = RebuildOptions { what, topics, target, threads: Some(1) };
+            home.clock.set(START_MS + 100_000 + round as i64);
+            rebuild_with(&home, staged.storage(), &options).unwrap();
+            if round % 64 == 63 {
+                fs::remove_dir_all(home.path().join("quarantine")).unwrap();
+            }
+        }
+        drop(done);
+    });
+    assert!(asked.into_inner() >= rounds);
 }
 
 #[test]

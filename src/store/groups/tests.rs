@@ -166,7 +166,7 @@ fn there_is_one_live_group_of_a_name() {
 }
 
 #[test]
-fn a_reader_reads_and_cannot_commit() {
+fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
@@ -174,9 +174,78 @@ fn a_reader_reads_and_cannot_commit() {
     let reader = open(dir.path(), OpenMode::Read);
     let group = ConsumerGroup::open(Arc::clone(&reader), "g").unwrap();
     assert_eq!(poll(&group, 9), ["0"]);
-    assert!(matches!(group.commit(), Err(Error::ReadOnly { .. })));
+    group.commit().unwrap();
+    let writer = open(dir.path(), OpenMode::ReadWrite);
+    assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 1);
+    append(&writer, 0, b"1", None);
+    reader.refresh().unwrap();
+    assert_eq!(poll(&group, 9), ["1"]);
+    group.commit().unwrap();
+    assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
+    // While another process changes the offsets it waits.
+    let held =
+        guard(&writer.core.writing().unwrap().lock).as_ref().unwrap().offsets(&writer.core.paths);
+    append(&writer, 0, b"2", None);
+    reader.refresh().unwrap();
+    assert_eq!(poll(&group, 9), ["2"]);
+    std::thread::scope(|threads| {
+        let commit = threads.spawn(|| group.commit());
+        assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
+        drop(held.unwrap());
+        commit.join().unwrap().unwrap();
+    });
+    assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 3);
     reader.close().unwrap();
     assert!(matches!(group.poll("orders", 1, &TagFilter::ALL), Err(Error::Closed)));
+}
+
+#[test]
+fn a_commit_makes_the_messages_before_it_durable_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let end = store.end_offset();
+    append(&store, 1, b"1", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 1), ["0"]);
+    let flushed = store.log().flushed_offset();
+    assert!(flushed < end, "{flushed} of {end} bytes were flushed before");
+    group.commit().unwrap();
+    assert!(store.log().flushed_offset() >= end);
+    // A place that no message has is none to be committed.
+    group.seek("orders", 0, 2).unwrap();
+    let refused = group.commit().unwrap_err();
+    assert!(matches!(refused, Error::InvalidMessage { field: "queue_offset", .. }), "{refused}");
+    assert_eq!(store.groups().unwrap()["g"][0].queue_offset, 1);
+    group.seek("orders", 0, 0).unwrap();
+    group.commit().unwrap();
+}
+
+#[test]
+fn an_offset_beyond_the_log_is_set_back_at_open_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let path = store.core.paths.consumer_offsets(false);
+    store.close().unwrap();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let table = r#"{"offsetTable":{"orders@g":{0:6,1:3},"orders@h":{0:1}},"x":1}"#;
+    std::fs::write(&path, table).unwrap();
+    let store = open(dir.path(), OpenMode::ReadWrite);
+    let warnings = store.warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    let told =
+        "group g stood at queue offset 6 of queue 0 of topic orders, beyond the queue's end 1";
+    assert!(warnings[0].contains(told), "{warnings:?}");
+    // The next messages are delivered.
+    append(&store, 0, b"1", None);
+    append(&store, 1, b"2", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 9), ["1", "2"]);
+    let kept = OffsetTable::parse(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((kept.get("orders", "g", 0), kept.get("orders", "h", 0)), (Some(1), Some(1)));
+    store.close().unwrap();
+    assert_eq!(open(dir.path(), OpenMode::ReadWrite).warnings(), [""; 0]);
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub(crate) struct Staged {
     stamps: Mutex<Stamps>,
     /// Whether disk space is taken by writing zeros there, as where the system has no call for it.
     reserves_by_writing: AtomicBool,
+    /// Whether two names can change places in one step.
+    exchanges: AtomicBool,
     /// How many bytes of the log were read.
     log_read: AtomicU64,
     /// How many bytes the disk says are free, where a test says so.
@@ -113,6 +115,11 @@ impl Staged {
     /// Has disk space taken as on a system that has no call for it.
     pub(crate) fn reserve_by_writing(&self) {
         self.reserves_by_writing.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets two names change places, as a newer system can.
+    pub(crate) fn exchange_names(&self) {
+        self.exchanges.store(true, Ordering::SeqCst);
     }
 
     /// Lets reads of these bytes fail, of files with `path` in their path.
@@ -317,6 +324,14 @@ impl Storage for StagedStorage {
         Os.rename(from, to)
     }
 
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        if !self.0.exchanges.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.0.enter(Call::Rename, other)?;
+        Os.exchange(one, other)
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.0.enter(Call::Remove, path)?;
         Os.remove_file(path)
@@ -422,6 +437,18 @@ impl StorageFile for StagedFile {
 
     fn try_lock(&self) -> io::Result<bool> {
         self.file.try_lock()
+    }
+
+    fn try_lock_beside(&self, byte: u64) -> io::Result<bool> {
+        self.file.try_lock_beside(byte)
+    }
+
+    fn unlock(&self, byte: u64) -> io::Result<()> {
+        self.file.unlock(byte)
+    }
+
+    fn is_locked_beside(&self, byte: u64) -> bool {
+        self.file.is_locked_beside(byte)
     }
 
     fn is_locked(&self) -> bool {
