@@ -14,7 +14,20 @@ from mqstore.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DEFAULTS", "FIELD_OF", "NOT_OF_A_STORE", "check", "check_index_file", "read", "unknown"]
+__all__ = [
+    "DEFAULTS",
+    "FIELD_OF",
+    "NOT_OF_A_STORE",
+    "OWN_FILE",
+    "check",
+    "check_index_file",
+    "read",
+    "unknown",
+]
+
+OWN_FILE: Final = "mqstore.json"
+"""Our file below ``config``: the settings that a store was made with."""
+
 
 _SLOTS: Final = 5_000_000
 _ENTRIES: Final = 20_000_000
