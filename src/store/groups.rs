@@ -116,6 +116,9 @@ impl MessageStore {
         let load =
             |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
         let mut warnings = self.core.warnings.clone();
+        if let Some(writing) = &self.core.writing {
+            warnings.extend(guard(&writing.topics).left_out().map(str::to_owned));
+        }
         for loaded in [
             load(paths.consumer_offsets(false), offsets),
             load(paths.consumer_offsets(true), offsets),
@@ -354,7 +357,8 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] where the store was opened for reading; [`Error::Corrupt`] for a table
-    /// there that cannot be read; [`Error::Io`], [`Error::Closed`].
+    /// there that cannot be read; [`Error::Unsupported`] where the table would be too large to be read
+    /// again; [`Error::Io`], [`Error::Closed`].
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
         let core = &self.store.core;

@@ -20,7 +20,7 @@ NAME = "export.json"
 Format = Literal["jsonl", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet", "arrow")
 
-# Names of files have 20 digits, and RocketMQ computes in 63 bits: room for the largest file is left.
+# RocketMQ computes positions in 63 bits; room for the largest file is left.
 _MOST_OFFSET = 2**63 - 2**32
 
 _NUMBERS = ("messages", "bytes", "min_physical_offset", "max_physical_offset")
@@ -106,10 +106,14 @@ class Manifest:
         if manifest.mqstore_export != 1:
             found = f"version {manifest.mqstore_export}"
             raise _unreadable(path, "version 1 of an export", found)
-        manifest._check(path)
-        return manifest
+        return manifest.checked(path)
 
-    def _check(self, path: Path) -> None:
+    def checked(self, path: Path) -> Manifest:
+        """Itself, where its numbers and settings can be.
+
+        Raises:
+            ConfigError: One cannot.
+        """
         from mqstore.config import StoreConfig
 
         least = {"max_physical_offset": self.min_physical_offset}
@@ -125,6 +129,7 @@ class Manifest:
         except ConfigError as error:
             text = f"{path}: settings: {error}; nothing was written"
             raise ConfigError(text, error.field) from None
+        return self
 
 
 def _unreadable(path: Path, expected: str, found: str) -> CorruptionError:
