@@ -1,8 +1,11 @@
 //! The store's settings: RocketMQ's names in snake case, its defaults, checked once at open
 //! (`org.apache.rocketmq.store.config.MessageStoreConfig`).
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::format::consume_queue::DelayLevels;
@@ -10,11 +13,13 @@ use crate::format::host::Host;
 use crate::format::index::IndexLayout;
 
 /// When an append counts as done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum FlushDiskType {
     /// Once it is in the log; it is made durable within seconds.
+    #[serde(rename = "ASYNC_FLUSH")]
     Async,
     /// Once it is durable.
+    #[serde(rename = "SYNC_FLUSH")]
     Sync,
 }
 
@@ -146,6 +151,8 @@ pub struct StoreConfig {
     pub disk_space_clean_forcibly_ratio: u64,
     /// Milliseconds between two thoughts of deleting files.
     pub clean_resource_interval: u64,
+    /// Names of the settings that were given to [`StoreConfig::set`], a default among them too.
+    pub given: BTreeSet<String>,
 }
 
 /// How much one read of a queue may transfer (`DefaultMessageStore.isTheBatchFull`).
@@ -225,6 +232,7 @@ impl Default for StoreConfig {
             disk_max_used_space_ratio: 75,
             disk_space_clean_forcibly_ratio: 85,
             clean_resource_interval: 10_000,
+            given: BTreeSet::new(),
         }
     }
 }
@@ -248,6 +256,14 @@ impl StoreConfig {
     /// # Errors
     /// [`Error::InvalidConfig`] for a value that the setting cannot have.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
+        let is_known = self.assign(name, value)?;
+        if is_known {
+            self.given.insert(name.to_owned());
+        }
+        Ok(is_known)
+    }
+
+    fn assign(&mut self, name: &str, value: &str) -> Result<bool> {
         let limits = &mut self.transfer_limits;
         match name {
             "store_path_commit_log" => {

@@ -19,12 +19,17 @@ __all__ = [
     "FIELD_OF",
     "IN_BROKER_CONF",
     "NOT_OF_A_STORE",
+    "OWN_FILE",
     "check",
     "check_index_file",
     "check_retention",
     "read",
     "unknown",
 ]
+
+OWN_FILE: Final = "mqstore.json"
+"""Our file below ``config``: the settings that a store was made with."""
+
 
 _SLOTS: Final = 5_000_000
 _ENTRIES: Final = 20_000_000

@@ -54,7 +54,7 @@ pub(super) fn delete(
         TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
     };
     let path = paths.topics();
-    let saved = crate::store::config_file::read(storage, &path)?.unwrap_or_default();
+    let saved = crate::store::config_file::read_json(storage, &path)?.unwrap_or_default();
     let given = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
     let mut kept = given.map(|(_, bytes)| table(bytes)).transpose()?.unwrap_or_default();
     for topic in table(&saved)?.iter().filter(|topic| !topics.contains(&topic.name)) {

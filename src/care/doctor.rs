@@ -255,7 +255,7 @@ impl Examined<'_> {
 
     /// Topics with messages that the table of topics no longer has, and no folder of queues.
     fn deleted_topics(&self) -> Result<BTreeSet<String>> {
-        let Ok(Some(bytes)) = config_file::read(self.storage, &self.paths.topics()) else {
+        let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
             return Ok(BTreeSet::new());
         };
         let Ok(table) = TopicTable::parse(&bytes) else { return Ok(BTreeSet::new()) };

@@ -12,7 +12,7 @@ use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
 use crate::store::paths::StorePaths;
-use crate::store::{MessageStore, OpenMode, lock};
+use crate::store::{MessageStore, OpenMode, lock, remembered};
 use crate::time::SystemClock;
 
 /// A file below `config`: its name and what it holds.
@@ -47,6 +47,7 @@ impl NewStore {
         refuse_what_is_there(&*storage, out)?;
         config.store_path_commit_log.clear();
         config.read_only_commit_log_store_paths.clear();
+        remembered::leave_retention(&mut config);
         // What the source could store, under whatever name and number, its copy can.
         config.validate_topic_names = false;
         let file_size = config.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
@@ -131,6 +132,7 @@ impl NewStore {
         for (name, bytes) in config_files {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
+        remembered::keep(&storage, &paths, &self.config, true)?;
         // Opening it enters every message of the log in its queue and in the index.
         let clock = Arc::new(SystemClock);
         let config = self.config.clone();

@@ -254,12 +254,12 @@ impl<'a> Job<'a> {
             // A bare store has queues of any number.
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
-        let index = match parts::index_layout(&*storage, &paths.index(), &config)? {
+        let index = match parts::index_layout(&*storage, &paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
             // Files that tell nothing are what is to be made again, as it was asked for.
-            Err(none) => match parts::configured_layout(&config)? {
-                None => return Err(none.refusal()),
+            Err(none) => match parts::told_layout(&*storage, &paths, &config)? {
+                None => return Err(none.refusal(&config)),
                 told => told,
             },
         };

@@ -29,6 +29,8 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
+use crate::store::paths::StorePaths;
+use crate::store::remembered::Remembered;
 
 /// How often progress is told, in bytes.
 const TELL_EVERY: u64 = 8 << 20;
@@ -127,6 +129,7 @@ pub fn salvage_on(
         }
         refuse_what_is_there(&*storage, out)?;
     }
+    let remembered = Remembered::load(&*storage, &StorePaths::new(from, &config));
     let Found { sources, files, hint, problems } = find(&storage, from, &config)?;
     let mut report = SalvageReport {
         config_files: files.iter().map(|(name, _)| name.clone()).collect(),
@@ -179,8 +182,10 @@ pub fn salvage_on(
     let file_size = config
         .mapped_file_size_commit_log
         .or_else(|| hint.filter(|size| extents.iter().all(|extent| extent.fits(*size))));
+    let file_size = file_size.or(remembered.config.mapped_file_size_commit_log);
     let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
     config.mapped_file_size_commit_log = Some(file_size);
+    remembered.fill_in_copy(&mut config);
 
     meter.next_reading();
     let mut census = Census::new(kinds(&files));

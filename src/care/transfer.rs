@@ -20,6 +20,7 @@ use crate::format::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::log::QueueKind;
 use crate::store::config_file;
 use crate::store::lmq;
+use crate::store::paths::SETTINGS_FILE;
 use crate::store::queues::{TopicKinds, is_broker_topic};
 use crate::time::{Clock, SystemClock};
 
@@ -205,7 +206,9 @@ pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFi
     };
     let mut files = Vec::new();
     for entry in entries {
-        let Some(name) = entry.name.to_str().filter(|name| name.ends_with(".json")) else {
+        let Some(name) =
+            entry.name.to_str().filter(|name| name.ends_with(".json") && *name != SETTINGS_FILE)
+        else {
             continue;
         };
         if entry.kind == FileKind::File {

@@ -478,7 +478,7 @@ fn list_index(
     if !cx.is_folder(&cx.paths.index())? {
         return Ok(Index::nothing());
     }
-    let layout = match parts::index_layout(&*cx.storage, &cx.paths.index(), cx.config)? {
+    let layout = match parts::index_layout(&*cx.storage, &cx.paths, cx.config)? {
         // What is wrong with a damaged file is told of that file.
         Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
         Err(NoLayout { path, reason, .. }) => {
@@ -487,7 +487,7 @@ fn list_index(
             // What is whole by itself and only contradicts the settings is no fault of the store.
             let untold =
                 StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
-            let is_whole = parts::index_layout(&*cx.storage, &cx.paths.index(), &untold)?.is_ok();
+            let is_whole = parts::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
             let severity = if is_whole { Severity::Info } else { Severity::Warning };
             cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
             return Ok(Index::none());

@@ -6,11 +6,17 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use memmap2::MmapRaw;
 
 use super::locks::Held;
+use super::mapped_file::MappedFile;
 use super::storage::{Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile};
+use crate::error::{Error, Result};
+
+/// Milliseconds until the clock of the files must have moved: twice the longest tick of a Linux kernel.
+const STAMP_TICKS: u32 = 20;
 
 /// The real operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,6 +122,29 @@ impl Storage for Os {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(metadata.ctime_nsec()),
         }))
+    }
+
+    fn stamps_mapped_writes(&self, path: &Path) -> Result<bool> {
+        let changed_ns = || -> Result<Option<i64>> {
+            let stamp = self.stamp(path).map_err(Error::io("stat", path))?;
+            Ok(stamp.map(|stamp| stamp.changed_ns))
+        };
+        let before = changed_ns()?;
+        for _ in 0..STAMP_TICKS {
+            let file = self.open(path, Access::ReadWrite).map_err(Error::io("open", path))?;
+            let mut map = MappedFile::map(path, file, Access::ReadWrite, 1)?;
+            let Some(byte) = map.get_at::<1>(0) else { return Ok(false) };
+            // Reserving space would move the time by itself.
+            map.assume_reserved(1);
+            map.put_array(0, &byte)?;
+            drop(map);
+            if changed_ns()? > before {
+                return Ok(true);
+            }
+            // The clock of the files stands still for up to a tick.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(false)
     }
 
     fn make_private(&self, path: &Path) -> io::Result<()> {

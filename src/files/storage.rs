@@ -102,6 +102,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn stamp(&self, _path: &Path) -> io::Result<Option<Stamp>> {
         Ok(None)
     }
+    /// Whether writing to the file at a path through a map moves the time that [`Storage::stamp`]
+    /// tells; on tmpfs it does not. The file's bytes stay as they are.
+    fn stamps_mapped_writes(&self, _path: &Path) -> crate::error::Result<bool> {
+        Ok(true)
+    }
     /// Leaves a file or folder to its owner alone.
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())

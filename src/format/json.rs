@@ -26,12 +26,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// When it is no JSON of that kind, or past a limit: longer than 64 MiB, deeper than 64, or with more
 /// than 4,194,304 values.
 pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
-    if bytes.len() > MAX_LEN {
-        return Err(bad(0, format!("at most {MAX_LEN} bytes"), format!("{}", bytes.len())));
-    }
-    let mark = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    let (mark, keys) = within_limits(bytes)?;
     let text = &bytes[mark..];
-    let keys = bare_keys(text).map_err(|error| error.at(mark))?;
     let quoted = with_quotes(text, &keys);
     serde_json::from_slice(&quoted).map_err(|error| {
         let position = position_of(&quoted, error.line(), error.column());
@@ -40,6 +36,24 @@ pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
         let position = position.saturating_sub(2 * added.count());
         bad(mark + position, "JSON".into(), error.to_string())
     })
+}
+
+/// Checks what is to be written against the limits of [`parse`].
+///
+/// # Errors
+/// When it is past one of them.
+pub fn check_limits(bytes: &[u8]) -> Result<(), FormatError> {
+    within_limits(bytes).map(drop)
+}
+
+/// The length of the byte order mark, and the keys without quotes behind it.
+fn within_limits(bytes: &[u8]) -> Result<(usize, Vec<BareKey>), FormatError> {
+    if bytes.len() > MAX_LEN {
+        return Err(bad(0, format!("at most {MAX_LEN} bytes"), format!("{}", bytes.len())));
+    }
+    let mark = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    let keys = bare_keys(&bytes[mark..]).map_err(|error| error.at(mark))?;
+    Ok((mark, keys))
 }
 
 /// The same file as strict JSON: keys quoted, no byte order mark, and nothing else changed.

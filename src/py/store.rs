@@ -9,11 +9,13 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyType};
+use serde_json::Value;
 
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::host::Host;
 use crate::store::compose::check_inner_batch;
+use crate::store::remembered;
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
 use super::errors::{StoreClosedError, raise};
@@ -342,15 +344,13 @@ impl Store {
             // The limits stand in the place of what would be the default.
             settings.set_item("retention", py.None())?;
         }
-        if let Some(bytes) = config.mapped_file_size_commit_log {
-            settings.set_item("mapped_file_size_commit_log", bytes)?;
-        }
-        if let Some(bytes) = config.mapped_file_size_consume_queue {
-            settings.set_item("mapped_file_size_consume_queue", bytes)?;
-        }
-        if let (Some(slots), Some(entries)) = (config.max_hash_slot_num, config.max_index_num) {
-            settings.set_item("max_hash_slot_num", slots)?;
-            settings.set_item("max_index_num", entries)?;
+        for (name, value) in remembered::values(config) {
+            match value {
+                Value::Bool(flag) => settings.set_item(name, flag)?,
+                Value::Number(number) => settings.set_item(name, number.as_u64())?,
+                Value::String(text) => settings.set_item(name, text)?,
+                Value::Null | Value::Array(_) | Value::Object(_) => {}
+            }
         }
         CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
     }

@@ -9,12 +9,12 @@ use crate::format::json;
 
 use super::lock;
 
-/// A file, whole; `None` where there is none.
+/// A file of at most `most` bytes, whole; `None` where there is none.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] for one that is longer than any such file.
-pub fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
-    match read_existing(storage, path) {
+/// [`Error::Io`]; [`Error::Corrupt`] for one that is longer.
+pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
+    match read_at_most(storage, path, most) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
@@ -23,16 +23,28 @@ pub fn read(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
 /// A file that must be there, whole.
 ///
 /// # Errors
-/// As [`read`].
+/// [`Error::Io`]; [`Error::Corrupt`] for one that is longer than any such file.
 pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
+    read_at_most(storage, path, json::MAX_LEN)
+}
+
+/// [`read`] for one of the broker's files.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_json(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
+    read(storage, path, json::MAX_LEN)
+}
+
+fn read_at_most(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
     let file = storage.open(path, Access::Read).map_err(Error::io("open", path))?;
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= json::MAX_LEN) else {
+    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= most) else {
         return Err(Error::corrupt(
             path,
             0,
             CorruptionKind::FileLength,
-            format!("at most {} bytes", json::MAX_LEN),
+            format!("at most {most} bytes"),
             format!("{len} bytes"),
         ));
     };
@@ -104,7 +116,7 @@ pub fn load<T>(
     path: &Path,
     parse: impl Fn(&[u8]) -> std::result::Result<T, FormatError>,
 ) -> Result<Option<Loaded<T>>> {
-    let read_table = |path: &Path| match read(storage, path)? {
+    let read_table = |path: &Path| match read_json(storage, path)? {
         None => Ok(Err("is gone")),
         Some(bytes) if bytes.is_empty() => Ok(Err("is empty")),
         Some(bytes) => {
@@ -136,13 +148,22 @@ pub fn load<T>(
 /// the old file or the new one.
 ///
 /// # Errors
-/// [`Error::Io`]; the old file is untouched then.
+/// [`Error::Io`]; [`Error::Unsupported`] for what [`json::parse`] would not read again. The old file is
+/// untouched then.
 pub fn write(
     storage: &dyn Storage,
     path: &Path,
     before: Option<&[u8]>,
     bytes: &[u8],
 ) -> Result<()> {
+    json::check_limits(bytes).map_err(|error| Error::Unsupported {
+        what: format!(
+            "a configuration file has {}, the new one {}; nothing was written and the file is as it \
+             was: take out of it what is no longer used",
+            error.expected, error.found
+        ),
+        path: path.to_owned(),
+    })?;
     let dir = path.parent().unwrap_or(path);
     make_folder(storage, dir)?;
     if let Some(before) = before {
@@ -160,12 +181,12 @@ mod tests {
     fn a_file_is_replaced_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config").join("a.json");
-        assert_eq!(read(&Os, &path).unwrap(), None);
+        assert_eq!(read(&Os, &path, json::MAX_LEN).unwrap(), None);
         write(&Os, &path, None, b"one").unwrap();
-        assert_eq!(read(&Os, &path).unwrap().unwrap(), b"one");
+        assert_eq!(read(&Os, &path, json::MAX_LEN).unwrap().unwrap(), b"one");
         assert!(!path.with_file_name("a.json.bak").exists());
         write(&Os, &path, Some(b"one"), b"two").unwrap();
-        assert_eq!(read(&Os, &path).unwrap().unwrap(), b"two");
+        assert_eq!(read(&Os, &path, json::MAX_LEN).unwrap().unwrap(), b"two");
         assert_eq!(std::fs::read(path.with_file_name("a.json.bak")).unwrap(), b"one");
     }
 
@@ -211,6 +232,6 @@ mod tests {
         let path = dir.path().join("a.json");
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(json::MAX_LEN as u64 + 1).unwrap();
-        assert!(matches!(read(&Os, &path), Err(Error::Corrupt(_))));
+        assert!(matches!(read(&Os, &path, json::MAX_LEN), Err(Error::Corrupt(_))));
     }
 }

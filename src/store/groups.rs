@@ -85,6 +85,9 @@ impl MessageStore {
             |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
         let mut warnings = self.core.warnings.clone();
         warnings.extend(self.core.notices.all());
+        if let Some(writing) = &self.core.writing {
+            warnings.extend(guard(&writing.topics).left_out().map(str::to_owned));
+        }
         for loaded in [
             load(paths.consumer_offsets(false), offsets),
             load(paths.consumer_offsets(true), offsets),
@@ -405,9 +408,9 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`Error::InvalidMessage`] for a place beyond its queue, where a seek may lead;
-    /// [`Error::Unsupported`] beside a broker; [`Error::Locked`] when another process keeps the offsets
-    /// locked; [`Error::Corrupt`] for a table there that cannot be read; [`Error::Io`],
-    /// [`Error::Closed`]. Nothing was committed then.
+    /// [`Error::Unsupported`] beside a broker, and where the table would be too large to be read again;
+    /// [`Error::Locked`] when another process keeps the offsets locked; [`Error::Corrupt`] for a table
+    /// there that cannot be read; [`Error::Io`], [`Error::Closed`]. Nothing was committed then.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
         let core = &self.store.core;

@@ -33,6 +33,7 @@ pub mod pull;
 pub mod queues;
 pub mod recover;
 mod redispatch;
+pub mod remembered;
 pub mod retention;
 pub mod scan;
 pub mod scan_part;

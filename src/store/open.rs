@@ -30,6 +30,7 @@ use super::notices::Notices;
 use super::parts::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::recover::{self, RecoveryMode};
+use super::remembered;
 use super::swap;
 use super::topics::{self, TopicTable};
 use super::view;
@@ -267,6 +268,7 @@ fn open_to_write(
     if !written_early {
         mark()?;
     }
+    remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);

@@ -16,6 +16,7 @@ use crate::log::index_layout::{Detection, detect_layout};
 
 use super::paths::StorePaths;
 use super::queues::{self, QueueLayout, QueueTable};
+use super::remembered::Remembered;
 use super::topics;
 
 /// Whether there is a store: the folder of its commit log.
@@ -93,6 +94,8 @@ pub(super) fn load_parts(
     access: Access,
 ) -> Result<Parts> {
     check_folders(&**storage, paths)?;
+    let remembered = Remembered::load(&**storage, paths);
+    remembered.fill_in(config);
     let open_files = Arc::new(OpenFiles::default());
     let is_told = config.mapped_file_size_commit_log.is_some();
     let log_size = commit_log_file_size(storage, paths, config)?;
@@ -119,9 +122,7 @@ pub(super) fn load_parts(
     }
     let end = run.end_offset().unwrap_or(0);
     let layout = queue_layout(&**storage, paths, config)?;
-    config.mapped_file_size_consume_queue = Some(layout.file_size);
-    config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
-    config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
+    settle_queues(config, &layout);
     let ((kinds, unknown_kinds), unread_topics) = match topics::kinds(&**storage, paths) {
         Err(error) if access == Access::Read => (Default::default(), Some(error)),
         other => (other?, None),
@@ -132,8 +133,9 @@ pub(super) fn load_parts(
     let in_the_way = strays.iter().find(|stray| stray.kind == FileKind::Other);
     let in_the_way = in_the_way.map(|stray| stray.path.clone());
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
+    warnings.extend(remembered.warning);
     warnings.extend(unknown_kinds);
-    let index = index_layout(&**storage, &paths.index(), config)?;
+    let index = index_layout(&**storage, paths, config)?;
     let log = CommitLog::new(run, end);
     Ok(Parts { log, queues, index, in_the_way, unread_topics, warnings })
 }
@@ -187,10 +189,16 @@ pub(super) fn layout_to_write(
     let layout = match answer {
         Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
         Err(_) if !config.message_index_enable => return Ok(None),
-        Err(none) => return Err(none.refusal()),
+        Err(none) => return Err(none.refusal(config)),
     };
     settle(config, layout);
     Ok(config.message_index_enable.then_some(layout))
+}
+
+fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
+    config.mapped_file_size_consume_queue = Some(layout.file_size);
+    config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
+    config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
 }
 
 fn settle(config: &mut StoreConfig, layout: IndexLayout) {
@@ -215,7 +223,34 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a commit log file: what is configured, which the files must bear out, or what they are.
+/// Settings with the sizes that an opening would find if none were given.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn found_sizes(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<StoreConfig> {
+    let mut config = config.clone();
+    config.mapped_file_size_commit_log = None;
+    config.mapped_file_size_consume_queue = None;
+    config.mapper_file_size_batch_consume_queue = None;
+    config.mapped_file_size_consume_queue_ext = None;
+    (config.max_hash_slot_num, config.max_index_num) = (None, None);
+    let log_size = commit_log_file_size(storage, paths, &config)?;
+    let layout = queue_layout(&**storage, paths, &config)?;
+    let index = index_layout(&**storage, paths, &config)?;
+    config.mapped_file_size_commit_log = Some(log_size);
+    settle_queues(&mut config, &layout);
+    if let Ok(layout) = index {
+        settle(&mut config, layout);
+    }
+    Ok(config)
+}
+
+/// Bytes of a commit log file: what is configured, which the files must bear out, what they are, or
+/// what the store remembers.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] where files and setting differ, [`Error::Io`].
@@ -240,7 +275,11 @@ pub fn commit_log_file_size(
             Err(differs("mapped_file_size_commit_log", configured, &path, found))
         }
         (Some(configured), _) => Ok(configured),
-        (None, found) => Ok(found.unwrap_or(StoreConfig::COMMIT_LOG_FILE)),
+        (None, Some(found)) => Ok(found),
+        (None, None) => {
+            let remembered = Remembered::load(&**storage, paths).config;
+            Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
+        }
     }
 }
 
@@ -252,7 +291,7 @@ fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
 }
 
 /// Where the queues lie and how large their files are: what is configured, which the files must bear
-/// out, or what they are.
+/// out, what they are, or what the store remembers.
 ///
 /// # Errors
 /// As [`commit_log_file_size`].
@@ -261,9 +300,10 @@ pub fn queue_layout(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<QueueLayout> {
-    let size = |field, dir: &Path, entry, configured, otherwise| {
-        queue_file_size(storage, dir, entry, (field, configured))
-            .map(|size: Option<u64>| size.unwrap_or(otherwise))
+    let remembered = Remembered::load(storage, paths).config;
+    let size = |field, dir: &Path, entry, configured, remembered: Option<u64>, otherwise| {
+        queue_file_size(storage, dir, entry, (field, configured), remembered)
+            .map(|size| size.or(remembered).unwrap_or(otherwise))
     };
     let (dir, batch_dir) = (paths.consume_queue(), paths.batch_consume_queue());
     let ext_dir = paths.consume_queue_ext();
@@ -273,6 +313,7 @@ pub fn queue_layout(
             &dir,
             consume_queue::ENTRY_LEN as u64,
             config.mapped_file_size_consume_queue,
+            remembered.mapped_file_size_consume_queue,
             StoreConfig::CONSUME_QUEUE_FILE,
         )?,
         batch_file_size: size(
@@ -280,6 +321,7 @@ pub fn queue_layout(
             &batch_dir,
             batch::ENTRY_LEN as u64,
             config.mapper_file_size_batch_consume_queue,
+            remembered.mapper_file_size_batch_consume_queue,
             StoreConfig::BATCH_QUEUE_FILE,
         )?,
         ext_file_size: size(
@@ -287,6 +329,7 @@ pub fn queue_layout(
             &ext_dir,
             1,
             config.mapped_file_size_consume_queue_ext,
+            remembered.mapped_file_size_consume_queue_ext,
             StoreConfig::QUEUE_EXT_FILE,
         )?,
         dir,
@@ -309,6 +352,7 @@ fn queue_file_size(
     dir: &Path,
     entry: u64,
     (field, configured): (&str, Option<u64>),
+    remembered: Option<u64>,
 ) -> Result<Option<u64>> {
     if storage.kind(dir).map_err(Error::io("stat", dir))? != Some(FileKind::Directory) {
         return Ok(configured);
@@ -347,7 +391,9 @@ fn queue_file_size(
     match (configured, votes.winner()) {
         // Of a queue that is all there is, a file that is shorter than it should be was cut short: it is
         // made again, as what was cut off is.
-        (Some(configured), Some(found)) if witnesses.len() == 1 && found < configured => {
+        (Some(configured), Some(found))
+            if witnesses.len() == 1 && found < configured && remembered != Some(found) =>
+        {
             Ok(Some(configured))
         }
         (Some(configured), Some(found)) if configured != found => {
@@ -377,14 +423,14 @@ pub struct NoLayout {
 impl NoLayout {
     /// Why nothing can be written, and what settles it.
     #[must_use]
-    pub fn refusal(&self) -> Error {
+    pub fn refusal(&self, config: &StoreConfig) -> Error {
         let (slots, entries) = (StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
         Error::InvalidConfig {
-            field: "max_hash_slot_num, max_index_num".to_owned(),
+            field: index_field(config).to_owned(),
             reason: format!(
-                "do not fit the index file {}, which was cut short or has others: {}; give \
-                 maxHashSlotNum and maxIndexNum as the broker has them ({slots} and {entries} where its \
-                 configuration names none)",
+                "does not fit the index file {}, which was cut short or has \
+                 others: {}; give max_hash_slot_num and max_index_num as the writer had them ({slots} \
+                 and {entries} where a broker's configuration names none)",
                 self.path.display(),
                 self.reason,
             ),
@@ -392,33 +438,89 @@ impl NoLayout {
     }
 }
 
-/// Slots and entries of the index files as they are configured; one alone comes with RocketMQ's other.
+/// The setting to name where slots and entries do not fit.
+fn index_field(config: &StoreConfig) -> &'static str {
+    match (config.max_hash_slot_num, config.max_index_num) {
+        (None, Some(_)) => "max_index_num",
+        _ => "max_hash_slot_num",
+    }
+}
+
+/// Slots and entries of the index files as they are configured; one alone comes with the other one
+/// that the store remembers, or RocketMQ's.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file.
-pub fn configured_layout(config: &StoreConfig) -> Result<Option<IndexLayout>> {
-    if (config.max_hash_slot_num, config.max_index_num) == (None, None) {
+fn configured_layout(
+    config: &StoreConfig,
+    remembered: &StoreConfig,
+) -> Result<Option<IndexLayout>> {
+    if config.max_hash_slot_num.or(config.max_index_num).is_none() {
         return Ok(None);
     }
-    let slots = config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS);
-    let entries = config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES);
+    let slots = config.max_hash_slot_num.or(remembered.max_hash_slot_num);
+    let entries = config.max_index_num.or(remembered.max_index_num);
+    let slots = slots.unwrap_or(StoreConfig::INDEX_SLOTS);
+    let entries = entries.unwrap_or(StoreConfig::INDEX_ENTRIES);
     let refused = || Error::InvalidConfig {
-        field: "max_hash_slot_num, max_index_num".to_owned(),
+        field: index_field(config).to_owned(),
         reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
     };
     IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
 }
 
-/// Slots and entries of the index files: what is configured, or what a file there bears out.
+/// Slots and entries as they are configured, and as the store remembers them.
+fn told_layouts(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<(Option<IndexLayout>, Option<IndexLayout>)> {
+    let remembered = Remembered::load(storage, paths).config;
+    let given = configured_layout(config, &remembered)?;
+    // Numbers that make no index file are passed over in a file that anyone can edit.
+    Ok((given, configured_layout(&remembered, &remembered).unwrap_or(None)))
+}
+
+/// Slots and entries of index files that are to be made again whatever the old ones hold: what is
+/// configured, or what the store remembers.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file.
+pub fn told_layout(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<Option<IndexLayout>> {
+    told_layouts(storage, paths, config).map(|(given, remembered)| given.or(remembered))
+}
+
+/// Slots and entries of the index files: what is configured, what a file there bears out, or what the
+/// store remembers.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
 pub fn index_layout(
     storage: &dyn Storage,
-    dir: &Path,
+    paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<LayoutAnswer> {
-    let configured = configured_layout(config)?;
+    let dir = paths.index();
+    let (given, remembered) = told_layouts(storage, paths, config)?;
+    let answer = layout_of_files(storage, &dir, given.or(remembered), remembered)?;
+    // Files that do not fit what is remembered may prove another layout.
+    let is_open = matches!(answer, Err(NoLayout { fits: None, .. }));
+    match is_open && given.is_none() && remembered.is_some() {
+        true => Ok(layout_of_files(storage, &dir, None, None)?.or(answer)),
+        false => Ok(answer),
+    }
+}
+
+fn layout_of_files(
+    storage: &dyn Storage,
+    dir: &Path,
+    configured: Option<IndexLayout>,
+    remembered: Option<IndexLayout>,
+) -> Result<LayoutAnswer> {
     let entries = match storage.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         other => other.map_err(Error::io("list", dir))?,
@@ -448,7 +550,7 @@ pub fn index_layout(
             let detection = detect_layout(&*file, &path, configured)?;
             match (detection, configured) {
                 (Detection::Unknown { reason, fits: None }, Some(configured)) if is_alone => {
-                    let fits = cut_short(&*file, &path, configured)?;
+                    let fits = cut_short(&*file, &path, configured, remembered)?;
                     Ok(Detection::Unknown { reason, fits })
                 }
                 (detection, _) => Ok(detection),
@@ -485,10 +587,14 @@ fn cut_short(
     file: &dyn StorageFile,
     path: &Path,
     configured: IndexLayout,
+    remembered: Option<IndexLayout>,
 ) -> Result<Option<IndexLayout>> {
     let len = file.length().map_err(Error::io("stat", path))?;
     let is_shorter = len < configured.file_len();
-    let is_whole = is_shorter && detect_layout(file, path, None)?.layout().is_some();
+    let mut is_whole = false;
+    for other in [None, remembered].into_iter().filter(|_| is_shorter) {
+        is_whole |= detect_layout(file, path, other)?.layout().is_some();
+    }
     Ok((is_shorter && !is_whole).then_some(configured))
 }
 

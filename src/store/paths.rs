@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::config::StoreConfig;
 
+/// Our own file below `config`.
+pub const SETTINGS_FILE: &str = "mqstore.json";
+
 /// The root of a store and the places below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePaths {
@@ -108,6 +111,12 @@ impl StorePaths {
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.root.join("config")
+    }
+
+    /// The settings that the store was made with, which RocketMQ does not read.
+    #[must_use]
+    pub fn settings(&self) -> PathBuf {
+        self.config().join(SETTINGS_FILE)
     }
 
     /// The table of topics.

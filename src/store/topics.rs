@@ -20,6 +20,8 @@ const LEAST_QUEUES: i32 = 4;
 pub(super) struct TopicTable {
     /// By topic, how many queues are used, and of which kind they are.
     fresh: BTreeMap<Box<[u8]>, (i32, QueueKind)>,
+    /// Why topics could not be entered.
+    left_out: Option<String>,
 }
 
 impl TopicTable {
@@ -30,6 +32,11 @@ impl TopicTable {
             let (known, _) = self.fresh.entry(topic.into()).or_insert((queues, kind));
             *known = (*known).max(queues);
         }
+    }
+
+    /// Why topics are missing from the file, if some are.
+    pub(super) fn left_out(&self) -> Option<&str> {
+        self.left_out.as_deref()
     }
 
     /// Enters what is new into the file; what stands there is kept as it is, but for topics with
@@ -73,7 +80,13 @@ impl TopicTable {
             changed = true;
         }
         if changed {
-            config_file::write(storage, &path, before.as_deref(), &table.to_bytes())?;
+            match config_file::write(storage, &path, before.as_deref(), &table.to_bytes()) {
+                // The messages are safe: only a broker will not serve these topics at once.
+                Err(error @ Error::Unsupported { .. }) => {
+                    self.left_out = Some(format!("{error}; new topics are not entered"));
+                }
+                written => written?,
+            }
         }
         self.fresh.clear();
         Ok(())
@@ -138,6 +151,23 @@ mod tests {
         table.used(b"b", 1, QueueKind::Plain);
         table.save(&Os, &paths, 2).unwrap();
         assert_eq!((queues("a"), queues("b")), (Some(10), Some(8)));
+    }
+
+    #[test]
+    fn a_table_that_would_be_too_large_to_read_again_stays_and_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        std::fs::create_dir(paths.config()).unwrap();
+        let filler = "x".repeat(crate::format::json::MAX_LEN - 80);
+        let text = format!("{{\"topicConfigTable\":{{}},\"filler\":\"{filler}\"}}");
+        std::fs::write(paths.topics(), &text).unwrap();
+        let mut table = TopicTable::default();
+        table.used(b"a", 0, QueueKind::Plain);
+        assert_eq!(table.left_out(), None);
+        table.save(&Os, &paths, 1).unwrap();
+        assert!(table.left_out().unwrap().contains("new topics are not entered"));
+        assert!(saved(&paths).get("a").is_none());
+        assert_eq!(std::fs::read(paths.topics()).unwrap().len(), text.len());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
@@ -14,6 +15,7 @@ import mqstore
 from helpers.files import digests
 from helpers.golden import Case, manifest
 from helpers.stores import TINY, log_bytes, message, times
+from mqstore._settings import OWN_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +65,8 @@ def test_every_golden_store_comes_back_byte_for_byte(name: str, tmp_path: Path) 
         if before.min_physical_offset == 0:
             assert log_bytes(back)[:end] == log_bytes(root)[:end]
     for path in (root / "config").glob("*.json"):
-        if path.name != "topics.json":  # a topic that is not in it is entered
+        # A topic that is not in its table is entered; our own file is written anew.
+        if path.name not in {"topics.json", OWN_FILE}:
             assert (back / "config" / path.name).read_bytes() == path.read_bytes()
     codes = {found.code for found in mqstore.verify(root, config=case.settings).findings}
     verified = mqstore.verify(back, config=case.settings)
@@ -258,3 +261,73 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, old)
     assert names(tmp_path) == before
+
+
+@pytest.fixture
+def export(tmp_path):
+    """An export of a store of three messages, with a table of topics."""
+    times(tmp_path / "store", [1, 2, 3])
+    mqstore.export_store(tmp_path / "store", tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("name", ["config", "config/topics.json", "export.json", "messages.jsonl"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+def test_import_takes_regular_files_only(export, tmp_path, name, kind):
+    if (name, kind) == ("config", "folder"):
+        return
+    path = export / name
+    path.rename(tmp_path / "aside")
+    match kind:
+        case "link":
+            path.symlink_to(tmp_path / "aside")
+        case "dangling link":
+            path.symlink_to(tmp_path / "none")
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+    # Opening a pipe to read waits for a writer.
+    signal.alarm(20)
+    try:
+        with pytest.raises(mqstore.ConfigError) as caught:
+            mqstore.import_store(export, tmp_path / "back")
+    finally:
+        signal.alarm(0)
+    assert caught.value.field == "source"
+    assert not (tmp_path / "back").exists()
+
+
+def test_import_of_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "messages.jsonl")
+    with pytest.raises(mqstore.ConfigError, match="no regular file"):
+        mqstore.import_store(tmp_path / "messages.jsonl", tmp_path / "back")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"messages": -1}, "messages"),
+        ({"bytes": -1}, "bytes"),
+        ({"min_physical_offset": -1}, "min_physical_offset"),
+        ({"min_physical_offset": 2**63}, "min_physical_offset"),
+        (
+            {"min_physical_offset": 2**63 - 1, "max_physical_offset": 2**63 - 1},
+            "min_physical_offset",
+        ),
+        ({"min_physical_offset": 1.5}, "min_physical_offset"),
+        ({"max_physical_offset": 10**30}, "max_physical_offset"),
+        ({"min_physical_offset": 9, "max_physical_offset": 8}, "max_physical_offset"),
+        ({"settings": {"max_index_num": -1}}, "max_index_num"),
+        ({"settings": {"max_index_num": 2**70}}, "max_index_num"),
+        ({"settings": {"mapped_file_size_commit_log": 0}}, "mapped_file_size_commit_log"),
+        ({"settings": {"no_such_setting": 1}}, "no_such_setting"),
+    ],
+)
+def test_wrong_numbers_in_a_manifest_name_the_setting(export, tmp_path, changes, field):
+    path = export / "export.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(mqstore.ConfigError, match=field) as caught:
+        mqstore.import_store(export, tmp_path / "back")
+    assert caught.value.field == field
+    assert not (tmp_path / "back").exists()

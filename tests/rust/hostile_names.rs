@@ -403,7 +403,10 @@ fn an_index_file_that_tells_no_layout_is_a_reader_s_warning() {
     let error = home.open(OpenMode::ReadWrite).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("do not fit the index file"), "{text}");
-    assert!(text.contains("give maxHashSlotNum and maxIndexNum as the broker has them"), "{text}");
+    assert!(
+        text.contains("give max_hash_slot_num and max_index_num as the writer had them"),
+        "{text}"
+    );
     assert!(text.contains("5000000 and 20000000"), "{text}");
     // Without an index nobody asks what its files hold.
     home.config.message_index_enable = false;

@@ -11,6 +11,7 @@ use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
 use mqstore::store::parts::index_layout;
+use mqstore::store::paths::StorePaths;
 use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};
@@ -121,8 +122,8 @@ fn the_layout_of_the_index_is_told_by_the_files_that_can_be_read() {
     let config =
         StoreConfig { max_hash_slot_num: None, max_index_num: None, ..home.config.clone() };
     let files: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
-    let layout =
-        |stage: &Arc<Staged>| index_layout(&*stage.storage(), &home.path().join("index"), &config);
+    let paths = StorePaths::new(home.path(), &config);
+    let layout = |stage: &Arc<Staged>| index_layout(&*stage.storage(), &paths, &config);
     let whole = layout(&Staged::new()).unwrap().unwrap();
     for call in [Call::Open, Call::Read] {
         let stage = Staged::new();

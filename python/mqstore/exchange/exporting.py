@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError
 from mqstore.exchange.folder import new_folder
 from mqstore.exchange.formats import need_pyarrow, writer
@@ -137,7 +138,10 @@ def _copy_config(source: Path, target: Path) -> tuple[str, ...]:
     names = sorted(
         found.name
         for found in (source / "config").iterdir()
-        if found.suffix == ".json" and found.is_file() and not found.is_symlink()
+        if found.suffix == ".json"
+        and found.name != OWN_FILE
+        and found.is_file()
+        and not found.is_symlink()
     )
     for name in names:
         (target / name).write_bytes((source / "config" / name).read_bytes())

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore._native import import_messages
+from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, StoreIOError
 from mqstore.exchange.formats import need_pyarrow, read_messages
 from mqstore.exchange.manifest import FORMATS, NAME, Format, Manifest
 from mqstore.exchange.reports import ImportReport
 
 if TYPE_CHECKING:
-    import os
-
     from mqstore.config import ConfigLike
 
 __all__ = ["import_store"]
+
+# As for the files of a store, below ``config`` and above.
+_MOST_BYTES = 64 << 20
 
 
 def import_store(
@@ -44,7 +48,8 @@ def import_store(
             something.
         CorruptionError: The source is no export, or cannot be read.
         InvalidMessageError: A row is no message; the text names it.
-        ConfigError: A setting that cannot be, a file of another format, or pyarrow is missing.
+        ConfigError: A setting or a number in ``export.json`` that cannot be, a link, pipe or folder
+            in the place of a file, a file of another format, or pyarrow is missing.
     """
     folder = Path(source)
     if not folder.exists():
@@ -57,17 +62,18 @@ def import_store(
         if not (folder / NAME).exists():
             text = f"source: {folder} is no export: there is no {NAME} in it"
             raise ConfigError(text, "source")
-        manifest = Manifest.read(folder)
+        manifest = Manifest.parse(folder / NAME, _read(folder / NAME))
         kind, messages = manifest.format, folder / manifest.messages_file
+        if os.path.lexists(messages):
+            _check_kind(messages, messages.lstat().st_mode)
         settings = dict(manifest.settings)
         renumber = not manifest.complete
         if manifest.complete:
             base_offset = manifest.min_physical_offset
-        files = [
-            (found.name, found.read_bytes()) for found in sorted((folder / "config").glob("*.json"))
-        ]
+        files = _config_files(folder / "config")
     else:
         kind, messages = _format_of(folder), folder
+        _check_kind(folder, folder.stat().st_mode)
         renumber = False
     need_pyarrow(kind)
     if config is not None:
@@ -94,6 +100,39 @@ def import_store(
         in_place=in_place,
         config_files=tuple(name for name, _ in files),
     )
+
+
+def _config_files(folder: Path) -> list[tuple[str, bytes]]:
+    """The broker's JSON files of an export; its copies of them (``.bak``) stay behind."""
+    if not os.path.lexists(folder):
+        return []
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        text = f"source: {folder} is no folder, and links are not followed; nothing was written"
+        raise ConfigError(text, "source")
+    names = (found for found in sorted(folder.iterdir()) if found.suffix == ".json")
+    return [(found.name, _read(found)) for found in names if found.name != OWN_FILE]
+
+
+def _read(path: Path) -> bytes:
+    """A regular file, whole: no link is followed, and a pipe is not waited for."""
+    _check_kind(path, path.lstat().st_mode)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_kind(path, os.fstat(descriptor).st_mode)
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        text = f"source: {path} has more than {_MOST_BYTES} bytes; nothing was written"
+        raise ConfigError(text, "source")
+    return data
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        text = (
+            f"source: {path} is no regular file, and links are not followed; nothing was written: "
+            "put the file itself there"
+        )
+        raise ConfigError(text, "source")
 
 
 def _format_of(path: Path) -> Format:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mqstore.errors import CorruptionError
+from mqstore.errors import ConfigError, CorruptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +19,11 @@ __all__ = ["FORMATS", "NAME", "Format", "Manifest"]
 NAME = "export.json"
 Format = Literal["jsonl", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet", "arrow")
+
+# RocketMQ computes positions in 63 bits; room for the largest file is left.
+_MOST_OFFSET = 2**63 - 2**32
+
+_NUMBERS = ("messages", "bytes", "min_physical_offset", "max_physical_offset")
 
 # What another store must have the same to be written the same.
 _SETTINGS = (
@@ -34,6 +39,7 @@ _SETTINGS = (
     "enable_lmq",
     "enable_multi_dispatch",
     "enabled_append_prop_crc",
+    "flush_disk_type",
 )
 
 
@@ -76,21 +82,54 @@ class Manifest:
         (folder / NAME).write_bytes(text + b"\n")
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def parse(cls, path: Path, text: bytes) -> Manifest:
         """Reads it.
+
+        Args:
+            path: Where it lies.
+            text: What is in it.
 
         Raises:
             CorruptionError: It is none, or of a later version.
+            ConfigError: A number or a setting in it that cannot be.
         """
-        path = folder / NAME
         try:
-            manifest = msgspec.json.decode(path.read_bytes(), type=cls)
+            manifest = msgspec.json.decode(text, type=cls)
+        except msgspec.ValidationError as error:
+            field = next((name for name in _NUMBERS if f"$.{name}`" in str(error)), None)
+            if field is None:
+                raise _unreadable(path, "the description of an export", str(error)) from None
+            text = f"{path}: {field}: {error}; nothing was written"
+            raise ConfigError(text, field) from None
         except msgspec.DecodeError as error:
             raise _unreadable(path, "the description of an export", str(error)) from None
         if manifest.mqstore_export != 1:
             found = f"version {manifest.mqstore_export}"
             raise _unreadable(path, "version 1 of an export", found)
-        return manifest
+        return manifest.checked(path)
+
+    def checked(self, path: Path) -> Manifest:
+        """Itself, where its numbers and settings can be.
+
+        Raises:
+            ConfigError: One cannot.
+        """
+        from mqstore.config import StoreConfig
+
+        least = {"max_physical_offset": self.min_physical_offset}
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if not least.get(name, 0) <= value <= _MOST_OFFSET:
+                expected = f"{least.get(name, 0)} to {_MOST_OFFSET}"
+                raise ConfigError(
+                    f"{path}: {name}: expected {expected}, found {value}; nothing was written", name
+                )
+        try:
+            StoreConfig.from_mapping(self.settings)
+        except ConfigError as error:
+            text = f"{path}: settings: {error}; nothing was written"
+            raise ConfigError(text, error.field) from None
+        return self
 
 
 def _unreadable(path: Path, expected: str, found: str) -> CorruptionError:

@@ -12,7 +12,8 @@ use crate::care::new_store::ConfigFile;
 use crate::care::transfer::check_table;
 use crate::error::Result;
 use crate::files::{FileKind, Storage};
-use crate::store::config_file::{backup_of, read};
+use crate::store::config_file::{backup_of, read_json};
+use crate::store::paths::SETTINGS_FILE;
 
 /// The tables below `folder` that can be read; what is wrong with the others goes to `problems`.
 pub(super) fn sound_tables(
@@ -43,7 +44,7 @@ pub(super) fn sound_tables(
         .iter()
         .filter_map(|entry| entry.name.to_str())
         .map(|name| name.strip_suffix(".bak").unwrap_or(name))
-        .filter(|name| name.ends_with(".json"))
+        .filter(|name| name.ends_with(".json") && *name != SETTINGS_FILE)
         .collect();
     let mut files = Vec::new();
     for name in names {
@@ -74,7 +75,7 @@ pub(super) fn sound_tables(
 
 /// What a table holds that can be read; `None` where nothing is in it.
 fn sound(storage: &dyn Storage, path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
-    let Some(bytes) = read(storage, path)?.filter(|bytes| !bytes.is_empty()) else {
+    let Some(bytes) = read_json(storage, path)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
     };
     check_table(name, &bytes).map_err(|error| error.in_file(path, 0))?;

@@ -16,6 +16,7 @@ use crate::format::consume_queue::SCHEDULE_TOPIC;
 use crate::format::json;
 use crate::store::config_file;
 use crate::store::queues::{TopicKinds, is_broker_topic};
+use crate::store::remembered::Remembered;
 use crate::store::{lmq, topics};
 
 /// Topics that a broker makes for itself at each start, whatever the table says
@@ -72,6 +73,18 @@ impl Tables {
         let path = cx.paths.config().join("delayOffset.json");
         if let Some(levels) = read_one(cx, &path, parse_delay_offsets) {
             tables.places.push((path, of_levels(&levels)));
+        }
+        let own = Remembered::load(&*cx.storage, &cx.paths);
+        if let (true, Some(warning)) = (own.is_unusable(), own.warning) {
+            let (code, path) = (Code::ConfigUnreadable, cx.paths.settings());
+            cx.findings.add(
+                code,
+                Severity::Warning,
+                &path,
+                None,
+                "JSON as mqstore writes it",
+                warning,
+            );
         }
         for name in OTHERS {
             read_one(cx, &cx.paths.config().join(name), json::parse);
@@ -186,7 +199,7 @@ fn read_file<T>(
         Ok(None) => return Read::Missing,
         Ok(Some(FileKind::File)) | Err(_) => {}
     }
-    match config_file::read(&*cx.storage, path) {
+    match config_file::read_json(&*cx.storage, path) {
         Ok(None) => Read::Missing,
         Ok(Some(bytes)) if bytes.is_empty() => Read::Empty,
         Ok(Some(bytes)) => match parse(&bytes) {

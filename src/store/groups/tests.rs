@@ -272,3 +272,31 @@ fn other_groups_offsets_survive_a_commit() {
     assert!(matches!(group.commit(), Err(Error::Corrupt(_))));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{");
 }
+
+#[test]
+fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"one", None);
+    let path = dir.path().join("config/consumerOffset.json");
+    let values = format!("[{}0]", "0,".repeat(json::MAX_VALUES - 2));
+    for filler in [format!("\"{}\"", "x".repeat(json::MAX_LEN - 80)), values] {
+        let text = format!("{{\"offsetTable\":{{}},\"filler\":{filler}}}");
+        assert!(OffsetTable::parse(text.as_bytes()).is_ok());
+        std::fs::write(&path, &text).unwrap();
+        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        assert_eq!(poll(&group, 1), ["one"]);
+        let error = group.commit().unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("nothing was written"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap().len(), text.len());
+        assert!(store.groups().unwrap().is_empty());
+    }
+    // The group did not lose its place: with room again the same commit goes through.
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    poll(&group, 1);
+    group.commit().unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    group.commit().unwrap();
+    assert_eq!(store.groups().unwrap()["g"][0].queue_offset, 1);
+}

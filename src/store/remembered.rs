@@ -1,0 +1,253 @@
+//! `config/mqstore.json`: the settings that a store was made with.
+//!
+//! Order in which a setting is found: given by the caller, proven by the files, this file, RocketMQ's
+//! default. RocketMQ reads files below `config` by their names, and has none of this name.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::StoreConfig;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{FileKind, Storage, make_folder};
+use crate::format::json;
+
+use super::config_file::{backup_of, read};
+use super::lock;
+use super::parts;
+use super::paths::StorePaths;
+
+/// Version of the file that this library writes.
+const FORMAT_VERSION: u64 = 1;
+/// Longest file that is read.
+const MOST_BYTES: usize = 64 << 10;
+
+/// When a writer changes what the file says of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A size that all files of the store share: always the one in force.
+    Size,
+    /// A promise to the producer: the first one given.
+    Flush,
+    /// What may be deleted: said when the store is made, never by a later opening.
+    Retention,
+}
+
+/// One remembered setting.
+struct Setting {
+    name: &'static str,
+    kind: Kind,
+    value: fn(&StoreConfig) -> Value,
+    copy: fn(&mut StoreConfig, &StoreConfig),
+}
+
+macro_rules! setting {
+    ($kind:ident, $field:ident) => {
+        Setting {
+            name: stringify!($field),
+            kind: Kind::$kind,
+            value: |config| json!(config.$field),
+            copy: |to, from| to.$field.clone_from(&from.$field),
+        }
+    };
+}
+
+/// All that are remembered.
+const SETTINGS: [Setting; 14] = [
+    setting!(Size, mapped_file_size_commit_log),
+    setting!(Size, mapped_file_size_consume_queue),
+    setting!(Size, mapper_file_size_batch_consume_queue),
+    setting!(Size, mapped_file_size_consume_queue_ext),
+    setting!(Size, max_hash_slot_num),
+    setting!(Size, max_index_num),
+    setting!(Flush, flush_disk_type),
+    setting!(Retention, file_reserved_time),
+    setting!(Retention, delete_when),
+    setting!(Retention, delete_file_batch_max),
+    setting!(Retention, clean_file_forcibly_enable),
+    setting!(Retention, disk_max_used_space_ratio),
+    setting!(Retention, disk_space_clean_forcibly_ratio),
+    setting!(Retention, disk_space_warning_level_ratio),
+];
+
+impl Setting {
+    fn is_given(&self, config: &StoreConfig) -> bool {
+        config.given.contains(self.name)
+    }
+}
+
+/// Remembered settings of one store.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    /// The settings that the file names; the others have RocketMQ's defaults.
+    pub config: StoreConfig,
+    /// The file as it is, `None` where there is none that can be used.
+    root: Option<Map<String, Value>>,
+    /// What the reader should know of the file.
+    pub warning: Option<String>,
+}
+
+impl Remembered {
+    /// Reads the file. A damaged or foreign one is a warning, and nothing is remembered.
+    #[must_use]
+    pub fn load(storage: &dyn Storage, paths: &StorePaths) -> Self {
+        match Self::read(storage, paths) {
+            Ok(remembered) => remembered,
+            Err(error) => Self {
+                warning: Some(format!(
+                    "{error}; not used: settings that are not given come from the files, then from \
+                     RocketMQ's defaults; give them, or remove the file"
+                )),
+                ..Self::default()
+            },
+        }
+    }
+
+    fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+        let path = paths.settings();
+        let Some(bytes) = read(storage, &path, MOST_BYTES)? else { return Ok(Self::default()) };
+        let foreign = |found: String| {
+            let expected =
+                "an object with a whole number `format_version` and an object `settings`";
+            Error::corrupt(&path, 0, CorruptionKind::Json, expected, found)
+        };
+        let root = json::parse(&bytes).map_err(|error| error.in_file(&path, 0))?;
+        let Value::Object(root) = root else { return Err(foreign("another value".to_owned())) };
+        let version = root.get("format_version").and_then(Value::as_u64).unwrap_or(0);
+        let settings = root.get("settings").and_then(Value::as_object);
+        let Some(settings) = settings.filter(|_| version >= FORMAT_VERSION) else {
+            let keys: Vec<_> = root.keys().take(8).map(String::as_str).collect();
+            return Err(foreign(format!("version {version} and the keys {}", keys.join(", "))));
+        };
+        let (mut config, mut unknown) = (StoreConfig::default(), Vec::new());
+        for (name, value) in settings {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let is_known = SETTINGS.iter().any(|setting| setting.name == name);
+            if !is_known || !config.set(name, &text).unwrap_or(false) {
+                unknown.push(name.as_str());
+            }
+        }
+        let warning = (!unknown.is_empty() || version > FORMAT_VERSION).then(|| {
+            format!(
+                "{}: version {version} of the file, where this mqstore knows {FORMAT_VERSION}; kept \
+                 and not used: {}",
+                path.display(),
+                if unknown.is_empty() { "nothing".to_owned() } else { unknown.join(", ") },
+            )
+        });
+        Ok(Self { config, root: Some(root), warning })
+    }
+
+    /// Whether there is a file of that name which is damaged or foreign.
+    #[must_use]
+    pub fn is_unusable(&self) -> bool {
+        self.root.is_none() && self.warning.is_some()
+    }
+
+    /// Fills in the settings that are not given and that no file could prove; sizes are left to
+    /// [`parts`], which asks the files first.
+    pub fn fill_in(&self, config: &mut StoreConfig) {
+        self.fill(config, |kind| kind != Kind::Size);
+    }
+
+    /// Fills in sizes and flush mode for a store that is made from this one, where they are not given.
+    /// Retention is left out: a new store deletes nothing unless it is told.
+    pub fn fill_in_copy(&self, config: &mut StoreConfig) {
+        self.fill(config, |kind| kind != Kind::Retention);
+    }
+
+    fn fill(&self, config: &mut StoreConfig, wanted: impl Fn(Kind) -> bool) {
+        let default = StoreConfig::default();
+        for setting in &SETTINGS {
+            // A field that was set directly counts as given too.
+            if (setting.value)(config) != (setting.value)(&default) {
+                config.given.insert(setting.name.to_owned());
+            }
+            if wanted(setting.kind) && setting.is_given(&self.config) && !setting.is_given(config) {
+                (setting.copy)(config, &self.config);
+            }
+        }
+    }
+}
+
+/// The remembered settings by name, as they are in force.
+pub fn values(config: &StoreConfig) -> impl Iterator<Item = (&'static str, Value)> {
+    let values = SETTINGS.iter().map(|setting| (setting.name, (setting.value)(config)));
+    values.filter(|(_, value)| !value.is_null())
+}
+
+/// Takes the retention that another store remembered out of the settings of a new one.
+pub fn leave_retention(config: &mut StoreConfig) {
+    for setting in SETTINGS.iter().filter(|setting| setting.kind == Kind::Retention) {
+        if !setting.is_given(config) {
+            (setting.copy)(config, &StoreConfig::default());
+        }
+    }
+}
+
+/// Writes the settings of a store that was just made, all of them; of another one the sizes that
+/// changed, and what was given and neither stands in the file nor could be found again without it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn keep(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+    is_new: bool,
+) -> Result<()> {
+    let remembered = Remembered::load(&**storage, paths);
+    if is_new {
+        return write(&**storage, paths, remembered, values(config).collect());
+    }
+    let known = &remembered.config;
+    let mut found = None;
+    let mut changed = Vec::new();
+    for setting in &SETTINGS {
+        let value = (setting.value)(config);
+        let is_known = setting.is_given(known);
+        let is_kept = match setting.kind {
+            Kind::Retention => false,
+            Kind::Flush => !is_known && setting.is_given(config),
+            Kind::Size if is_known => !value.is_null() && value != (setting.value)(known),
+            Kind::Size if !setting.is_given(config) => false,
+            Kind::Size => {
+                let sizes = match found.take() {
+                    None => parts::found_sizes(storage, paths, config)?,
+                    Some(sizes) => sizes,
+                };
+                value != (setting.value)(found.insert(sizes))
+            }
+        };
+        if is_kept {
+            changed.push((setting.name, value));
+        }
+    }
+    match changed.is_empty() {
+        true => Ok(()),
+        false => write(&**storage, paths, remembered, changed),
+    }
+}
+
+fn write(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    remembered: Remembered,
+    changed: Vec<(&'static str, Value)>,
+) -> Result<()> {
+    let path = paths.settings();
+    make_folder(storage, &paths.config())?;
+    let unused = remembered.root.is_none()
+        && storage.kind(&path).map_err(Error::io("stat", &path))? == Some(FileKind::File);
+    if unused {
+        storage.rename(&path, &backup_of(&path)).map_err(Error::io("rename", &path))?;
+    }
+    let mut root = remembered.root.unwrap_or_default();
+    root.entry("format_version").or_insert_with(|| FORMAT_VERSION.into());
+    let settings = root.entry("settings").or_insert_with(|| Map::new().into());
+    if let Value::Object(settings) = settings {
+        settings.extend(changed.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+    let text = format!("{:#}\n", Value::Object(root));
+    lock::replace(storage, &path, text.as_bytes())
+}
