@@ -17,7 +17,8 @@ from writer import SETTINGS
 import mqstore
 
 BLOCK = 1024
-CONFIG = {**SETTINGS, "mapped_file_size_commit_log": 4 << 20}
+# Without a reserve, so that appends come as near to the end of the disk as they can.
+CONFIG = {**SETTINGS, "mapped_file_size_commit_log": 4 << 20, "disk_reserve_bytes": 0}
 
 
 def main(folder: Path, seed: int) -> None:
