@@ -68,7 +68,7 @@ impl Core {
 #[must_use]
 pub fn describe(unread: &[Unread]) -> String {
     if unread.is_empty() {
-        return "every consumer group had read them".to_owned();
+        return "no consumer group is known that had still to read them".to_owned();
     }
     let mut text = "not read by".to_owned();
     for (number, Unread { group, topic, queue_id, messages }) in

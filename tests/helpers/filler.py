@@ -16,7 +16,8 @@ import mqstore
 from helpers.writer import SETTINGS
 
 BLOCK = 1024
-CONFIG = {**SETTINGS, "mapped_file_size_commit_log": 4 << 20}
+# Without a reserve, so that appends come as near to the end of the disk as they can.
+CONFIG = {**SETTINGS, "mapped_file_size_commit_log": 4 << 20, "disk_reserve_bytes": 0}
 
 
 def main(folder: Path, seed: int) -> None:
