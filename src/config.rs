@@ -24,7 +24,8 @@ pub enum FlushDiskType {
 }
 
 /// Whose rules delete files of the log, where nobody asks for it by hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Retention {
     /// None: every file is kept.
     Off,

@@ -53,7 +53,7 @@ macro_rules! setting {
 }
 
 /// All that are remembered.
-const SETTINGS: [Setting; 14] = [
+const SETTINGS: [Setting; 18] = [
     setting!(Size, mapped_file_size_commit_log),
     setting!(Size, mapped_file_size_consume_queue),
     setting!(Size, mapper_file_size_batch_consume_queue),
@@ -61,6 +61,10 @@ const SETTINGS: [Setting; 14] = [
     setting!(Size, max_hash_slot_num),
     setting!(Size, max_index_num),
     setting!(Flush, flush_disk_type),
+    setting!(Retention, retention),
+    setting!(Retention, keep_hours),
+    setting!(Retention, keep_bytes),
+    setting!(Retention, disk_reserve_bytes),
     setting!(Retention, file_reserved_time),
     setting!(Retention, delete_when),
     setting!(Retention, delete_file_batch_max),
@@ -69,6 +73,10 @@ const SETTINGS: [Setting; 14] = [
     setting!(Retention, disk_space_clean_forcibly_ratio),
     setting!(Retention, disk_space_warning_level_ratio),
 ];
+
+/// The settings that are taken together, from the caller or from the file: of one without the other
+/// two, nobody could tell what may be deleted.
+const RULES: [&str; 3] = ["retention", "keep_hours", "keep_bytes"];
 
 impl Setting {
     fn is_given(&self, config: &StoreConfig) -> bool {
@@ -163,7 +171,11 @@ impl Remembered {
             if (setting.value)(config) != (setting.value)(&default) {
                 config.given.insert(setting.name.to_owned());
             }
-            if wanted(setting.kind) && setting.is_given(&self.config) && !setting.is_given(config) {
+        }
+        let has_rules = RULES.iter().any(|name| config.given.contains(*name));
+        for setting in SETTINGS.iter().filter(|setting| wanted(setting.kind)) {
+            let is_ruled = has_rules && RULES.contains(&setting.name);
+            if setting.is_given(&self.config) && !setting.is_given(config) && !is_ruled {
                 (setting.copy)(config, &self.config);
             }
         }

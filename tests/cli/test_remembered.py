@@ -1,9 +1,9 @@
 """Commands find the settings that a store was made with."""
 
 import pytest
-from running import SETTINGS
 
 import mqstore
+from helpers.running import SETTINGS
 
 UNUSUAL = SETTINGS | {"max_hash_slot_num": 1000, "max_index_num": 40_000}
 

@@ -7,9 +7,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from files import stamps
 
 import mqstore
+from helpers.files import stamps
 from mqstore import ConfigError
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -257,3 +257,15 @@ def test_numbers_that_make_no_index_file_are_not_used(store):
     change(store, max_hash_slot_num=2**29, max_index_num=2**27)
     with mqstore.open(store) as opened:
         assert opened.read("orders", 0, 0).messages[0].body == b"one"
+
+
+def test_the_rules_of_deletion_are_remembered_together(tmp_path):
+    path = tmp_path / "store"
+    mqstore.open(path, "a", config=mqstore.StoreConfig(keep_hours=24)).close()
+    with mqstore.open(path, "r+") as store:
+        assert (store.config.retention, store.config.keep_hours) == (None, 24)
+    with mqstore.open(path, "r+", config=mqstore.StoreConfig(retention="off")) as store:
+        assert (store.config.retention, store.config.keep_hours) == ("off", None)
+    with mqstore.open(path, "r+", config=mqstore.StoreConfig(keep_bytes=1 << 30)) as store:
+        assert (store.config.keep_hours, store.config.keep_bytes) == (None, 1 << 30)
+    assert remembered(path)["keep_hours"] == 24

@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from stores import TINY
 
 import mqstore
+from helpers.stores import TINY
 
 
 def kind_of(folder: Path) -> str:
