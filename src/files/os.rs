@@ -43,7 +43,11 @@ impl Storage for Os {
             .mode(0o640)
             .custom_flags(SAFE_OPEN)
             .open(path)?;
-        file.set_len(len)?;
+        if let Err(error) = file.set_len(len) {
+            // A file left short would be in the way of the next attempt.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
         Ok(Arc::new(OsFile(file)))
     }
 
@@ -456,6 +460,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = Os.create(&dir.path().join("f"), 10).unwrap();
         for (position, len) in [(u64::MAX, 1), (0, u64::MAX)] {
+    #[test]
+    fn a_file_that_cannot_have_its_length_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        assert!(Os.create(&path, u64::MAX).is_err());
+        assert!(!path.exists());
+        Os.create(&path, 10).unwrap();
+        assert!(Os.create(&path, u64::MAX).is_err());
+        assert_eq!(fs::metadata(&path).unwrap().len(), 10, "a file that was there stays");
+    }
+
             let error = file.reserve(position, len).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{position} {len}");
         }

@@ -74,7 +74,8 @@ pub const LARGEST_PAGE: usize = 2 << 20;
 pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a regular file; links, pipes and devices are refused without blocking.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>>;
-    /// Makes a file of `len` zero bytes, sparse; it must not exist.
+    /// Makes a file of `len` zero bytes, sparse; it must not exist. Nothing is left behind where the
+    /// file cannot be made at that length.
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>>;
     /// The names in a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
