@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::storage::{Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile};
+use super::storage::{
+    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
+};
 
 /// The real operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,6 +114,11 @@ impl Storage for Os {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(metadata.ctime_nsec()),
         }))
+    }
+
+    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
+        let metadata = fs::metadata(path)?;
+        Ok(Some(Identity { device: metadata.dev(), inode: metadata.ino() }))
     }
 
     fn make_private(&self, path: &Path) -> io::Result<()> {

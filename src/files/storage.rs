@@ -65,6 +65,21 @@ pub struct Stamp {
     pub changed_ns: i64,
 }
 
+/// What tells one file or folder from all others that exist now, whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file system's number.
+    pub device: u64,
+    /// The number on the file system.
+    pub inode: u64,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {} of device {}", self.inode, self.device)
+    }
+}
+
 /// The largest page that the system keeps of a file, in bytes, where the least is 4 KiB. A page has its
 /// disk space as a whole or cannot be written through a map, and the system alone decides how large
 /// each is.
@@ -96,6 +111,15 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// When the file at a path was last changed, links not followed; `None` where that is not known.
     fn stamp(&self, _path: &Path) -> io::Result<Option<Stamp>> {
         Ok(None)
+    }
+    /// What lies at a path; `None` where identities are not known.
+    fn identity(&self, _path: &Path) -> io::Result<Option<Identity>> {
+        Ok(None)
+    }
+    /// Fails where the folders that this storage is for were moved or replaced since it was made; see
+    /// [`Anchored`](super::Anchored).
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
     }
     /// Leaves a file or folder to its owner alone.
     fn make_private(&self, _path: &Path) -> io::Result<()> {

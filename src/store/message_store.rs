@@ -251,7 +251,7 @@ impl MessageStore {
         let results = {
             let mut appender = guard(&writing.appender);
             core.may_append(writing)?;
-            appender.make_room(&checked, &core.config)?;
+            appender.make_room(&checked, &core.config).map_err(|error| writing.heed(error))?;
             let now_ms = core.clock.now_ms();
             checked
                 .iter()

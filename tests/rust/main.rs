@@ -26,6 +26,7 @@ mod index_damage;
 mod long_recovery;
 mod many_queues;
 mod power_cuts;
+mod moved_store;
 mod ranges;
 mod reader;
 mod rebuild;
