@@ -181,6 +181,14 @@ fn kind_of(file_type: fs::FileType) -> FileKind {
     }
 }
 
+/// How many files this process may have open, where the system tells.
+pub(super) fn open_files_allowed() -> Option<u64> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    #[allow(clippy::useless_conversion, reason = "some systems count with signed numbers")]
+    u64::try_from(soft).ok()
+}
+
 #[derive(Debug)]
 struct OsFile(File);
 
