@@ -461,6 +461,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_have_its_length_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        assert!(Os.create(&path, u64::MAX).is_err());
+        assert!(!path.exists());
+        Os.create(&path, 10).unwrap();
+        assert!(Os.create(&path, u64::MAX).is_err());
+        assert_eq!(fs::metadata(&path).unwrap().len(), 10, "a file that was there stays");
+    }
+
+    #[test]
     fn reading_past_the_end_reads_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let file = Os.create(&dir.path().join("f"), 10).unwrap();
@@ -475,17 +486,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = Os.create(&dir.path().join("f"), 10).unwrap();
         for (position, len) in [(u64::MAX, 1), (0, u64::MAX)] {
-    #[test]
-    fn a_file_that_cannot_have_its_length_is_not_left_behind() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
-        assert!(Os.create(&path, u64::MAX).is_err());
-        assert!(!path.exists());
-        Os.create(&path, 10).unwrap();
-        assert!(Os.create(&path, u64::MAX).is_err());
-        assert_eq!(fs::metadata(&path).unwrap().len(), 10, "a file that was there stays");
-    }
-
             let error = file.reserve(position, len).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{position} {len}");
         }

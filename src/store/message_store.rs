@@ -20,6 +20,7 @@ use super::append::{self, NewMessage};
 use super::clean::{Cleaned, Judgement};
 use super::core::{Core, guard};
 
+use super::halt::Halt;
 use super::key_query::{self, KeyQuery, QueryResult};
 use super::open::{self, OnFlushedDamage, Opened};
 use super::pull::{self, ReadRequest, ReadResult};
@@ -310,14 +311,41 @@ impl MessageStore {
         max_bytes: Option<u64>,
         filter: &TagFilter,
     ) -> Result<ReadResult> {
+        let halt = &Halt::default();
+        self.read_halting(topic, queue_id, queue_offset, max_messages, max_bytes, filter, halt)
+    }
+
+    /// [`MessageStore::read`], which answers with what it has taken when `halt` says so.
+    ///
+    /// # Errors
+    /// As [`MessageStore::read`].
+    #[expect(clippy::too_many_arguments, reason = "those of a read, and one")]
+    pub fn read_halting(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        queue_offset: i64,
+        max_messages: usize,
+        max_bytes: Option<u64>,
+        filter: &TagFilter,
+        halt: &Halt,
+    ) -> Result<ReadResult> {
         let view = self.queue(topic, queue_id)?;
         let limits = self
             .core
             .config
             .emulate_transfer_limits
             .then(|| (&self.core.config.transfer_limits, memory_bytes()));
-        let request =
-            ReadRequest { topic, queue_id, queue_offset, max_messages, max_bytes, filter, limits };
+        let request = ReadRequest {
+            topic,
+            queue_id,
+            queue_offset,
+            max_messages,
+            max_bytes,
+            filter,
+            limits,
+            halt,
+        };
         pull::read(&self.core.log, view.as_ref(), &request)
     }
 
