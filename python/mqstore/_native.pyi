@@ -659,8 +659,8 @@ class Store:
 
         Args:
             messages: Messages, or mappings by the argument names of ``Message``. They are
-                taken in chunks of at most 1,024, and a chunk is checked before any of it is
-                written; a crash may keep a part of a chunk.
+                taken in chunks of at most 1,024 messages or 4 MiB of bodies, and a chunk is
+                checked before any of it is written; a crash may keep a part of a chunk.
 
         Returns:
             One result for each message, in order.
@@ -670,6 +670,8 @@ class Store:
                 place among ``messages``, and ``.results``, what was written before.
             TypeError: Something that is no message; with the same two attributes, as is what
                 ``messages`` itself raises. Of its chunk nothing was written.
+            KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` is what was written, and
+                ``.index`` the place of the first message that was not.
         """
 
     def append_batch(
@@ -705,6 +707,8 @@ class Store:
         Raises:
             InvalidMessageError: As ``append_many``.
             TypeError: ``data`` gives no Arrow stream, or a column has another type.
+            KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
+                ``AppendSummary`` of what was written.
         """
 
     def flush(self) -> None:

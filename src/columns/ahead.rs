@@ -9,14 +9,16 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use super::scan::BatchError;
+use crate::store::halt::Halt;
 
 /// A shorter log is not worth the threads.
 const LONG: u64 = 16 << 20;
@@ -26,6 +28,8 @@ const PART: Range<u64> = 256 << 10..64 << 20;
 const FEW_ROWS: usize = 512;
 /// More threads than this are not begun: each holds some batches.
 const MOST_THREADS: usize = 4;
+/// How long a wait for a batch goes on before it is asked whether to end it.
+const WAIT_SLICE: Duration = Duration::from_millis(50);
 
 /// A batch, or `None` behind the last.
 type Made = Result<Option<RecordBatch>, BatchError>;
@@ -130,6 +134,7 @@ pub struct BatchesAhead {
     /// Threads do not cross a fork.
     process: u32,
     ended: bool,
+    halt: Halt,
 }
 
 impl BatchesAhead {
@@ -167,6 +172,7 @@ impl BatchesAhead {
             makes_again: false,
             process: std::process::id(),
             ended: false,
+            halt: Halt::default(),
         };
         for (number, maker) in makers.into_iter().enumerate() {
             // A batch waits with its maker and not beside it, which holds less memory.
@@ -179,6 +185,13 @@ impl BatchesAhead {
             ahead.threads.push(thread);
         }
         Ok(ahead)
+    }
+
+    /// The same, ended early when `halt` says so.
+    #[must_use]
+    pub fn halting(mut self, halt: Halt) -> Self {
+        self.halt = halt;
+        self
     }
 
     fn take(&mut self) -> Made {
@@ -194,12 +207,19 @@ impl BatchesAhead {
                 self.next = self.again.places().end;
             }
             let is_first = self.turn.is_none();
-            let Some(number) = self.turn.or_else(|| self.turns.recv().ok()) else {
+            let Some(number) = self.turn.or_else(|| received(&self.turns, &self.halt)) else {
+                if self.halt.is_wanted() {
+                    return Ok(None);
+                }
                 let cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
                 return if cuts.next >= cuts.end { Ok(None) } else { Err(ended_early()) };
             };
             let maker = self.makers.get(number).ok_or_else(ended_early)?;
-            let mut told = maker.recv().map_err(|_| ended_early())?;
+            let mut told = match received(maker, &self.halt) {
+                Some(told) => told,
+                None if self.halt.is_wanted() => return Ok(None),
+                None => return Err(ended_early()),
+            };
             if is_first && !told.begins_at(self.next) {
                 while !told.over {
                     told = maker.recv().map_err(|_| ended_early())?;
@@ -217,6 +237,18 @@ impl BatchesAhead {
             if let Some(batch) = told.made? {
                 return Ok(Some(batch));
             }
+        }
+    }
+}
+
+/// What a thread of the scan sends; `None` when it ended, or this is to end.
+fn received<T>(from: &Receiver<T>, halt: &Halt) -> Option<T> {
+    loop {
+        match from.recv_timeout(WAIT_SLICE) {
+            Ok(received) => return Some(received),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) if halt.is_wanted() => return None,
+            Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }

@@ -21,6 +21,12 @@ use super::storage::{Access, FileKind, Storage, StorageFile};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::format::file_name;
 
+/// How many files a store keeps open, beside those that it maps.
+const MOST_OPEN: usize = 256;
+/// A store keeps no more of them than one of so many that the process may open: there may be several
+/// stores, and much else.
+const PART_OF_ALLOWED: u64 = 4;
+
 /// One file of a run.
 #[derive(Debug)]
 pub struct RunFile {
@@ -60,7 +66,13 @@ impl OpenFiles {
         if let Some(open) = cache.get(&file.id) {
             return Ok(Arc::clone(open));
         }
-        let open = storage.open(&file.path, access).map_err(Error::io("open", &file.path))?;
+        let mut open = storage.open(&file.path, access);
+        if open.as_ref().is_err_and(are_too_many) {
+            // The process has others open, too.
+            cache.clear();
+            open = storage.open(&file.path, access);
+        }
+        let open = open.map_err(Error::io("open", &file.path))?;
         cache.put(file.id, Arc::clone(&open));
         Ok(open)
     }
@@ -80,9 +92,17 @@ impl OpenFiles {
 }
 
 impl Default for OpenFiles {
+    /// As many as help, or a part of those that the process may open.
     fn default() -> Self {
-        Self::new(256)
+        let allowed = super::os::open_files_allowed().unwrap_or(u64::MAX);
+        Self::new(usize::try_from(allowed / PART_OF_ALLOWED).unwrap_or(MOST_OPEN).min(MOST_OPEN))
     }
+}
+
+/// Whether a file could not be opened because too many are.
+fn are_too_many(error: &std::io::Error) -> bool {
+    use nix::errno::Errno::{EMFILE, ENFILE};
+    error.raw_os_error().is_some_and(|code| code == EMFILE as i32 || code == ENFILE as i32)
 }
 
 /// A name in a run's folder that is no file of the run.
@@ -450,7 +470,15 @@ impl FileRun {
 
     /// Makes a file, sparse and full of zeros; its name is not durable yet.
     pub(super) fn make(&self, path: &Path) -> Result<Arc<dyn StorageFile>> {
-        self.storage.create(path, self.file_size()).map_err(|error| in_the_way(error, path))
+        let create = || self.storage.create(path, self.file_size());
+        let made = create().or_else(|error| {
+            if !are_too_many(&error) {
+                return Err(error);
+            }
+            self.open_files.clear();
+            create()
+        });
+        made.map_err(|error| in_the_way(error, path))
     }
 
     /// Takes in a file that was made.

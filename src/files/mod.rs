@@ -2,6 +2,7 @@
 //! runs of files that make one address space.
 
 pub mod ahead;
+pub mod anchored;
 pub mod file_run;
 pub mod file_size;
 pub mod folder;
@@ -17,6 +18,7 @@ pub mod roots;
 pub mod storage;
 
 pub use ahead::{Ahead, Bell, Front, FrontFiles};
+pub use anchored::{Anchored, Moved};
 pub use file_run::{FileRun, RunFile};
 pub use folder::make_folder;
 pub use holes::fill_holes;

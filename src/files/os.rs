@@ -12,7 +12,9 @@ use memmap2::MmapRaw;
 
 use super::locks::Held;
 use super::mapped_file::MappedFile;
-use super::storage::{Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile};
+use super::storage::{
+    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
+};
 use crate::error::{Error, Result};
 
 /// Milliseconds until the clock of the files must have moved: twice the longest tick of a Linux kernel.
@@ -50,7 +52,11 @@ impl Storage for Os {
             .mode(0o640)
             .custom_flags(SAFE_OPEN)
             .open(path)?;
-        file.set_len(len)?;
+        if let Err(error) = file.set_len(len) {
+            // A file left short would be in the way of the next attempt.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
         Ok(OsFile::new(file))
     }
 
@@ -147,6 +153,11 @@ impl Storage for Os {
         Ok(false)
     }
 
+    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
+        let metadata = fs::metadata(path)?;
+        Ok(Some(Identity { device: metadata.dev(), inode: metadata.ino() }))
+    }
+
     fn make_private(&self, path: &Path) -> io::Result<()> {
         let mode = if fs::symlink_metadata(path)?.is_dir() { 0o700 } else { 0o600 };
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
@@ -217,6 +228,14 @@ fn kind_of(file_type: fs::FileType) -> FileKind {
     } else {
         FileKind::Other
     }
+}
+
+/// How many files this process may have open, where the system tells.
+pub(super) fn open_files_allowed() -> Option<u64> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    #[allow(clippy::useless_conversion, reason = "some systems count with signed numbers")]
+    u64::try_from(soft).ok()
 }
 
 #[derive(Debug)]
@@ -513,6 +532,17 @@ mod tests {
         assert_eq!(second.try_lock().unwrap(), cfg!(not(target_os = "linux")));
         drop(first);
         assert!(second.try_lock().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_cannot_have_its_length_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        assert!(Os.create(&path, u64::MAX).is_err());
+        assert!(!path.exists());
+        Os.create(&path, 10).unwrap();
+        assert!(Os.create(&path, u64::MAX).is_err());
+        assert_eq!(fs::metadata(&path).unwrap().len(), 10, "a file that was there stays");
     }
 
     #[test]

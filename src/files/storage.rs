@@ -67,6 +67,21 @@ pub struct Stamp {
     pub changed_ns: i64,
 }
 
+/// What tells one file or folder from all others that exist now, whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file system's number.
+    pub device: u64,
+    /// The number on the file system.
+    pub inode: u64,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {} of device {}", self.inode, self.device)
+    }
+}
+
 /// The largest page that the system keeps of a file, in bytes, where the least is 4 KiB. A page has its
 /// disk space as a whole or cannot be written through a map, and the system alone decides how large
 /// each is.
@@ -76,7 +91,8 @@ pub const LARGEST_PAGE: usize = 2 << 20;
 pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a regular file; links, pipes and devices are refused without blocking.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>>;
-    /// Makes a file of `len` zero bytes, sparse; it must not exist.
+    /// Makes a file of `len` zero bytes, sparse; it must not exist. Nothing is left behind where the
+    /// file cannot be made at that length.
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>>;
     /// The names in a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
@@ -106,6 +122,15 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// tells; on tmpfs it does not. The file's bytes stay as they are.
     fn stamps_mapped_writes(&self, _path: &Path) -> crate::error::Result<bool> {
         Ok(true)
+    }
+    /// What lies at a path; `None` where identities are not known.
+    fn identity(&self, _path: &Path) -> io::Result<Option<Identity>> {
+        Ok(None)
+    }
+    /// Fails where the folders that this storage is for were moved or replaced since it was made; see
+    /// [`Anchored`](super::Anchored).
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
     }
     /// Leaves a file or folder to its owner alone.
     fn make_private(&self, _path: &Path) -> io::Result<()> {

@@ -13,25 +13,17 @@ use pyo3_arrow::error::PyArrowError;
 use crate::columns::{MessageRows, RowsError};
 use crate::error::{self, Error};
 use crate::format::host::Host;
-use crate::store::MessageStore;
+use crate::store::{MessageStore, NewMessage};
 
 use super::errors::{invalid, raise};
-use super::store::Store;
+use super::store::{CHUNK, CHUNK_BYTES, Store};
 use super::values::{AppendResult, AppendSummary};
-
-/// How many messages are checked before any of them is written, and wait for one flush.
-const CHUNK: usize = 1024;
 
 /// What was written so far: where, and under which address.
 type Written = Vec<(error::AppendResult, Host)>;
 
-/// Why a batch was not written to its end.
-enum Failure {
-    /// Its columns are no message's.
-    Rows(RowsError),
-    /// Which of its rows could not be written, and why.
-    Message(usize, Error),
-}
+/// Which row of a batch could not be written, and why.
+type Failure = (usize, Error);
 
 #[pymethods]
 impl Store {
@@ -47,25 +39,33 @@ impl Store {
         let mut blocks = Vec::new();
         while let Some(batch) = next_batch(py, &mut reader)? {
             let before = written.len();
-            match py.detach(|| append(store, host, &batch, &mut blocks, &mut written)) {
-                Ok(()) => {}
-                Err(Failure::Rows(error)) => {
-                    return Err(culprit(py, refusal(&error), &written, before));
-                }
-                Err(Failure::Message(row, error)) => {
-                    return Err(culprit(py, raise(error, host), &written, before + row));
-                }
+            let rows = py
+                .detach(|| MessageRows::new(&batch))
+                .map_err(|error| culprit(py, refusal(&error), &written, before))?;
+            let mut begin = 0;
+            while begin < rows.len() {
+                begin = py
+                    .detach(|| append(store, host, &rows, begin, &mut blocks, &mut written))
+                    .map_err(|(row, error)| {
+                        culprit(py, raise(error, host), &written, before + row)
+                    })?;
+                py.check_signals()
+                    .map_err(|error| interrupted(py, error, summary(first, &written)))?;
             }
-            py.check_signals()?;
         }
-        let end = i64::try_from(first).unwrap_or(i64::MAX);
-        let last = written.last().map(|(last, _)| last);
-        Ok(AppendSummary {
-            count: written.len() as u64,
-            first_physical_offset: written.first().map_or(end, |(first, _)| first.physical_offset),
-            end_physical_offset: last
-                .map_or(end, |last| last.physical_offset.saturating_add(last.store_size.into())),
-        })
+        Ok(summary(first, &written))
+    }
+}
+
+/// What was written, to a log that ended at `first` before.
+fn summary(first: u64, written: &Written) -> AppendSummary {
+    let end = i64::try_from(first).unwrap_or(i64::MAX);
+    let last = written.last().map(|(last, _)| last);
+    AppendSummary {
+        count: written.len() as u64,
+        first_physical_offset: written.first().map_or(end, |(first, _)| first.physical_offset),
+        end_physical_offset: last
+            .map_or(end, |last| last.physical_offset.saturating_add(last.store_size.into())),
     }
 }
 
@@ -93,34 +93,38 @@ fn next_batch(
     }
 }
 
+/// Appends rows from `begin` on, as many as signals may wait for; which row is next.
 fn append(
     store: &MessageStore,
     host: Host,
-    batch: &RecordBatch,
+    rows: &MessageRows,
+    begin: usize,
     blocks: &mut Vec<u8>,
     written: &mut Written,
-) -> Result<(), Failure> {
-    let rows = MessageRows::new(batch).map_err(Failure::Rows)?;
-    let mut begin = 0;
-    while begin < rows.len() {
-        let end = rows.len().min(begin + CHUNK);
-        let messages = rows
-            .messages(begin..end, blocks)
-            .map_err(|(row, error)| Failure::Message(row, error))?;
-        let (results, failure) = match store.append_shared(&messages) {
-            Ok(results) => (results, None),
-            Err(stopped) => {
-                (stopped.results, Some(Failure::Message(begin + stopped.index, stopped.error)))
-            }
-        };
-        let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
-        written.extend(results.into_iter().zip(hosts));
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        begin = end;
-    }
-    Ok(())
+) -> Result<usize, Failure> {
+    let mut messages = rows.messages(begin..rows.len().min(begin + CHUNK), blocks)?;
+    let mut bytes = 0;
+    let is_within = |message: &NewMessage<'_>| {
+        let before = bytes;
+        bytes += message.body.len();
+        before < CHUNK_BYTES
+    };
+    let within = messages.iter().copied().take_while(is_within).count();
+    messages.truncate(within);
+    let (results, failure) = match store.append_shared(&messages) {
+        Ok(results) => (results, None),
+        Err(stopped) => (stopped.results, Some((begin + stopped.index, stopped.error))),
+    };
+    let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
+    written.extend(results.into_iter().zip(hosts));
+    failure.map_or(Ok(begin + within), Err)
+}
+
+/// An exception that a signal raised, with what was written before it.
+fn interrupted(py: Python<'_>, error: PyErr, summary: AppendSummary) -> PyErr {
+    // One that takes no attribute is raised as it is.
+    let _ = Bound::new(py, summary).and_then(|summary| error.value(py).setattr("summary", summary));
+    error
 }
 
 /// The exception for columns that are no message's.

@@ -19,6 +19,7 @@ use crate::files::Os;
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::log;
 use crate::log::index_file::{IndexFile, IndexOpen};
+use crate::store::halt::Halt;
 
 use super::scan::{BatchSource, Batches};
 
@@ -60,7 +61,11 @@ impl BatchSource for Entries {
         self.schema()
     }
 
-    fn open(&self, schema: SchemaRef) -> std::result::Result<Box<dyn Batches>, BatchError> {
+    fn open(
+        &self,
+        schema: SchemaRef,
+        _halt: &Halt,
+    ) -> std::result::Result<Box<dyn Batches>, BatchError> {
         let file = IndexFile::open(&Os, &self.path, self.layout, IndexOpen::Read)?;
         let end = u32::try_from(file.header()?.index_count).unwrap_or(1);
         Ok(Box::new(EntryBatches { file, schema, next: 1, end, raw: Vec::new() }))

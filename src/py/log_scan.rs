@@ -18,6 +18,7 @@ use crate::files::{Os, Storage};
 use crate::log::CommitLog;
 use crate::log::queue_folder::QueueFolder;
 use crate::log::range_scan::{Lost, RangeScan};
+use crate::store::halt::Halt;
 use crate::store::slice::{self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest};
 
 use super::errors::not_one_of;
@@ -65,7 +66,7 @@ impl BatchSource for LogSlice {
         schema_like(&self.columns, wanted)
     }
 
-    fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
         let bytes = self.slice.bytes();
         let makers = makers(bytes.end - bytes.start, self.threads);
         if makers == 0 {
@@ -80,7 +81,8 @@ impl BatchSource for LogSlice {
         // One beside those of the threads.
         let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
         let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
-        Ok(Box::new(ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?))
+        let ahead = ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
+        Ok(Box::new(ahead.halting(halt.clone())))
     }
 }
 
@@ -247,7 +249,7 @@ impl BatchSource for QueueRows {
         queue_schema()
     }
 
-    fn open(&self, _schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
         Ok(Box::new(QueueBatches::new(Arc::clone(&self.queue), self.begin, self.end)))
     }
 }

@@ -11,6 +11,7 @@ use crate::log::scanner::Taken;
 use crate::store::MessageStore;
 use crate::store::scan::Scan;
 
+use super::signals::Signals;
 use super::stored::StoredMessage;
 
 /// Where a scan's log is.
@@ -37,6 +38,7 @@ const AHEAD: (usize, usize) = (32 << 10, 64);
 pub(crate) struct MessageScan {
     source: Source,
     stop: u64,
+    signals: Arc<Signals>,
     state: Mutex<State>,
 }
 
@@ -52,9 +54,11 @@ struct State {
 impl MessageScan {
     pub(super) fn new(source: Source, scan: Scan) -> Self {
         let stop = scan.stop_physical_offset();
+        let signals = Signals::new();
+        let scan = scan.halting(signals.halt());
         let given_to = scan.physical_offset();
         let state = State { scan, ready: VecDeque::new(), given_to, more: true };
-        Self { source, stop, state: Mutex::new(state) }
+        Self { source, stop, signals, state: Mutex::new(state) }
     }
 
     fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&State) -> T + Send) -> T
@@ -113,10 +117,14 @@ impl MessageScan {
         {
             return Ok(Some(record.into()));
         }
+        self.signals.is_called();
         let next = py.detach(|| {
             self.state.lock().unwrap_or_else(PoisonError::into_inner).next(&self.source)
         })?;
-        Ok(next.map(StoredMessage::from))
+        match next {
+            Some(record) => Ok(Some(record.into())),
+            None => self.signals.check().map(|()| None),
+        }
     }
 
     #[getter]

@@ -23,6 +23,7 @@ mod reading;
 mod rebuild;
 mod salvage;
 mod scan;
+mod signals;
 mod stats;
 mod store;
 mod stored;

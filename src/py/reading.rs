@@ -17,12 +17,16 @@ use crate::store::{Boundary, KeyQuery, MessageStore};
 use super::errors::not_one_of;
 use super::fields;
 use super::message_scan::{MessageScan, Source};
+use super::signals::{Signals, drop_aside};
 use super::store::Store;
 use super::stored::StoredMessage;
 use super::values::{QueueInfo, value_methods};
 
 /// How long a wait goes on before signals are looked at.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// How many messages are made before signals are looked at.
+const SIGNALS_EVERY: usize = 16 << 10;
 
 /// What a read of one queue answered.
 #[pyclass(module = "mqstore", frozen, get_all)]
@@ -77,7 +81,14 @@ pub(super) fn messages<'py>(
     py: Python<'py>,
     records: Vec<Box<[u8]>>,
 ) -> PyResult<Vec<Bound<'py, StoredMessage>>> {
-    records.into_iter().map(|record| Bound::new(py, StoredMessage::from(record))).collect()
+    let mut messages = Vec::with_capacity(records.len());
+    for record in records {
+        messages.push(Bound::new(py, StoredMessage::from(record))?);
+        if messages.len() % SIGNALS_EVERY == 0 {
+            py.check_signals()?;
+        }
+    }
+    Ok(messages)
 }
 
 /// A tag expression; none is all.
@@ -157,10 +168,17 @@ impl Store {
     ) -> PyResult<ReadResult> {
         let store = self.reading()?;
         let filter = filter_of(tags);
+        let signals = Signals::new();
+        let halt = signals.halt();
         let answer = py.detach(|| {
             let topic = topic.as_bytes();
-            store.read(topic, queue_id, queue_offset, max_messages, max_bytes, &filter)
+            let (from, most) = (queue_offset, max_messages);
+            store.read_halting(topic, queue_id, from, most, max_bytes, &filter, &halt)
         })?;
+        if let Some(raised) = signals.take() {
+            drop_aside(answer.records);
+            return Err(raised);
+        }
         Ok(ReadResult {
             status: get_status(py)?.getattr(answer.status.name())?.unbind(),
             messages: PyTuple::new(py, messages(py, answer.records)?)?.unbind(),

@@ -1,7 +1,7 @@
 //! Rows as Arrow streams, over the PyCapsule protocol.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
@@ -17,9 +17,11 @@ use crate::columns::{
 };
 use crate::error::Error;
 use crate::store::MessageStore;
+use crate::store::halt::Halt;
 use crate::store::scan::Scan;
 
 use super::reading::{bound, on_damage, scan_filter};
+use super::signals::{Signals, drop_aside};
 use super::store::Store;
 
 /// An Arrow schema.
@@ -70,8 +72,8 @@ pub(super) trait BatchSource: Send + Sync {
     /// The columns with the layouts that `wanted` asks for, as far as there are such.
     fn schema_like(&self, wanted: &Schema) -> SchemaRef;
 
-    /// Begins at the first row.
-    fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError>;
+    /// Begins at the first row. Long work ends early when `halt` says so.
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError>;
 }
 
 /// One run over the rows.
@@ -80,19 +82,15 @@ pub(super) trait Batches: Send {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
 }
 
-/// What ended a stream, beside the text that Arrow passes on.
-type Failure = Arc<Mutex<Option<Error>>>;
-
 /// Rows as an Arrow stream, read anew by each consumer.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ArrowScan {
     source: Arc<dyn BatchSource>,
-    failure: Option<Failure>,
 }
 
 impl ArrowScan {
     pub(super) fn new(source: impl BatchSource + 'static) -> Self {
-        Self { source: Arc::new(source), failure: None }
+        Self { source: Arc::new(source) }
     }
 }
 
@@ -121,23 +119,36 @@ impl ArrowScan {
             None => self.source.schema(),
         };
         let field = Field::new_struct("", schema.fields().clone(), false);
-        let batches = py.detach(|| self.source.open(schema)).map_err(exception)?;
-        let stream = Stream { batches: Some(batches), failure: self.failure.clone() };
+        // Whoever takes the batches may have let go of the interpreter without this library's knowledge:
+        // it must not be asked for signals there.
+        let batches =
+            py.detach(|| self.source.open(schema, &Halt::default())).map_err(exception)?;
+        let stream = Stream { batches: Some(batches) };
         Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(stream, Arc::new(field))), None)?)
     }
 
     fn read_all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
-        let failure = Failure::default();
-        let scan = Self { source: Arc::clone(&self.source), failure: Some(Arc::clone(&failure)) };
-        // It lets go of the interpreter while it reads.
-        let outcome = reader
-            .call_method1("from_stream", (Bound::new(py, scan)?,))
-            .and_then(|reader| reader.call_method0("read_all"));
-        outcome.map_err(|error| match take(&failure) {
-            Some(failure) => failure.into(),
-            None => error,
-        })
+        let signals = Signals::new();
+        let (schema, halt) = (self.source.schema(), signals.halt());
+        let read = py.detach(|| {
+            let mut batches = self.source.open(Arc::clone(&schema), &halt)?;
+            let mut read = Vec::new();
+            while !signals.has_raised()
+                && let Some(batch) = batches.next()?
+            {
+                read.push(batch);
+            }
+            Ok(read)
+        });
+        if let Some(raised) = signals.take() {
+            drop_aside(read);
+            return Err(raised);
+        }
+        let read = AllRead { schema, batches: read.map_err(exception)? };
+        reader
+            .call_method1("from_stream", (Bound::new(py, Self::new(read))?,))?
+            .call_method0("read_all")
     }
 
     fn __repr__(&self) -> String {
@@ -145,11 +156,33 @@ impl ArrowScan {
     }
 }
 
-fn take(failure: &Failure) -> Option<Error> {
-    failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// Batches that are there already.
+struct AllRead {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
 }
 
-/// An error before the stream begins, as an exception.
+impl BatchSource for AllRead {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        self.schema()
+    }
+
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+        Ok(Box::new(self.batches.clone().into_iter()))
+    }
+}
+
+impl Batches for std::vec::IntoIter<RecordBatch> {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        Ok(Iterator::next(self))
+    }
+}
+
+/// An error of a scan as an exception.
 fn exception(error: BatchError) -> PyErr {
     match error {
         BatchError::Store(error) => error.into(),
@@ -160,7 +193,6 @@ fn exception(error: BatchError) -> PyErr {
 /// Batches as Arrow's stream takes them; nothing follows an error.
 struct Stream {
     batches: Option<Box<dyn Batches>>,
-    failure: Option<Failure>,
 }
 
 impl Iterator for Stream {
@@ -175,30 +207,23 @@ impl Iterator for Stream {
             }
             Err(error) => {
                 self.batches = None;
-                Some(Err(self.failed(error)))
+                Some(Err(failed(error)))
             }
         }
     }
 }
 
-impl Stream {
-    fn failed(&self, error: BatchError) -> ArrowError {
-        let error = match error {
-            BatchError::Arrow(error) => return error,
-            BatchError::Store(error) => error,
-        };
-        // The text crosses a border where a zero byte ends it.
-        let text = error.to_string().replace('\0', "\\0");
-        let arrow = match &error {
-            Error::Io { source, .. } => {
-                ArrowError::IoError(text, std::io::Error::from(source.kind()))
-            }
-            _ => ArrowError::ExternalError(Box::new(Text(text))),
-        };
-        if let Some(failure) = &self.failure {
-            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        }
-        arrow
+/// An error as Arrow passes it on.
+fn failed(error: BatchError) -> ArrowError {
+    let error = match error {
+        BatchError::Arrow(error) => return error,
+        BatchError::Store(error) => error,
+    };
+    // The text crosses a border where a zero byte ends it.
+    let text = error.to_string().replace('\0', "\\0");
+    match &error {
+        Error::Io { source, .. } => ArrowError::IoError(text, std::io::Error::from(source.kind())),
+        _ => ArrowError::ExternalError(Box::new(Text(text))),
     }
 }
 
@@ -233,14 +258,14 @@ impl BatchSource for Messages {
         schema_like(&self.columns, wanted)
     }
 
-    fn open(&self, schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
         self.store.check_open()?;
         let builder = || BatchBuilder::new(&self.columns, Arc::clone(&schema), self.limits);
-        let (store, scan) = (&self.store, &self.scan);
+        let (store, scan) = (&self.store, self.scan.clone().halting(halt.clone()));
         let bytes = scan.stop_physical_offset().saturating_sub(scan.physical_offset());
         let makers = makers(bytes, None);
         let made = if makers > 0 {
-            let parts = scan.clone().parts(store.log())?;
+            let parts = scan.parts(store.log())?;
             let part_bytes = self.limits.part_bytes(&self.columns);
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
                 Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
@@ -248,9 +273,10 @@ impl BatchSource for Messages {
             // One beside those of the threads.
             let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
             let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
-            Made::Ahead(ahead.map_err(Error::io("start a thread that reads", store.path()))?)
+            let ahead = ahead.map_err(Error::io("start a thread that reads", store.path()))?;
+            Made::Ahead(ahead.halting(halt.clone()))
         } else {
-            Made::Here(Box::new(MessageBatches::new(scan.clone(), builder()?)))
+            Made::Here(Box::new(MessageBatches::new(scan, builder()?)))
         };
         Ok(Box::new(StoreBatches { store: Arc::clone(store), made }))
     }

@@ -11,6 +11,7 @@ use pyo3::types::PyList;
 use crate::care::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::columns::{BatchError, stats_batch};
 use crate::error::Error;
+use crate::store::halt::Halt;
 
 use super::errors::not_one_of;
 use super::progress::with_progress;
@@ -110,7 +111,7 @@ impl BatchSource for Counts {
         self.schema()
     }
 
-    fn open(&self, _schema: SchemaRef) -> Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
         Ok(Box::new(Once(Some(self.batch.clone()))))
     }
 }

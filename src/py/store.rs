@@ -26,8 +26,10 @@ use super::notices;
 use super::upkeep::recovery_report;
 use super::values::AppendResult;
 
-/// How many messages are checked before any of them is written.
-const CHUNK: usize = 1024;
+/// How many messages are checked before any of them is written, and how many bytes their bodies have at
+/// most but for the last one: as much as is written before signals are looked at.
+pub(super) const CHUNK: usize = 1024;
+pub(super) const CHUNK_BYTES: usize = 4 << 20;
 
 /// A message store.
 #[pyclass(module = "mqstore", frozen)]
@@ -228,14 +230,21 @@ impl Store {
         };
         let mut rest = messages.try_iter()?;
         loop {
-            let mut chunk = Vec::new();
-            for message in rest.by_ref().take(CHUNK) {
+            let (mut chunk, mut bytes, mut more) = (Vec::new(), 0, false);
+            for message in rest.by_ref() {
                 match message.and_then(as_message).and_then(checked) {
-                    Ok(message) => chunk.push(message),
+                    Ok(message) => {
+                        bytes += message.get().view().body.len();
+                        chunk.push(message);
+                    }
                     Err(error) => {
                         let index = results.len() + chunk.len();
                         return Err(culprit(error, &results, index));
                     }
+                }
+                more = chunk.len() >= CHUNK || bytes >= CHUNK_BYTES;
+                if more {
+                    break;
                 }
             }
             let views: Vec<_> = chunk.iter().map(|message| message.get().view()).collect();
@@ -253,7 +262,8 @@ impl Store {
             if let Some((error, index)) = failure {
                 return Err(culprit(raise(error, self.host()), &results, index));
             }
-            if chunk.len() < CHUNK {
+            py.check_signals().map_err(|error| culprit(error, &results, results.len()))?;
+            if !more {
                 return Ok(results);
             }
         }

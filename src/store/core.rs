@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::planted::{self, Bug};
-use crate::files::{Bell, Front, Storage};
+use crate::files::{Bell, Front, Moved, Storage};
 use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
 use crate::log::scanner::{Scanned, Scanner, Stop};
@@ -118,6 +118,9 @@ pub(super) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Writing {
     /// Ends all writing: what was to be made durable may be lost, and no later flush can tell.
     fn poison(&self, error: &Error) {
+        if let Some(moved) = Moved::told_by(error) {
+            return self.gate.fail(moved.path.clone(), moved.to_string());
+        }
         let path = match error {
             Error::Io { path, .. } => path.clone(),
             Error::Corrupt(corruption) => corruption.path.clone().unwrap_or_default(),
@@ -126,10 +129,16 @@ impl Writing {
         self.gate.fail(path, error.to_string());
     }
 
-    /// Ends all writing where a file is not what this process left there.
-    fn heed(&self, error: &Error) {
-        if matches!(error, Error::Corrupt(_)) {
-            self.poison(error);
+    /// Ends all writing where a file is not what this process left there, or the store was moved; the
+    /// error for the caller.
+    pub(super) fn heed(&self, error: Error) -> Error {
+        let moved = Moved::told_by(&error);
+        if moved.is_some() || matches!(error, Error::Corrupt(_)) {
+            self.poison(&error);
+        }
+        match moved {
+            Some(moved) => Error::Poisoned { path: moved.path.clone(), reason: moved.to_string() },
+            None => error,
         }
     }
 
@@ -232,10 +241,7 @@ impl Core {
         let (placed, queue, new_queue) =
             match appender.place(checked, &self.config, &self.queues, now_ms) {
                 Ok(placed) => placed,
-                Err(error) => {
-                    writing.heed(&error);
-                    return Err(error);
-                }
+                Err(error) => return Err(writing.heed(error)),
             };
         if new_queue {
             guard(&writing.topics).used(queue.topic(), queue.queue_id(), queue.kind());
@@ -262,11 +268,9 @@ impl Core {
                 };
                 match outcome {
                     // The message is in the log; the queues follow when there is room again.
-                    Ok(()) | Err(Error::Io { .. }) => {}
-                    Err(error) => {
-                        writing.heed(&error);
-                        return Err(error);
-                    }
+                    Ok(()) => {}
+                    Err(error @ Error::Io { .. }) => drop(writing.heed(error)),
+                    Err(error) => return Err(writing.heed(error)),
                 }
             }
         }
@@ -310,6 +314,8 @@ impl Core {
         if let Some(lock) = &*guard(&writing.lock) {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
+        // What was flushed is in the files that were open; the next ones are found by their paths.
+        outcome = outcome.and_then(|end| self.check_place().map(|()| end));
         writing.log_flushing.store(false, Ordering::Release);
         writing.log_flushed.store(true, Ordering::Release);
         match outcome {
@@ -324,9 +330,14 @@ impl Core {
             }
             Err(error) => {
                 writing.poison(&error);
-                Err(error)
+                Err(writing.heed(error))
             }
         }
+    }
+
+    /// Fails where the store is no longer at its path.
+    fn check_place(&self) -> Result<()> {
+        self.storage.check_place().map_err(Error::io("flush", self.paths.root()))
     }
 
     /// Brings queues and index level with what may be seen of the log.
@@ -424,10 +435,12 @@ impl Core {
         self.poisoned(writing)?;
         writing.check_locked()?;
         let outcome = self.flush_queues_and_index(writing);
-        if let Err(error @ (Error::Corrupt(_) | Error::Io { op: "flush", .. })) = &outcome {
-            writing.poison(error);
-        }
-        outcome
+        outcome.map_err(|error| {
+            if matches!(error, Error::Io { op: "flush", .. }) {
+                writing.poison(&error);
+            }
+            writing.heed(error)
+        })
     }
 
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {

@@ -20,6 +20,7 @@ use super::append::{self, NewMessage};
 use super::clean::{Cleaned, Judgement};
 use super::core::{Core, guard};
 
+use super::halt::Halt;
 use super::key_query::{self, KeyQuery, QueryResult};
 use super::notices::Notices;
 use super::open::{self, OnFlushedDamage, Opened};
@@ -279,7 +280,7 @@ impl MessageStore {
         let results = {
             let mut appender = guard(&writing.appender);
             core.may_append(writing)?;
-            appender.make_room(&checked, &core.config)?;
+            appender.make_room(&checked, &core.config).map_err(|error| writing.heed(error))?;
             let now_ms = core.clock.now_ms();
             checked
                 .iter()
@@ -338,14 +339,41 @@ impl MessageStore {
         max_bytes: Option<u64>,
         filter: &TagFilter,
     ) -> Result<ReadResult> {
+        let halt = &Halt::default();
+        self.read_halting(topic, queue_id, queue_offset, max_messages, max_bytes, filter, halt)
+    }
+
+    /// [`MessageStore::read`], which answers with what it has taken when `halt` says so.
+    ///
+    /// # Errors
+    /// As [`MessageStore::read`].
+    #[expect(clippy::too_many_arguments, reason = "those of a read, and one")]
+    pub fn read_halting(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        queue_offset: i64,
+        max_messages: usize,
+        max_bytes: Option<u64>,
+        filter: &TagFilter,
+        halt: &Halt,
+    ) -> Result<ReadResult> {
         self.check_open()?;
         let limits = self
             .core
             .config
             .emulate_transfer_limits
             .then(|| (&self.core.config.transfer_limits, memory_bytes()));
-        let request =
-            ReadRequest { topic, queue_id, queue_offset, max_messages, max_bytes, filter, limits };
+        let request = ReadRequest {
+            topic,
+            queue_id,
+            queue_offset,
+            max_messages,
+            max_bytes,
+            filter,
+            limits,
+            halt,
+        };
         self.core.ask(topic, queue_id, |view| pull::read(&self.core.log, view, &request))
     }
 

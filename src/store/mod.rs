@@ -13,6 +13,7 @@ pub mod file_ages;
 pub mod flush;
 pub mod gather;
 pub mod groups;
+pub mod halt;
 pub mod index_audit;
 pub mod inner;
 pub mod inventory;

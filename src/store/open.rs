@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage, make_folder};
+use crate::files::{Access, Anchored, Bell, LARGEST_PAGE, Room, Storage, make_folder};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::properties;
 use crate::log::commit_log::Found;
@@ -74,11 +74,18 @@ pub(super) fn open(
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
-    let written =
-        paths.commit_log().iter().filter(|dir| !paths.read_only_commit_log().contains(dir));
-    for dir in written.chain([&paths.consume_queue()]) {
+    let written: Vec<_> = paths
+        .commit_log()
+        .iter()
+        .filter(|dir| !paths.read_only_commit_log().contains(dir))
+        .cloned()
+        .collect();
+    for dir in written.iter().chain([&paths.consume_queue()]) {
         make_folder(&*storage, dir)?;
     }
+    // From here on nothing is made in what somebody else puts at these paths.
+    let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
+    let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
     let mode = match (there, crashed) {
         (false, false) => RecoveryMode::New,
         (_, true) => RecoveryMode::Crash,

@@ -11,6 +11,7 @@ use crate::log::queue::Unit;
 use crate::log::{CommitLog, QueueKind};
 
 use super::dispatch::DispatchRequest;
+use super::halt::{ASK_EVERY, Halt};
 use super::view::QueueView;
 
 /// How a read of a queue ended (`GetMessageStatus`).
@@ -88,6 +89,8 @@ pub struct ReadRequest<'a> {
     pub filter: &'a TagFilter,
     /// RocketMQ's own limits, where they are asked for, with the memory they count with in bytes.
     pub limits: Option<(&'a TransferLimits, u64)>,
+    /// Ends the read early: it answers with what was taken until then.
+    pub halt: &'a Halt,
 }
 
 /// Reads a queue.
@@ -146,6 +149,8 @@ pub fn read(
 
 /// How many entries are read at a time.
 const BLOCK: usize = 256;
+/// An entry costs as much time as so many bytes of its message.
+const ENTRY_COST: u64 = 256;
 
 struct Taken<'a> {
     log: &'a CommitLog,
@@ -189,6 +194,7 @@ impl<'a> Taken<'a> {
         });
         let mut buffer = Vec::new();
         let mut looked_at = 0_usize;
+        let mut unasked = 0_u64;
         let mut left_in_file = None;
         loop {
             let mut want = BLOCK;
@@ -214,6 +220,13 @@ impl<'a> Taken<'a> {
                     return Ok(());
                 }
                 let size = u64::try_from(entry.store_size).unwrap_or(0);
+                unasked = unasked.saturating_add(size).saturating_add(ENTRY_COST);
+                if unasked >= ASK_EVERY {
+                    unasked = 0;
+                    if self.request.halt.is_wanted() {
+                        return Ok(());
+                    }
+                }
                 if self.is_full(size, unit.count, entry.physical_offset) {
                     return Ok(());
                 }

@@ -13,6 +13,7 @@ use crate::log::range_scan::{Lost, RangeScan};
 use crate::log::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 use crate::log::{Block, CommitLog};
 
+use super::halt::{ASK_EVERY, Halt};
 use super::scan_part::ScanParts;
 
 /// Which messages a scan gives.
@@ -67,6 +68,8 @@ pub struct Scan {
     begun: bool,
     skipped_ranges: u64,
     skipped_bytes: u64,
+    halt: Halt,
+    asked_at: u64,
     /// What was read and not yet given, while nobody runs the scan.
     walk: Option<Walk>,
 }
@@ -87,6 +90,8 @@ impl Scan {
             begun: false,
             skipped_ranges: 0,
             skipped_bytes: 0,
+            halt: Halt::default(),
+            asked_at: start,
             walk: None,
         }
     }
@@ -95,6 +100,13 @@ impl Scan {
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         self.verify_crc = verify_crc;
+        self
+    }
+
+    /// The same, ended early when `halt` says so: [`Scan::run`] then stops as if it had enough.
+    #[must_use]
+    pub fn halting(mut self, halt: Halt) -> Self {
+        self.halt = halt;
         self
     }
 
@@ -130,9 +142,9 @@ impl Scan {
         if !self.begun {
             self.find_start(log)?;
         }
-        let Self { filter, on_damage, verify_crc, next: start, stop, end, .. } = self;
+        let Self { filter, on_damage, verify_crc, next: start, stop, end, halt, .. } = self;
         let range = RangeScan::new(start, stop, end, verify_crc, Lost::Accept);
-        Ok(ScanParts { filter, on_damage, range })
+        Ok(ScanParts { filter, on_damage, range, halt })
     }
 
     /// Hands messages to `take`, with the block that each lies in, until it has enough; whether there
@@ -160,6 +172,13 @@ impl Scan {
             self.next = at;
             if at >= self.stop {
                 return Ok(false);
+            }
+            if at.saturating_sub(self.asked_at) >= ASK_EVERY {
+                self.asked_at = at;
+                if self.halt.is_wanted() {
+                    self.walk = Some(scanner.pause());
+                    return Ok(true);
+                }
             }
             let damage = match scanner.step_in_block()? {
                 Ok((Scanned::Message(view), block)) => {

@@ -9,6 +9,7 @@ use crate::log::range_scan::{Met, RangeScan};
 use crate::log::scanner::Taken;
 use crate::log::{Block, CommitLog};
 
+use super::halt::{ASK_EVERY, Halt};
 use super::scan::{Damage, OnDamage, ScanFilter, raised};
 
 /// A scan that is to be shared out.
@@ -18,6 +19,7 @@ pub struct ScanParts {
     pub(super) on_damage: OnDamage,
     /// Of all messages.
     pub(super) range: RangeScan,
+    pub(super) halt: Halt,
 }
 
 impl ScanParts {
@@ -38,8 +40,8 @@ impl ScanParts {
         if bytes.end == whole.end {
             range = range.ending_at_once();
         }
-        let Self { filter, on_damage, .. } = self.clone();
-        ScanPart { filter, on_damage, range, met_damage: false }
+        let Self { filter, on_damage, halt, .. } = self.clone();
+        ScanPart { filter, on_damage, range, halt, asked_at: bytes.start, met_damage: false }
     }
 }
 
@@ -49,6 +51,8 @@ pub struct ScanPart {
     filter: ScanFilter,
     on_damage: OnDamage,
     range: RangeScan,
+    halt: Halt,
+    asked_at: u64,
     met_damage: bool,
 }
 
@@ -80,7 +84,7 @@ impl ScanPart {
         log: &CommitLog,
         mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
     ) -> Result<bool> {
-        let Self { filter, on_damage, range, met_damage } = self;
+        let Self { filter, on_damage, range, halt, asked_at, met_damage } = self;
         let mut pass_over = |at: u64, damage: Damage| -> Result<Taken, Error> {
             *met_damage = true;
             match on_damage {
@@ -89,7 +93,14 @@ impl ScanPart {
             }
         };
         range.run(log, |met| match met {
-            Met::Message(view, _) if !filter.takes(view) => Ok(Taken::More),
+            Met::Message(view, _) if !filter.takes(view) => {
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                if at.saturating_sub(*asked_at) < ASK_EVERY {
+                    return Ok(Taken::More);
+                }
+                *asked_at = at;
+                Ok(if halt.is_wanted() { Taken::Last } else { Taken::More })
+            }
             Met::Message(view, block) => take(view, block).or_else(|error| {
                 let at = u64::try_from(view.physical_offset()).unwrap_or(0);
                 pass_over(at, Damage::Content(error))

@@ -15,6 +15,7 @@ import mqstore
 from helpers import environment
 from helpers.disks import MIB, disk, memory_disk, need_disk, run
 from helpers.filler import CONFIG
+from helpers.limited import config_of
 from helpers.writer import SETTINGS
 from helpers.writing import lost, number, writer
 
@@ -103,6 +104,23 @@ def test_fl06_a_disk_that_fills_up_block_by_block_sends_no_signal(kind: str) -> 
             assert sum(1 for _ in again.scan()) == took
         assert mqstore.verify(store, config=CONFIG).ok
         gc.collect()
+
+
+@pytest.mark.parametrize("kind", ["commitlog", "consumequeue", "index"])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_file_that_cannot_have_its_length_is_removed(
+    tmp_path: Path, flush: str, kind: str
+) -> None:
+    """A limit on the size of files (EFBIG) is lifted: the same writer goes on."""
+    program = [sys.executable, "-m", "helpers.limited", tmp_path / "store", flush, kind]
+    done = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    config = config_of(flush, kind)
+    with mqstore.open(tmp_path / "store", "r+", config=config) as store:
+        bodies = [message.body for message in store.scan()]
+        assert [message.body for message in store.query("limited", "again")] == bodies[-1:]
+    assert bodies[-1] == b"again"
+    assert mqstore.verify(tmp_path / "store", config=config).ok
 
 
 def test_fl05_a_disk_that_lies_about_its_room_is_an_error_and_no_silence() -> None:

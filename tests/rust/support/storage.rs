@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use mqstore::files::storage::{Region, Stamp};
+use mqstore::files::storage::{Identity, Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};
 
 /// A call that a test can let fail or count.
@@ -352,6 +352,10 @@ impl Storage for StagedStorage {
 
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
         Ok(self.0.free.lock().unwrap().unwrap_or(u64::MAX))
+    }
+
+    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
+        Os.identity(path)
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {

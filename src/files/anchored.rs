@@ -1,0 +1,168 @@
+//! The storage of an open store, which makes, opens and removes nothing once the store's folders are no
+//! longer at their paths: a writer whose store was moved must not go on in what lies there now.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::storage::{Access, DirEntry, FileKind, Identity, Stamp, Storage, StorageFile};
+use crate::error::{Error, Result};
+
+/// A storage whose calls that change names, and those that open for writing, first compare some paths
+/// with what lay there when the store was opened.
+#[derive(Debug)]
+pub struct Anchored {
+    storage: Arc<dyn Storage>,
+    anchors: Vec<(PathBuf, Identity)>,
+}
+
+/// A path leads to another file or folder than when the store was opened, or to none.
+#[derive(Debug)]
+pub struct Moved {
+    /// The path.
+    pub path: PathBuf,
+    expected: Identity,
+    found: Option<Identity>,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {} there, as when the store was opened, found ", self.expected)?;
+        match &self.found {
+            Some(found) => write!(f, "{found}")?,
+            None => write!(f, "nothing")?,
+        }
+        write!(
+            f,
+            "; the store was moved, removed or replaced, and nothing is written at this path; close \
+             it and open it where it is now"
+        )
+    }
+}
+
+impl std::error::Error for Moved {}
+
+impl Moved {
+    /// The moved path that an error tells of, if it tells of one.
+    #[must_use]
+    pub fn told_by(error: &Error) -> Option<&Self> {
+        match error {
+            Error::Io { source, .. } => source.get_ref()?.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl Anchored {
+    /// `storage` for as long as these paths lead to what they lead to now: the root of the store, by which
+    /// an error names it, and paths in it. A storage that does not tell identities is never refused.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when one of the paths cannot be looked at.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        paths: impl IntoIterator<Item = PathBuf>,
+    ) -> Result<Self> {
+        let mut anchors = Vec::new();
+        for path in paths {
+            if let Some(identity) = storage.identity(&path).map_err(Error::io("stat", &path))? {
+                anchors.push((path, identity));
+            }
+        }
+        Ok(Self { storage, anchors })
+    }
+
+    /// The first of `anchors` that leads elsewhere now.
+    fn moved_of(&self, anchors: &[(PathBuf, Identity)]) -> io::Result<Option<Moved>> {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        for (path, expected) in anchors {
+            let found = match self.storage.identity(path) {
+                Err(error) if matches!(error.kind(), NotFound | NotADirectory) => None,
+                found => found?,
+            };
+            if found != Some(*expected) {
+                return Ok(Some(Moved { path: path.clone(), expected: *expected, found }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Storage for Anchored {
+    fn check_place(&self) -> io::Result<()> {
+        if self.moved_of(self.anchors.get(1..).unwrap_or_default())?.is_none() {
+            return Ok(());
+        }
+        // The root first: what lies in it is gone because of it.
+        match self.moved_of(&self.anchors)? {
+            Some(moved) => Err(io::Error::other(moved)),
+            None => Ok(()),
+        }
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        if access == Access::ReadWrite {
+            self.check_place()?;
+        }
+        self.storage.open(path, access)
+    }
+
+    fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        self.check_place()?;
+        self.storage.create(path, len)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.create_dir(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.remove_dir(path)
+    }
+
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.make_private(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.storage.sync_dir(dir)
+    }
+
+    fn sync_all(&self, dir: &Path) -> io::Result<()> {
+        self.storage.sync_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.storage.list(dir)
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
+        self.storage.kind(path)
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        self.storage.stamp(path)
+    }
+
+    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
+        self.storage.identity(path)
+    }
+
+    fn used_percent(&self, dir: &Path) -> io::Result<u64> {
+        self.storage.used_percent(dir)
+    }
+}

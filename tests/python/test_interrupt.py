@@ -1,0 +1,165 @@
+"""Ctrl-C while a long call works without the interpreter: it ends, and tells what was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mqstore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Enough work for several seconds: a signal comes in the midst of it on any machine.
+SCALE = int(os.environ.get("MQSTORE_INTERRUPT_SCALE", "1"))
+MOST_S = float(os.environ.get("MQSTORE_INTERRUPT_S", "10"))
+"""The promise is 0.2 s, on a machine that does nothing else."""
+
+CHILD = """
+import json, os, signal, sys, threading, time
+import pyarrow as pa
+import mqstore
+
+root, scale = sys.argv[1], int(sys.argv[3])
+store = mqstore.open(root, "a")
+sent = None
+
+def interrupt():
+    global sent
+    # Not before the call has begun.
+    began.wait()
+    time.sleep(0.3)
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+began = threading.Event()
+
+def small():
+    return mqstore.Message("T", bytes(100), keys="k")
+
+def append_many():
+    # One list, of which the interpreter sees nothing until all of it is written.
+    messages = [small()] * (scale * 5_000_000)
+    began.set()
+    store.append_many(messages)
+
+def append_many_large():
+    messages = [mqstore.Message("T", bytes(4_000_000))] * (scale * 5_000)
+    began.set()
+    store.append_many(messages)
+
+def append_arrow():
+    rows = scale * 10_000_000
+    body = pa.array([bytes(100)]).take(pa.array([0] * 1000))
+    body = pa.concat_arrays([body] * (rows // 1000))
+    topic = pa.array(["T"]).take(pa.array([0] * 1000))
+    topic = pa.concat_arrays([topic] * (rows // 1000))
+    batch = pa.record_batch({"topic": topic, "body": body})
+    began.set()
+    store.append_arrow(pa.table(batch))
+
+def scan_arrow():
+    began.set()
+    while True:
+        store.scan_arrow().read_all()
+
+def scan_arrow_of_nothing():
+    began.set()
+    while True:
+        store.scan_arrow(topics=["none"]).read_all()
+
+def scan_of_nothing():
+    began.set()
+    while True:
+        assert not list(store.scan(topics=["none"]))
+
+def read():
+    began.set()
+    while True:
+        store.read("T", 0, 0, max_messages=2**31 - 1)
+
+def read_of_nothing():
+    began.set()
+    while True:
+        store.read("T", 0, 0, max_messages=2**31 - 1, tags="none")
+
+threading.Thread(target=interrupt).start()
+try:
+    globals()[sys.argv[2]]()
+except KeyboardInterrupt as error:
+    took = time.monotonic() - sent
+    results = getattr(error, "results", None)
+    summary = getattr(error, "summary", None)
+    print(json.dumps({
+        "took": took,
+        "results": None if results is None else len(results),
+        "index": getattr(error, "index", None),
+        "end": results[-1].physical_offset + results[-1].store_size if results else None,
+        "count": summary and summary.count,
+        "summary_end": summary and summary.end_physical_offset,
+        "max": store.max_physical_offset,
+    }))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+def interrupted(root: Path, call: str) -> dict[str, Any]:
+    """What a process tells that was interrupted in the midst of a call."""
+    program = [sys.executable, "-c", CHILD, str(root), call, str(SCALE)]
+    # A shell that began this in the background would have it ignore the signal.
+    done = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["took"] < MOST_S, told
+    return told
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose scan takes a while."""
+    root = tmp_path_factory.mktemp("full")
+    with mqstore.open(root, "a") as store:
+        for _ in range(4 * SCALE):
+            store.append_many([mqstore.Message("T", bytes(100), tags="t")] * 250_000)
+    return root
+
+
+@pytest.mark.parametrize("call", ["append_many", "append_many_large"])
+def test_append_many_ends_and_tells_what_was_written(tmp_path: Path, call: str) -> None:
+    told = interrupted(tmp_path, call)
+    assert 0 < told["results"] == told["index"]
+    assert told["end"] == told["max"], "what was written and what was told differ"
+
+
+def test_append_arrow_ends_and_tells_what_was_written(tmp_path: Path) -> None:
+    told = interrupted(tmp_path, "append_arrow")
+    assert told["count"] > 0
+    assert told["summary_end"] == told["max"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "scan_arrow",
+        "scan_arrow_of_nothing",
+        "scan_of_nothing",
+        "read",
+        "read_of_nothing",
+    ],
+)
+def test_reading_ends(full: Path, call: str) -> None:
+    interrupted(full, call)
