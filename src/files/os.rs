@@ -64,18 +64,21 @@ impl Storage for Os {
         let mut entries = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            // A file that retention removes between the two calls is simply no longer there.
-            let metadata = match entry.metadata() {
-                Ok(metadata) => metadata,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
-            };
-            entries.push(DirEntry {
-                name: entry.file_name(),
-                kind: kind_of(metadata.file_type()),
-                len: metadata.len(),
-                inode: metadata.ino(),
+            // Most systems name the kind with the name: a folder of very many folders needs no more calls.
+            let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
+                FileKind::File => entry
+                    .metadata()
+                    .map(|file| (kind_of(file.file_type()), file.len(), file.ino())),
+                kind => Ok((kind, 0, 0)),
             });
+            match looked {
+                Ok((kind, len, inode)) => {
+                    entries.push(DirEntry { name: entry.file_name(), kind, len, inode });
+                }
+                // A file that retention removes between the two calls is simply no longer there.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(entries)
     }

@@ -21,6 +21,9 @@ const KEPT_BUFFER: usize = 1 << 10;
 const KEPT_TIMES: usize = 4;
 /// How many bytes are read at a time.
 const BLOCK: usize = 64 << 10;
+/// How many bytes are read first where the end is looked for: most queues have few entries, and what is
+/// read of a hole takes memory of the system.
+const FIRST_BLOCK: usize = 4 << 10;
 /// How many entries in a row may tell nothing before a search goes on without them.
 const MOST_SILENT: usize = 1024;
 
@@ -294,7 +297,7 @@ impl TailRun {
         let files = self.run.files();
         let first = files.first().map_or(0, |file| file.base_offset);
         let (mut end, mut last) = (first, None);
-        let mut block = vec![0; BLOCK / LEN * LEN];
+        let mut block = vec![0; FIRST_BLOCK / LEN * LEN];
         'files: for file in files.iter().skip(files.len().saturating_sub(3)) {
             if file.base_offset % LEN as u64 != 0 {
                 break;
@@ -309,6 +312,7 @@ impl TailRun {
                 if good < whole.len() || good == 0 {
                     break 'files;
                 }
+                block.resize(BLOCK / LEN * LEN, 0);
             }
         }
         // Where the last files hold nothing, the entry before them is the last.
