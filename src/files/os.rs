@@ -33,7 +33,7 @@ impl Storage for Os {
             let more = "it has another name too, a hard link, whose bytes would change with it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, more));
         }
-        Ok(OsFile::new(file))
+        Ok(OsFile::shared(file))
     }
 
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
@@ -45,7 +45,7 @@ impl Storage for Os {
             .custom_flags(SAFE_OPEN)
             .open(path)?;
         file.set_len(len)?;
-        Ok(OsFile::new(file))
+        Ok(OsFile::shared(file))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -186,7 +186,7 @@ struct OsFile {
 }
 
 impl OsFile {
-    fn new(file: File) -> Arc<dyn StorageFile> {
+    fn shared(file: File) -> Arc<dyn StorageFile> {
         Arc::new(Self { held: OnceLock::new(), file })
     }
 }

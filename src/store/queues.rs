@@ -169,9 +169,12 @@ impl QueueTable {
                 match grown {
                     Some(more) => strays.extend(more),
                     None => {
+                        let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
+                        let before = folder();
                         let (queue, more) = self.load_queue(kind, name, id)?;
                         strays.extend(more);
-                        if queue.run().lacks_folder() {
+                        // Another folder may have come in its place, and this one have been emptied.
+                        if queue.run().lacks_folder() || folder() != before {
                             self.is_torn.store(true, Ordering::Release);
                         }
                         self.put(queue);
