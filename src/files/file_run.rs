@@ -4,28 +4,21 @@
 //! Reading goes by position, through a bounded cache of open files, so that a store of any number of
 //! files needs only so many descriptors.
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lru::LruCache;
-
 use super::ahead::Ahead;
 use super::file_size::file_size_of;
 use super::folder::make_folder;
+pub use super::open_files::OpenFiles;
+use super::open_files::are_too_many;
 use super::planted::{self, Bug};
 use super::roots::Roots;
 use super::storage::{Access, FileKind, Storage, StorageFile};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::format::file_name;
-
-/// How many files a store keeps open, beside those that it maps.
-const MOST_OPEN: usize = 256;
-/// A store keeps no more of them than one of so many that the process may open: there may be several
-/// stores, and much else.
-const PART_OF_ALLOWED: u64 = 4;
 
 /// One file of a run.
 #[derive(Debug)]
@@ -38,71 +31,7 @@ pub struct RunFile {
     pub len: u64,
     /// Its identity when the run was listed; 0 where that is not known.
     inode: u64,
-    id: u64,
-}
-
-/// Open files, the least recently used closed when there are too many.
-#[derive(Debug)]
-pub struct OpenFiles {
-    cache: Mutex<LruCache<u64, Arc<dyn StorageFile>>>,
-    next_id: AtomicU64,
-}
-
-impl OpenFiles {
-    /// A cache of at most `limit` open files.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
-        let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
-        Self { cache: Mutex::new(LruCache::new(limit)), next_id: AtomicU64::new(1) }
-    }
-
-    fn get(
-        &self,
-        storage: &dyn Storage,
-        file: &RunFile,
-        access: Access,
-    ) -> Result<Arc<dyn StorageFile>> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = cache.get(&file.id) {
-            return Ok(Arc::clone(open));
-        }
-        let mut open = storage.open(&file.path, access);
-        if open.as_ref().is_err_and(are_too_many) {
-            // The process has others open, too.
-            cache.clear();
-            open = storage.open(&file.path, access);
-        }
-        let open = open.map_err(Error::io("open", &file.path))?;
-        cache.put(file.id, Arc::clone(&open));
-        Ok(open)
-    }
-
-    fn put(&self, id: u64, open: &Arc<dyn StorageFile>) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(id, Arc::clone(open));
-    }
-
-    fn forget(&self, id: u64) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
-    }
-
-    /// Closes all of them that nobody holds.
-    fn clear(&self) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-}
-
-impl Default for OpenFiles {
-    /// As many as help, or a part of those that the process may open.
-    fn default() -> Self {
-        let allowed = super::os::open_files_allowed().unwrap_or(u64::MAX);
-        Self::new(usize::try_from(allowed / PART_OF_ALLOWED).unwrap_or(MOST_OPEN).min(MOST_OPEN))
-    }
-}
-
-/// Whether a file could not be opened because too many are.
-fn are_too_many(error: &std::io::Error) -> bool {
-    use nix::errno::Errno::{EMFILE, ENFILE};
-    error.raw_os_error().is_some_and(|code| code == EMFILE as i32 || code == ENFILE as i32)
+    pub(super) id: u64,
 }
 
 /// A name in a run's folder that is no file of the run.
@@ -128,6 +57,8 @@ pub struct FileRun {
     creating: Mutex<()>,
     /// Whether a listed file was gone when a reader wanted it.
     has_lost_files: AtomicBool,
+    /// Whether a folder was not there when it was listed last.
+    lacks_folder: AtomicBool,
 }
 
 impl FileRun {
@@ -152,6 +83,7 @@ impl FileRun {
             files: RwLock::new(Arc::new(Vec::new())),
             creating: Mutex::default(),
             has_lost_files: AtomicBool::new(false),
+            lacks_folder: AtomicBool::new(false),
         };
         let strays = run.refresh()?;
         Ok((run, strays))
@@ -198,15 +130,25 @@ impl FileRun {
         self.has_lost_files.load(Ordering::Acquire)
     }
 
+    /// Whether a folder of the run was not there when it was listed last.
+    #[must_use]
+    pub fn lacks_folder(&self) -> bool {
+        self.lacks_folder.load(Ordering::Acquire)
+    }
+
     /// The files below the folders, those that are known already as they are known.
     fn list(&self) -> Result<(Vec<Arc<RunFile>>, Vec<Stray>)> {
         let known = self.files();
         let mut files: Vec<Arc<RunFile>> = Vec::new();
         let mut strays = Vec::new();
+        self.lacks_folder.store(false, Ordering::Release);
         for dir in self.roots.dirs() {
             let entries = match self.storage.list(dir) {
                 Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    self.lacks_folder.store(true, Ordering::Release);
+                    continue;
+                }
                 Err(error) => return Err(Error::io("list", dir)(error)),
             };
             for entry in entries {

@@ -11,6 +11,7 @@ pub mod locks;
 pub mod mapped_file;
 pub mod memory;
 pub mod new_files;
+pub mod open_files;
 pub mod os;
 pub mod planted;
 pub mod room;

@@ -41,7 +41,7 @@ impl Storage for Os {
             let more = "it has another name too, a hard link, whose bytes would change with it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, more));
         }
-        Ok(OsFile::new(file))
+        Ok(OsFile::shared(file))
     }
 
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
@@ -57,7 +57,7 @@ impl Storage for Os {
             let _ = fs::remove_file(path);
             return Err(error);
         }
-        Ok(OsFile::new(file))
+        Ok(OsFile::shared(file))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -66,9 +66,9 @@ impl Storage for Os {
             let entry = entry?;
             // Most systems name the kind with the name: a folder of very many folders needs no more calls.
             let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
-                FileKind::File => entry
-                    .metadata()
-                    .map(|file| (kind_of(file.file_type()), file.len(), file.ino())),
+                FileKind::File => {
+                    entry.metadata().map(|file| (kind_of(file.file_type()), file.len(), file.ino()))
+                }
                 kind => Ok((kind, 0, 0)),
             });
             match looked {
@@ -249,7 +249,7 @@ struct OsFile {
 }
 
 impl OsFile {
-    fn new(file: File) -> Arc<dyn StorageFile> {
+    fn shared(file: File) -> Arc<dyn StorageFile> {
         Arc::new(Self { held: OnceLock::new(), file })
     }
 }

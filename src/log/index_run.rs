@@ -19,6 +19,9 @@ use crate::time::CalendarTime;
 /// How many index files are kept open.
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
+/// How often a folder is listed whose files go while they are looked at.
+const LISTINGS: usize = 16;
+
 /// One index file of a run.
 #[derive(Debug)]
 pub struct IndexRunFile {
@@ -134,8 +137,23 @@ impl IndexRun {
         &self,
         unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
     ) -> Result<Vec<Corruption>> {
-        let mut findings = Vec::new();
-        let mut listing = Listing::default();
+        for left in (0..LISTINGS).rev() {
+            let (listing, findings, is_whole) = self.list_once(unreadable)?;
+            // A file that went meanwhile may have been replaced by others, which hold its keys.
+            if is_whole || left == 0 {
+                self.replace(listing);
+                return Ok(findings);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The files that are there now, what is wrong with others, and whether none went meanwhile.
+    fn list_once(
+        &self,
+        unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
+    ) -> Result<(Listing, Vec<Corruption>, bool)> {
+        let (mut listing, mut findings, mut is_whole) = (Listing::default(), Vec::new(), true);
         let entries = match self.storage.list(&self.dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -162,7 +180,9 @@ impl IndexRun {
                     findings.push(*corruption);
                 }
                 // Removed since the folder was listed.
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    is_whole = false;
+                }
                 Err(error) => {
                     unreadable(&file.path, error)?;
                     listing.unusable.push(file);
@@ -172,8 +192,7 @@ impl IndexRun {
         listing.files.sort_by_key(|file| file.name);
         listing.unusable.sort_by_key(|file| file.name);
         findings.sort_by(|a, b| a.path.cmp(&b.path));
-        self.replace(listing);
-        Ok(findings)
+        Ok((listing, findings, is_whole))
     }
 
     fn new_file(&self, name: u64, path: PathBuf, inode: u64) -> Arc<IndexRunFile> {

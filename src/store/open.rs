@@ -100,8 +100,17 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
+    // A swap of folders changes the root in the end.
+    let state = || {
+        let root = storage.stamp(paths.root()).ok().flatten();
+        (swap::is_listed(&*storage, &paths), root)
+    };
+    let before = state();
     let Parts { log, queues, index, unread_topics, mut warnings, .. } =
         load_parts(&paths, &mut config, &storage, Access::Read)?;
+    if before.0 || state() != before {
+        queues.refresh()?;
+    }
     let layout = layout_to_read(index, &mut config, &mut warnings);
     let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {

@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::file_run::{OpenFiles, Stray};
-use crate::files::{Access, FileKind, FileRun, Storage, new_files};
+use crate::files::{Access, DirEntry, FileKind, FileRun, Storage, new_files};
 use crate::format::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
@@ -156,11 +156,7 @@ impl QueueTable {
                 strays.push(Stray { path: topic_dir, kind: topic.kind });
                 continue;
             }
-            let queues = self.list(&topic_dir)?;
-            if queues.is_empty() {
-                self.look_for(&topic_dir)?;
-            }
-            for queue in queues {
+            for queue in self.list_listed(&topic_dir)? {
                 let path = topic_dir.join(&queue.name);
                 let id = queue.name.to_str().and_then(parse_queue_id);
                 let (Some(id), FileKind::Directory) = (id, queue.kind) else {
@@ -173,23 +169,18 @@ impl QueueTable {
                 match grown {
                     Some(more) => strays.extend(more),
                     None => {
+                        let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
+                        let before = folder();
                         let (queue, more) = self.load_queue(kind, name, id)?;
                         strays.extend(more);
-                        if queue.run().files().is_empty() {
-                            self.look_for(&path)?;
+                        // Another folder may have come in its place, and this one have been emptied.
+                        if queue.run().lacks_folder() || folder() != before {
+                            self.is_torn.store(true, Ordering::Release);
                         }
                         self.put(queue);
                     }
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Sees whether a folder that was listed and seems empty is there still.
-    fn look_for(&self, dir: &Path) -> Result<()> {
-        if self.storage.kind(dir).map_err(Error::io("stat", dir))?.is_none() {
-            self.is_torn.store(true, Ordering::Release);
         }
         Ok(())
     }
@@ -224,10 +215,23 @@ impl QueueTable {
         self.known_kind(topic).unwrap_or_default()
     }
 
-    fn list(&self, dir: &Path) -> Result<Vec<crate::files::DirEntry>> {
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        Ok(self.list_if_there(dir)?.unwrap_or_default())
+    }
+
+    /// Lists a folder whose own name was listed just before.
+    fn list_listed(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        let entries = self.list_if_there(dir)?;
+        if entries.is_none() {
+            self.is_torn.store(true, Ordering::Release);
+        }
+        Ok(entries.unwrap_or_default())
+    }
+
+    fn list_if_there(&self, dir: &Path) -> Result<Option<Vec<DirEntry>>> {
         match self.storage.list(dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            other => other.map_err(Error::io("list", dir)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some).map_err(Error::io("list", dir)),
         }
     }
 

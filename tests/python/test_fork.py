@@ -145,7 +145,8 @@ def open_elsewhere(path: Path) -> str:
     """What another process says that opens the store for writing and appends to it."""
     work = (
         "import sys, mqstore\n"
-        "with mqstore.open(sys.argv[1], 'r+') as store: print(store.append('T', b'').queue_offset)"
+        f"with mqstore.open(sys.argv[1], 'r+', config={TINY}) as store:\n"
+        "    print(store.append('T', b'').queue_offset)"
     )
     command = [sys.executable, "-c", work, str(path)]
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()

@@ -148,7 +148,7 @@ def test_an_offset_beyond_the_log_is_told(tmp_path: Path, store: mqstore.Store) 
     path = tmp_path / "config" / "consumerOffset.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text('{"offsetTable":{"orders@g":{0:8}}}')
-    with mqstore.open(tmp_path, "r+") as again:
+    with mqstore.open(tmp_path, "r+", config=TINY) as again:
         (warning,) = again.warnings
         assert "beyond the queue's end 3: set back to there" in warning
         again.append("orders", b"a3")

@@ -444,7 +444,7 @@ pub(crate) fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
     let store = Arc::new(home.create());
     append(&store, 0, &body(0)).unwrap();
     let group = ConsumerGroup::open(Arc::clone(&store), "readers").unwrap();
-    group.seek("T", 0, 1).unwrap();
+    group.seek("Topic", 0, 1).unwrap();
     stage.hold_flushes_of("consumerOffset");
     thread::scope(|scope| {
         let committing = scope.spawn(|| group.commit());
