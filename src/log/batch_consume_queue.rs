@@ -11,6 +11,7 @@ use crate::format::batch::{BatchQueueEntry, ENTRY_LEN};
 use crate::format::consume_queue::QueueEntry;
 
 use super::queue::{Added, Unit};
+use super::seen_codes::SeenCodes;
 use super::tail_run::TailRun;
 
 const ENTRY: u64 = ENTRY_LEN as u64;
@@ -31,6 +32,8 @@ pub struct BatchConsumeQueue {
     reach: AtomicI64,
     /// The queue offset that the next appended message gets.
     next_offset: AtomicI64,
+    /// Entries whose codes were held against their messages.
+    seen_codes: SeenCodes,
 }
 
 fn unit_of(bytes: &[u8; ENTRY_LEN]) -> Unit {
@@ -62,6 +65,7 @@ impl BatchConsumeQueue {
             max_physical_offset: AtomicI64::new(-1),
             reach: AtomicI64::new(-1),
             next_offset: AtomicI64::new(0),
+            seen_codes: SeenCodes::default(),
         };
         queue.find_end()?;
         queue.correct_min_offset(0)?;
@@ -96,6 +100,12 @@ impl BatchConsumeQueue {
     #[must_use]
     pub fn topic(&self) -> &[u8] {
         &self.topic
+    }
+
+    /// Which entries' codes were held against their messages.
+    #[must_use]
+    pub const fn seen_codes(&self) -> &SeenCodes {
+        &self.seen_codes
     }
 
     /// The queue's number.
@@ -163,6 +173,16 @@ impl BatchConsumeQueue {
         }
         let first = self.first_not(|unit| unit.end() <= from)?;
         self.entries.entries(first, count, unit_of)
+    }
+
+    /// The last entry.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn last(&self) -> Result<Option<Unit>> {
+        let places = self.places();
+        let last = places.end.checked_sub(1).filter(|last| places.contains(last));
+        last.map_or(Ok(None), |last| Ok(self.entries.entries(last, 1, unit_of)?.pop()))
     }
 
     /// Whole entries from the one on that lies at `place` of the queue, counted from the first it

@@ -12,6 +12,7 @@ pub mod dispatch;
 pub mod flush;
 pub mod gather;
 pub mod groups;
+pub mod held_to_log;
 pub mod index_audit;
 pub mod inner;
 pub mod inventory;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::{Error, Result};
+use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, Bell, Storage, make_folder};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::properties;
@@ -121,7 +121,6 @@ fn open_to_read(
 /// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for; what of the
 /// files that say so could not be read.
 fn look(core: &Core) -> Result<Vec<Error>> {
-    view::find_end(&core.log, Some(&core.queues))?;
     let storage = &*core.storage;
     // What cannot be read says nothing: the store may be in use, and nothing known to be flushed.
     let mut unread = Vec::new();
@@ -129,6 +128,10 @@ fn look(core: &Core) -> Result<Vec<Error>> {
         unread.push(error);
         true
     });
+    let left_out = view::find_end(&core.log, Some(&core.queues), !open_or_crashed)?;
+    if let Some(at) = left_out {
+        unread.push(half_there(&core.log, at));
+    }
     let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
     let flushed = match StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read) {
         Ok(checkpoint) => checkpoint.fields,
@@ -141,8 +144,18 @@ fn look(core: &Core) -> Result<Vec<Error>> {
     let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
     let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
-        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms };
+        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms, left_out };
     Ok(unread)
+}
+
+/// Tells of a last record that a reader leaves out.
+#[cold]
+fn half_there(log: &CommitLog, at: u64) -> Error {
+    let file = log.run().find(at);
+    let (path, base) = file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
+    let expected = "a message whose topic and properties are there";
+    let found = "zeros in them: it is left out, as one that did not come to the disk whole";
+    Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
 }
 
 /// Moves a reader's view forward.
