@@ -324,7 +324,8 @@ mod tests {
     fn a_hash_is_in_its_slot_and_in_no_other() {
         for slots in [1, 2, 7, 8, 1000, 5_000_000, 1 << 28] {
             let layout = IndexLayout::new(slots, 2).unwrap();
-            for hash in [0, 1, 6, 7, 8, 4_999_999, 5_000_000, i32::MAX - 1, i32::MAX, i32::MIN, -7] {
+            for hash in [0, 1, 6, 7, 8, 4_999_999, 5_000_000, i32::MAX - 1, i32::MAX, i32::MIN, -7]
+            {
                 let slot = layout.slot_of(hash);
                 assert!(layout.is_in_slot(hash, slot), "{hash} of {slots}");
                 for other in [0, 1, 5, slots - 1, (slot + 1) % slots] {

@@ -2,6 +2,7 @@
 //! for as many queue offsets as the record has messages
 //! (`org.apache.rocketmq.store.queue.BatchConsumeQueue`).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::error::{Error, PutStatus, Result};
@@ -72,14 +73,19 @@ impl BatchConsumeQueue {
         Ok(queue)
     }
 
-    /// Finds the last valid entry on disk, as after [`BatchConsumeQueue::load`].
+    /// Finds the last valid entry on disk, as after [`BatchConsumeQueue::load`]: one that begins before
+    /// the last one ends is none.
     ///
     /// # Errors
     /// [`Error::Io`] when the system cannot read.
     pub fn find_end(&self) -> Result<()> {
+        let reached = Cell::new(0);
         let (_, last) = self.entries.find_end::<ENTRY_LEN>(|entry| {
             let entry = BatchQueueEntry::decode(entry);
-            entry.is_valid() && entry.end_queue_offset().is_some()
+            let end = entry.end_queue_offset();
+            let end = end.filter(|_| entry.is_valid() && entry.base_queue_offset >= reached.get());
+            reached.set(end.unwrap_or(reached.get()));
+            end.is_some()
         })?;
         let last = last.map(|last| unit_of(&last));
         let max = last.map_or(0, |last| last.end());

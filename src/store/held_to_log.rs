@@ -140,7 +140,11 @@ impl Held<'_> {
         }
         let mut found = None;
         let damage = self.walk(start, stop, |view| {
-            let Some(range) = self.range_in(view, number) else { return true };
+            let range = self.range_in(view, number);
+            // A number that is known to be another's, or beyond the queue, is none of it.
+            let Some(range) = range.filter(|range| range.base_queue_offset < next) else {
+                return true;
+            };
             let unit = DispatchRequest::of(view).unit(range, &DelayLevels::default());
             found = Some((unit, Box::from(view.as_bytes())));
             false
@@ -259,8 +263,12 @@ impl Held<'_> {
             Some(start) => start,
             None => self.start_before(queue, end, &mut buffer)?,
         };
+        // As far as a file goes a number may leave others out.
+        let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
+        let in_file = i64::try_from(in_file).unwrap_or(i64::MAX);
         let walked = self.walk(start, known_from.min(self.log.end_offset()), |view| {
-            if let Some(range) = self.range_in(view, found) {
+            let is_near = |range: &InnerRange| range.base_queue_offset - found <= in_file;
+            if let Some(range) = self.range_in(view, found).filter(is_near) {
                 found = range.base_queue_offset.saturating_add(i64::from(range.message_count));
             }
             true

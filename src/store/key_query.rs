@@ -123,9 +123,9 @@ fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResul
         may_read: MOST_READ,
         buffer: Vec::new(),
     };
-    asking.from_the_log(tail_from, core.readable_end())?;
+    asking.ask_the_log(tail_from, core.readable_end())?;
     if let Some(index) = &core.index {
-        asking.from_the_index(index)?;
+        asking.ask_the_index(index)?;
     }
     let mut result = asking.result;
     if result.records.len() == most {
@@ -170,7 +170,7 @@ impl Asking<'_> {
 
     /// Adds what the index holds, file by file. A file in which something is not as it must be counts
     /// for nothing: its part of the log is read instead, unless that is too long.
-    fn from_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
+    fn ask_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
         let KeyQuery { topic, key, begin_ms, end_ms, .. } = *self.query;
         let mut candidates = index.candidates(topic, key, begin_ms, end_ms);
         let (mut chunk, mut findings) = (Vec::new(), Vec::new());
@@ -202,7 +202,7 @@ impl Asking<'_> {
                         self.result.records.truncate(records);
                         (self.result.rejected_by_hash, self.result.rejected_by_time) = rejected;
                         (self.last, self.repeats) = (last, repeats);
-                        self.from_the_log(from, to)?;
+                        self.ask_the_log(from, to)?;
                         // The message there may have keys in the older file too.
                         if from < to {
                             (self.last, self.repeats) = (Some(from), usize::MAX);
@@ -299,7 +299,7 @@ impl Asking<'_> {
 
     /// Adds the newest matches among the messages that begin in `from..to` of the log, as many as there
     /// is room for, newest first.
-    fn from_the_log(&mut self, from: u64, to: u64) -> Result<()> {
+    fn ask_the_log(&mut self, from: u64, to: u64) -> Result<()> {
         let room = self.most.saturating_sub(self.result.records.len());
         let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
         let is_whole = self.walk(from, to, |asking, _, view| {

@@ -152,7 +152,8 @@ fn look(core: &Core) -> Result<Vec<Error>> {
 #[cold]
 fn half_there(log: &CommitLog, at: u64) -> Error {
     let file = log.run().find(at);
-    let (path, base) = file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
+    let (path, base) =
+        file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
     let expected = "a message whose topic and properties are there";
     let found = "zeros in them: it is left out, as one that did not come to the disk whole";
     Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)

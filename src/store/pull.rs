@@ -238,7 +238,8 @@ impl<'a> Taken<'a> {
                     continue;
                 }
                 let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
-                if is_over(unit.number) || self.is_full(size, unit.count, unit.entry.physical_offset)
+                if is_over(unit.number)
+                    || self.is_full(size, unit.count, unit.entry.physical_offset)
                 {
                     return Ok(());
                 }
@@ -250,7 +251,10 @@ impl<'a> Taken<'a> {
             }
             if self.next == before {
                 looked_at += 1;
-                if self.next >= self.view.max_offset || is_over(self.next) || !self.or_stop(|taken| taken.fill())? {
+                if self.next >= self.view.max_offset
+                    || is_over(self.next)
+                    || !self.or_stop(|taken| taken.fill())?
+                {
                     return Ok(());
                 }
             }
@@ -299,9 +303,8 @@ impl<'a> Taken<'a> {
         let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
             // Two entries in a row that lead before the log tell that it begins behind them.
             let limit = self.log.min_offset();
-            let is_before = |unit: &Unit| {
-                u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit)
-            };
+            let is_before =
+                |unit: &Unit| u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit);
             if is_before(unit) && following.is_some_and(is_before) {
                 self.last_was_gone = true;
                 self.next = unit.end();
@@ -316,10 +319,10 @@ impl<'a> Taken<'a> {
             return self.fill();
         }
         self.end = Some(at.saturating_add(size));
-        if let Some(code) = left_out {
-            if consume_queue::tags_code(view.property(names::TAGS)) == code {
-                self.see(unit, code);
-            }
+        if let Some(code) = left_out
+            && consume_queue::tags_code(view.property(names::TAGS)) == code
+        {
+            self.see(unit, code);
         }
         self.next = unit.end();
         self.give(unit, &view)

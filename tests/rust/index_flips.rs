@@ -166,9 +166,7 @@ fn records_of_one_size_hide_no_message_behind_their_neighbour() {
 #[test]
 fn a_key_twice_in_a_message_and_keys_that_share_a_hash_are_no_damage() {
     // "Aa" and "BB" have one hash.
-    let home = made(SLOTS, 30, |number| {
-        ["Aa Aa", "BB", "BB Aa", "other"][number % 4].to_owned()
-    });
+    let home = made(SLOTS, 30, |number| ["Aa Aa", "BB", "BB Aa", "other"][number % 4].to_owned());
     for store in [home.read(), home.write()] {
         for key in ["Aa", "BB"] {
             let (times, complete) = ask(&store, (key, 0, 1000)).unwrap();
