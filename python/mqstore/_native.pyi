@@ -778,12 +778,18 @@ class Store:
                 0 too, as RocketMQ does.
             max_bytes: At most this many bytes of records; the first is given whatever its size.
             tags: A tag expression, ``"paid || refunded"``; ``None``, ``""`` and ``"*"`` are all.
-                The hash in the queue chooses, the text in the message decides.
+                The hash in the queue chooses, the text in the message decides. A hash is held
+                against its message once for each opened store, and again when the entry changed.
+
+        What an entry leads to is held against the record's own topic, queue and queue offset. A
+        message whose entry leads elsewhere is taken from the log.
 
         Raises:
             NotDispatchedError: More of the log than a reader keeps is in no queue yet.
             CorruptionError: The body of the first message to be given is not the one that was
-                stored. Where others come before it they are given, and the next read raises.
+                stored, or its entry is damaged and so is the log where it should lie. Where others
+                come before it they are given, and the next read raises; a read from the next queue
+                offset on goes on behind it.
             InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
             ValueError: ``max_messages`` or ``max_bytes`` below 0.
         """
@@ -833,8 +839,14 @@ class Store:
                 what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
                 order.
 
+        Entries are held against their messages, and slots and links against the entries around
+        them. Where something is not as it must be, that file's part of the log is read instead;
+        ``complete`` of the answer says whether all of it could be.
+
         Raises:
             NotDispatchedError: More of the log than a reader keeps is in no index yet.
+            CorruptionError: The body of a message of the key is not the one that was stored, or an
+                index file was cut short.
         """
 
     def scan(
@@ -972,6 +984,8 @@ class Store:
     @property
     def dispatched_offset(self) -> int:
         """Up to where the queues and the index hold the log."""
+    @property
+    def _leaves_out_last(self) -> bool: ...
     @property
     def index_usable(self) -> bool:
         """Whether the index files fit the settings and can be used for key queries."""

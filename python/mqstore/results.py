@@ -35,9 +35,10 @@ class QueryResult(Sequence["StoredMessage"]):
         rejected_by_hash: Candidates of the index whose topic or key is another one: their hashes
             are equal.
         rejected_by_time: Candidates whose store time lies outside of what was asked for.
+        complete: Whether no message is missing, for all that was met on the way.
     """
 
-    __slots__ = ("_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated")
+    __slots__ = ("_complete", "_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated")
 
     def __init__(
         self,
@@ -45,11 +46,13 @@ class QueryResult(Sequence["StoredMessage"]):
         truncated: bool = False,  # noqa: FBT001, FBT002 - the extension passes them by position
         rejected_by_hash: int = 0,
         rejected_by_time: int = 0,
+        complete: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
         self._messages = tuple(messages)
         self._truncated = truncated
         self._rejected_by_hash = rejected_by_hash
         self._rejected_by_time = rejected_by_time
+        self._complete = complete
 
     @property
     def truncated(self) -> bool:
@@ -66,8 +69,26 @@ class QueryResult(Sequence["StoredMessage"]):
         """Candidates whose store time lies outside of what was asked for."""
         return self._rejected_by_time
 
-    def _state(self) -> tuple[tuple[StoredMessage, ...], bool, int, int]:
-        return self._messages, self._truncated, self._rejected_by_hash, self._rejected_by_time
+    @property
+    def complete(self) -> bool:
+        """Whether no message is missing, for all that was met on the way.
+
+        What an index file does not hold as it must is read from the log instead. ``False`` says that
+        the log is damaged where it had to be read, so that more may lie there, or that an index file
+        is damaged whose part of the log is longer than the 1 GiB that one query reads for such files;
+        ``mqstore.verify`` names the damage. With ``exact=False`` nothing is read instead, and damage
+        that RocketMQ's own answer passes over may go unseen.
+        """
+        return self._complete
+
+    def _state(self) -> tuple[tuple[StoredMessage, ...], bool, int, int, bool]:
+        return (
+            self._messages,
+            self._truncated,
+            self._rejected_by_hash,
+            self._rejected_by_time,
+            self._complete,
+        )
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -96,7 +117,8 @@ class QueryResult(Sequence["StoredMessage"]):
     def __repr__(self) -> str:
         return (
             f"QueryResult({len(self)} messages, truncated={self._truncated}, "
-            f"rejected_by_hash={self._rejected_by_hash}, rejected_by_time={self._rejected_by_time})"
+            f"rejected_by_hash={self._rejected_by_hash}, rejected_by_time={self._rejected_by_time}, "
+            f"complete={self._complete})"
         )
 
 

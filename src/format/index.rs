@@ -205,6 +205,16 @@ impl IndexLayout {
         ((part as u128 * self.slots as u128) >> 64) as u32
     }
 
+    /// Whether a hash belongs to a slot: [`IndexLayout::slot_of`] with one multiplication, for who asks
+    /// many.
+    #[inline]
+    #[must_use]
+    pub const fn is_in_slot(&self, key_hash: i32, slot: u32) -> bool {
+        // Below 2^32, as layouts have fewer than 2^29 slots: whole multiples alone come out below.
+        let above = key_hash.unsigned_abs() as u64 + (self.slots as u64 - slot as u64);
+        self.slots == 1 || self.per_slot.wrapping_mul(above) < self.per_slot
+    }
+
     /// The byte at which a slot begins.
     #[inline]
     #[must_use]
@@ -308,6 +318,22 @@ mod tests {
             assert!(layout.slot_of(hash) < 7);
         }
         assert_eq!(layout.slot_of(15), 1);
+    }
+
+    #[test]
+    fn a_hash_is_in_its_slot_and_in_no_other() {
+        for slots in [1, 2, 7, 8, 1000, 5_000_000, 1 << 28] {
+            let layout = IndexLayout::new(slots, 2).unwrap();
+            for hash in [0, 1, 6, 7, 8, 4_999_999, 5_000_000, i32::MAX - 1, i32::MAX, i32::MIN, -7]
+            {
+                let slot = layout.slot_of(hash);
+                assert!(layout.is_in_slot(hash, slot), "{hash} of {slots}");
+                for other in [0, 1, 5, slots - 1, (slot + 1) % slots] {
+                    let other = other % slots;
+                    assert_eq!(layout.is_in_slot(hash, other), other == slot, "{hash}, {slots}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! for as many queue offsets as the record has messages
 //! (`org.apache.rocketmq.store.queue.BatchConsumeQueue`).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::error::{Error, PutStatus, Result};
@@ -11,6 +12,7 @@ use crate::format::batch::{BatchQueueEntry, ENTRY_LEN};
 use crate::format::consume_queue::QueueEntry;
 
 use super::queue::{Added, Unit};
+use super::seen_codes::SeenCodes;
 use super::tail_run::TailRun;
 
 const ENTRY: u64 = ENTRY_LEN as u64;
@@ -31,6 +33,8 @@ pub struct BatchConsumeQueue {
     reach: AtomicI64,
     /// The queue offset that the next appended message gets.
     next_offset: AtomicI64,
+    /// Entries whose codes were held against their messages.
+    seen_codes: SeenCodes,
 }
 
 fn unit_of(bytes: &[u8; ENTRY_LEN]) -> Unit {
@@ -62,20 +66,26 @@ impl BatchConsumeQueue {
             max_physical_offset: AtomicI64::new(-1),
             reach: AtomicI64::new(-1),
             next_offset: AtomicI64::new(0),
+            seen_codes: SeenCodes::default(),
         };
         queue.find_end()?;
         queue.correct_min_offset(0)?;
         Ok(queue)
     }
 
-    /// Finds the last valid entry on disk, as after [`BatchConsumeQueue::load`].
+    /// Finds the last valid entry on disk, as after [`BatchConsumeQueue::load`]: one that begins before
+    /// the last one ends is none.
     ///
     /// # Errors
     /// [`Error::Io`] when the system cannot read.
     pub fn find_end(&self) -> Result<()> {
+        let reached = Cell::new(0);
         let (_, last) = self.entries.find_end::<ENTRY_LEN>(|entry| {
             let entry = BatchQueueEntry::decode(entry);
-            entry.is_valid() && entry.end_queue_offset().is_some()
+            let end = entry.end_queue_offset();
+            let end = end.filter(|_| entry.is_valid() && entry.base_queue_offset >= reached.get());
+            reached.set(end.unwrap_or(reached.get()));
+            end.is_some()
         })?;
         let last = last.map(|last| unit_of(&last));
         let max = last.map_or(0, |last| last.end());
@@ -96,6 +106,12 @@ impl BatchConsumeQueue {
     #[must_use]
     pub fn topic(&self) -> &[u8] {
         &self.topic
+    }
+
+    /// Which entries' codes were held against their messages.
+    #[must_use]
+    pub const fn seen_codes(&self) -> &SeenCodes {
+        &self.seen_codes
     }
 
     /// The queue's number.
@@ -163,6 +179,16 @@ impl BatchConsumeQueue {
         }
         let first = self.first_not(|unit| unit.end() <= from)?;
         self.entries.entries(first, count, unit_of)
+    }
+
+    /// The last entry.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn last(&self) -> Result<Option<Unit>> {
+        let places = self.places();
+        let last = places.end.checked_sub(1).filter(|last| places.contains(last));
+        last.map_or(Ok(None), |last| Ok(self.entries.entries(last, 1, unit_of)?.pop()))
     }
 
     /// Whole entries from the one on that lies at `place` of the queue, counted from the first it

@@ -10,6 +10,7 @@ use crate::format::consume_queue::{ENTRY_LEN, QueueEntry};
 
 use super::consume_queue_ext::ConsumeQueueExt;
 use super::queue::{Added, Unit};
+use super::seen_codes::SeenCodes;
 use super::tail_run::{Tail, TailRun};
 
 const ENTRY: u64 = ENTRY_LEN as u64;
@@ -30,6 +31,8 @@ pub struct ConsumeQueue {
     max_physical_offset: AtomicI64,
     /// The entry number that the next appended message gets.
     next_offset: AtomicI64,
+    /// Entries whose codes were held against their messages.
+    seen_codes: SeenCodes,
 }
 
 fn number_of(entries: u64) -> i64 {
@@ -52,6 +55,7 @@ impl ConsumeQueue {
             max_offset: AtomicI64::new(0),
             max_physical_offset: AtomicI64::new(-1),
             next_offset: AtomicI64::new(0),
+            seen_codes: SeenCodes::default(),
         };
         queue.find_end()?;
         Ok(queue)
@@ -116,6 +120,12 @@ impl ConsumeQueue {
     #[must_use]
     pub fn topic(&self) -> &[u8] {
         &self.topic
+    }
+
+    /// Which entries' codes were held against their messages.
+    #[must_use]
+    pub const fn seen_codes(&self) -> &SeenCodes {
+        &self.seen_codes
     }
 
     /// The queue's number.

@@ -1,12 +1,11 @@
 //! The keys of a message, as the index takes them.
 
 use crate::format::java::TopicHash;
-use crate::format::properties::split_keys;
+use crate::format::properties::{MAX_LEN, split_keys};
 use crate::format::sys_flag::Transaction;
 
-/// How many keys of one message are put; far more than anyone uses, few enough that one message
-/// cannot fill a file.
-pub const MAX_KEYS: usize = 1024;
+/// How many keys of one message are put: all that its properties have room for, and the unique one.
+pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
 
 /// What the index needs of a dispatched message (`DispatchRequest`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

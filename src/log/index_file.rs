@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use super::index_close::Witnesses;
 use super::index_walk::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes};
@@ -62,6 +63,8 @@ pub struct IndexFile {
     path: PathBuf,
     layout: IndexLayout,
     pub(super) bytes: Bytes,
+    /// Entries that slots and links are held against.
+    pub(super) witnesses: Witnesses,
 }
 
 #[derive(Debug)]
@@ -138,7 +141,8 @@ impl IndexFile {
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
         map.ahead().went_to(position(layout.entry_position(1)));
-        Ok(Self { path: path.to_owned(), layout, bytes: Bytes::Written(Writer::new(map, header)) })
+        let bytes = Bytes::Written(Writer::new(map, header));
+        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
     }
 
     /// Opens a file whose layout is known; it is recorded nowhere in it, see
@@ -179,7 +183,7 @@ impl IndexFile {
                 Bytes::Written(Writer::new(map, head.header))
             }
         };
-        Ok(Self { path: path.to_owned(), layout, bytes })
+        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
     }
 
     /// Where the file lies.

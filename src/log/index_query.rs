@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use super::index_check::header_fault;
+use super::index_close::Placed;
 use super::index_file::IndexFile;
 use super::index_run::{IndexRun, IndexRunFile, Listing};
 use super::index_select::{IndexBatch, Wanted};
 use super::index_walk::{Head, Walk};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::format::index::{IndexEntry, IndexHeader};
+use crate::format::index::{IndexEntry, IndexHeader, seconds_since};
 use crate::format::java::key_hash;
 
 /// RocketMQ's own answer to a query by key (`QueryOffsetResult`).
@@ -64,8 +65,8 @@ impl IndexRun {
     }
 
     /// Everything under a key that may be between two store times, newest first, for a caller who
-    /// looks at the messages: nothing is missing, whatever the index has rounded. Found as it is asked
-    /// for.
+    /// looks at the messages: nothing is missing, whatever the index has rounded, unless it is among the
+    /// findings. Found as it is asked for.
     #[must_use]
     pub fn candidates(
         self: &Arc<Self>,
@@ -74,9 +75,16 @@ impl IndexRun {
         begin_ms: i64,
         end_ms: i64,
     ) -> Candidates {
+        let listing = self.listing();
+        let mut files = listing.files.clone();
+        if !listing.unusable.is_empty() {
+            files.extend(listing.unusable.iter().map(Arc::clone));
+            files.sort_by_key(|file| file.name);
+        }
         Candidates {
             run: Arc::clone(self),
-            older_files: self.files(),
+            left: files.len(),
+            files,
             key_hash: key_hash(topic, key),
             begin_ms,
             end_ms,
@@ -212,13 +220,43 @@ fn is_time_matched(header: &IndexHeader, begin_ms: i64, end_ms: i64) -> bool {
         || (end_ms >= first && end_ms <= last)
 }
 
-/// The answers of [`IndexRun::candidates`], found chunk by chunk: memory does not grow with the
-/// length of a chain.
+/// What an index entry under a key says of a message, for a caller who holds it against the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where the message lies.
+    pub physical_offset: i64,
+    /// Where the message lies that was indexed before it, or -1.
+    pub before: i64,
+    /// Where the message lies that was indexed behind it; of the last, one more than where that lies.
+    pub behind: i64,
+    /// The entry's hash: that of the key, or one that differs in a single bit and shares its slot.
+    pub key_hash: i32,
+    /// What its store time counts from and how many seconds it is, where the entry tells.
+    pub time: Option<(i64, i32)>,
+    /// Whether its time is a wanted one. Of entries of other times only those at the edges are
+    /// candidates, to see whether they are right: the times of the others lie behind theirs.
+    pub is_wanted: bool,
+}
+
+impl Candidate {
+    /// Whether a message stored then gets such an entry.
+    #[must_use]
+    pub fn is_time(&self, store_timestamp_ms: i64) -> bool {
+        self.time.is_none_or(|(begin_ms, seconds)| {
+            seconds == seconds_since(begin_ms, store_timestamp_ms)
+        })
+    }
+}
+
+/// The answers of [`IndexRun::candidates`], found file by file and chunk by chunk: memory does not grow
+/// with the length of a chain.
 #[derive(Debug)]
 pub struct Candidates {
     run: Arc<IndexRun>,
-    /// Files not yet begun, the next one last.
-    older_files: Vec<Arc<IndexRunFile>>,
+    /// Those that cannot be used among them, oldest first.
+    files: Vec<Arc<IndexRunFile>>,
+    /// How many of them were not begun yet.
+    left: usize,
     key_hash: i32,
     begin_ms: i64,
     end_ms: i64,
@@ -229,61 +267,121 @@ pub struct Candidates {
 struct CandidateFile {
     file: Arc<IndexFile>,
     walk: Walk,
-    begin_timestamp_ms: i64,
+    head: Head,
+    slot: u32,
+    /// The last entry of a later time than the wanted ones, while no other came.
+    late: Option<Candidate>,
+    /// Whether the last entry was of an earlier time.
+    was_early: bool,
 }
 
 impl Candidates {
-    /// Appends up to `max` more physical offsets to `out`; fewer come only when there are no more. A
-    /// message that has the key twice comes twice, one after the other.
+    /// Goes on to the next older file; `false` when there is none. Of one that cannot be read there are
+    /// no candidates, and a finding tells; one that is gone was removed with its messages, or is
+    /// a finding too.
     ///
     /// # Errors
-    /// [`Error::Io`] when a file cannot be read; damage is added to `findings`, and what is left of
-    /// that file passed over.
+    /// [`Error::Io`] when a file cannot be read.
+    pub fn next_file(&mut self, findings: &mut Vec<Corruption>) -> Result<bool> {
+        self.current = None;
+        let Some(left) = self.left.checked_sub(1) else { return Ok(false) };
+        self.left = left;
+        let Some(listed) = self.files.get(left) else { return Ok(false) };
+        let Some(file) = collect(self.run.open_if_there(listed), findings)? else {
+            return Ok(true);
+        };
+        let Some(file) = file else {
+            findings.push(Corruption {
+                path: Some(listed.path.clone()),
+                offset: 0,
+                kind: CorruptionKind::FileLength,
+                expected: "an index file".to_owned(),
+                found: "none: it was removed meanwhile".to_owned(),
+            });
+            return Ok(true);
+        };
+        let walked = file.walk(self.key_hash, findings);
+        if let Some((walk, head)) = collect(walked, findings)? {
+            let slot = file.layout().slot_of(self.key_hash);
+            self.current =
+                Some(CandidateFile { file, walk, head, slot, late: None, was_early: false });
+        }
+        Ok(true)
+    }
+
+    /// Appends some more candidates of the present file to `out`, newest first, until that holds `max`;
+    /// whether there may be more. A message that has the key twice comes twice, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read; damage is added to `findings`, and nothing more comes
+    /// of that file.
     pub fn next_chunk(
         &mut self,
         max: usize,
-        out: &mut Vec<i64>,
+        out: &mut Vec<Candidate>,
         findings: &mut Vec<Corruption>,
-    ) -> Result<()> {
-        let full = out.len().saturating_add(max);
-        while out.len() < full {
-            let Some(current) = &mut self.current else {
-                let Some(next) = self.older_files.pop() else { break };
-                self.current = begin(&self.run, &next, self.key_hash, findings)?;
-                continue;
-            };
-            let (key_hash, begin_ms, end_ms) = (self.key_hash, self.begin_ms, self.end_ms);
-            let file_begin_ms = current.begin_timestamp_ms;
-            let file = Arc::clone(&current.file);
-            let walked = file.go_on(&mut current.walk, findings, |number, entry| {
-                if out.len() >= full {
-                    return false;
-                }
-                if entry.key_hash == key_hash
-                    && may_be_between(number, entry, file_begin_ms, begin_ms, end_ms)
-                {
-                    out.push(entry.physical_offset);
-                }
-                true
-            });
-            if collect(walked, findings)?.is_none() || current.walk.is_at_end() {
-                self.current = None;
+    ) -> Result<bool> {
+        let (key_hash, begin_ms, end_ms) = (self.key_hash, self.begin_ms, self.end_ms);
+        let Some(current) = &mut self.current else { return Ok(false) };
+        let CandidateFile { file, walk, head, slot, late, was_early } = current;
+        let file_begin_ms = head.header.begin_timestamp_ms;
+        let walked = file.go_on_closely(walk, head, *slot, findings, |placed| {
+            let Placed { number, entry, before, behind } = placed;
+            // One for a late entry that comes first.
+            if out.len() + 1 >= max {
+                return false;
             }
+            let is_own = entry.key_hash == key_hash;
+            if !is_own && (entry.key_hash ^ key_hash).count_ones() != 1 {
+                return true;
+            }
+            let mut candidate = Candidate {
+                physical_offset: entry.physical_offset,
+                before,
+                behind,
+                key_hash: entry.key_hash,
+                time: (number > 1).then_some((file_begin_ms, entry.seconds)),
+                is_wanted: true,
+            };
+            if !is_own || may_be_between(number, entry, file_begin_ms, begin_ms, end_ms) {
+                out.extend(late.take());
+                *was_early &= !is_own;
+                out.push(candidate);
+                return true;
+            }
+            candidate.is_wanted = false;
+            let seconds_ms = i64::from(entry.seconds).saturating_mul(1000);
+            if file_begin_ms.saturating_add(seconds_ms) > end_ms {
+                *late = Some(candidate);
+                *was_early = false;
+            } else {
+                out.extend(late.take());
+                if !std::mem::replace(was_early, true) {
+                    out.push(candidate);
+                }
+            }
+            true
+        });
+        if collect(walked, findings)?.is_none() || current.walk.is_at_end() {
+            out.extend(current.late.take());
+            self.current = None;
         }
-        Ok(())
+        Ok(self.current.is_some())
     }
-}
 
-fn begin(
-    run: &IndexRun,
-    file: &IndexRunFile,
-    key_hash: i32,
-    findings: &mut Vec<Corruption>,
-) -> Result<Option<CandidateFile>> {
-    let Some(file) = collect(run.open_if_there(file), findings)?.flatten() else { return Ok(None) };
-    let walked = file.walk(key_hash, findings);
-    let Some((walk, Head { header, .. })) = collect(walked, findings)? else { return Ok(None) };
-    Ok(Some(CandidateFile { file, walk, begin_timestamp_ms: header.begin_timestamp_ms }))
+    /// Where in the log the messages of the present file lie, by what the files around it say: from the
+    /// first place on, and up to the second, which is one of them.
+    #[must_use]
+    pub fn span(&self) -> (i64, Option<i64>) {
+        let header = |file: &Arc<IndexRunFile>| {
+            let open = self.run.open(file).ok()?;
+            open.header().ok().filter(|header| header_fault(header, true).is_none())
+        };
+        let older = self.files.iter().take(self.left).rev().find_map(header);
+        let newer = self.files.iter().skip(self.left + 1).find_map(header);
+        let from = older.map_or(0, |header| header.end_physical_offset);
+        (from, newer.map(|header| header.begin_physical_offset))
+    }
 }
 
 /// Whether the message of an entry may have a store time between the two. Only where an entry says

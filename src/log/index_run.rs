@@ -54,7 +54,7 @@ pub struct IndexRun {
 pub(super) struct Listing {
     pub(super) files: Vec<Arc<IndexRunFile>>,
     /// Files with the right name that cannot be used.
-    unusable: Vec<Arc<IndexRunFile>>,
+    pub(super) unusable: Vec<Arc<IndexRunFile>>,
     /// The newest file, once it was looked into: every query begins there.
     newest: OnceLock<Arc<IndexFile>>,
 }

@@ -1,9 +1,10 @@
 //! Look-ups in one index file (`org.apache.rocketmq.store.index.IndexFile#selectPhyOffset`), one by
 //! one or many at once.
 
+use super::index_close::{Close, Placed, names_an_entry, wrong_slot};
 use super::index_file::{Bytes, IndexFile};
 use super::index_walk::{Head, IndexBytes, MapBytes, ReadBytes, Walk};
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::index::{IndexEntry, IndexLayout};
 
 /// How many look-ups [`IndexFile::select_many`] keeps in flight: enough to hide the memory's latency,
@@ -114,7 +115,8 @@ impl IndexFile {
         Ok(chain)
     }
 
-    /// The beginning of a hash's chain, and the header it was read under.
+    /// The beginning of a hash's chain, and the header it was read under. That the slot names the newest
+    /// of its entries is held against the last entries of the file.
     pub(super) fn walk(
         &self,
         key_hash: i32,
@@ -122,15 +124,42 @@ impl IndexFile {
     ) -> Result<(Walk, Head)> {
         let mut head = self.head()?;
         let slot = self.layout().slot_of(key_hash);
+        // Entries that were counted before the slot was read are in it.
+        let count = head.count;
         let walk = with_bytes!(self, |bytes, live| {
-            Walk::start(bytes, self.layout(), &mut head, slot, live, findings)
+            let walk = Walk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
+            let witnesses = self.witnesses.at(bytes, self.layout(), count)?;
+            if witnesses.contradict(self.layout(), slot, walk)
+                || (walk.is_at_end() && names_an_entry(bytes, self.layout(), slot)?)
+            {
+                findings.push(wrong_slot(self.path(), self.layout(), slot, walk));
+            }
+            Ok::<_, Error>(walk)
         })?;
         Ok((walk, head))
     }
 
+    /// As [`IndexFile::go_on`], with each entry held against its neighbours and its slot. What contradicts
+    /// itself ends the walk.
+    pub(super) fn go_on_closely(
+        &self,
+        walk: &mut Walk,
+        head: &Head,
+        slot: u32,
+        findings: &mut Vec<Corruption>,
+        take: impl FnMut(Placed<'_>) -> bool,
+    ) -> Result<()> {
+        self.check_length()?;
+        with_bytes!(self, |bytes, _live| {
+            let witnesses = self.witnesses.at(bytes, self.layout(), head.count)?;
+            let mut close = Close { bytes, layout: self.layout(), head, slot, witnesses, findings };
+            close.run(walk, take)
+        })
+    }
+
     /// Follows a chain until its end or until `take` says `false`; the entry for which it does so
     /// comes next again.
-    pub(super) fn go_on(
+    fn go_on(
         &self,
         walk: &mut Walk,
         findings: &mut Vec<Corruption>,

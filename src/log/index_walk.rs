@@ -19,7 +19,7 @@ use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, Index
 const BLOCK_LEN: usize = 4096;
 
 /// How often a reader looks again at a count that lags behind the slots of a file being written.
-const COUNT_ATTEMPTS: usize = 8;
+pub(super) const COUNT_ATTEMPTS: usize = 8;
 
 /// Bytes of one index file, to be walked.
 pub(super) trait IndexBytes {
@@ -167,7 +167,7 @@ impl Head {
 /// Where a walk stands: the number of the entry to read next, 0 at the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
-    next: u32,
+    pub(super) next: u32,
 }
 
 impl Walk {

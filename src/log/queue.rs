@@ -9,6 +9,7 @@ use crate::format::batch::{self, BatchQueueEntry};
 use crate::format::consume_queue::{self, QueueEntry};
 
 use super::consume_queue_ext::TagsCode;
+use super::seen_codes::SeenCodes;
 use super::{BatchConsumeQueue, ConsumeQueue};
 
 /// Which kind of queue a topic has (`org.apache.rocketmq.common.attribute.CQType`).
@@ -234,6 +235,17 @@ impl Queue {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
+    /// The last unit.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn last(&self) -> Result<Option<Unit>> {
+        match self {
+            Self::Plain(queue) => Ok(queue.units(queue.max_offset() - 1, 1)?.pop()),
+            Self::Batch(queue) => queue.last(),
+        }
+    }
+
     /// How many units the file holds from the one on that holds a queue offset.
     ///
     /// # Errors
@@ -260,6 +272,12 @@ impl Queue {
             Some(ext) => ext.resolve(tags_code),
             None => Ok(TagsCode::Known(tags_code)),
         }
+    }
+
+    /// Which entries' codes were held against their messages.
+    #[must_use]
+    pub const fn seen_codes(&self) -> &SeenCodes {
+        either!(self, queue => queue.seen_codes())
     }
 
     /// Adds the unit of a record stored at that time.

@@ -235,6 +235,7 @@ impl Store {
             answer.truncated,
             answer.rejected_by_hash,
             answer.rejected_by_time,
+            answer.complete,
         ))
     }
 

@@ -371,6 +371,12 @@ impl Store {
         report.map(|report| recovery_report(py, report, true, None)).transpose()
     }
 
+    /// Whether a last message was left out that may be whole: for who tells whether all were given.
+    #[getter]
+    fn _leaves_out_last(&self) -> bool {
+        self.store.leaves_out_last()
+    }
+
     #[getter]
     fn warnings(&self) -> Vec<String> {
         if !self.store.is_of_parent() {

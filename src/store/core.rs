@@ -12,13 +12,14 @@ use crate::files::{Bell, Front, Moved, Storage};
 use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
 use crate::log::scanner::{Scanned, Scanner, Stop};
-use crate::log::{CommitLog, StoreCheckpoint};
+use crate::log::{CommitLog, Queue, StoreCheckpoint};
 use crate::time::Clock;
 
 use super::append::{self, Appender};
 use super::dispatch::{DispatchRequest, Dispatcher};
 use super::file_ages::FileAges;
 use super::flush::{FlushGate, Waited};
+use super::held_to_log::Held;
 use super::lock::{self, StoreLock};
 use super::notices::Notices;
 use super::open;
@@ -109,6 +110,8 @@ pub(super) struct Reading {
     pub(super) index_known_ms: Option<i64>,
     /// Where `abort` lies: what was stored before this is known to be durable.
     pub(super) flushed_ms: Option<i64>,
+    /// Where the last record lies that was left out although it may be whole.
+    pub(super) left_out: Option<u64>,
 }
 
 pub(super) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -590,8 +593,19 @@ impl Core {
         let (kind, root) = (self.queues.kind_of(topic), self.paths.root());
         match (lacking, self.writing.is_some()) {
             (Some(overlay), _) => overlay.view(&self.log, queue, kind, topic, queue_id, root),
-            (None, true) => Ok(queue.filter(|queue| queue.max_offset() > 0).map(QueueView::whole)),
+            (None, true) => {
+                let queue = queue.filter(|queue| queue.max_offset() > 0);
+                queue.map(|queue| self.whole(queue, topic, queue_id)).transpose()
+            }
             (None, false) => self.overlay()?.view(&self.log, queue, kind, topic, queue_id, root),
         }
+    }
+
+    /// A queue that lacks nothing.
+    fn whole(&self, queue: Arc<Queue>, topic: &[u8], queue_id: i32) -> Result<QueueView> {
+        let mut view = QueueView::whole(Arc::clone(&queue));
+        let held = Held { log: &self.log, view: &view, topic, queue_id };
+        view.min_offset = held.first(&queue, self.log.min_offset())?;
+        Ok(view)
     }
 }

@@ -58,6 +58,13 @@ impl MessageStore {
         self.core.index.is_some()
     }
 
+    /// Whether a reader left out a last record in whose topic or properties zeros lie, as in one that
+    /// did not come to the disk whole.
+    #[must_use]
+    pub fn leaves_out_last(&self) -> bool {
+        self.core.reading().left_out.is_some()
+    }
+
     /// Up to where the log is known to be durable. For a reader: its end where no `abort` lies, else
     /// the end of the last record that is older than the checkpoint's newest.
     ///

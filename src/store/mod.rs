@@ -14,6 +14,7 @@ pub mod flush;
 pub mod gather;
 pub mod groups;
 pub mod halt;
+pub mod held_to_log;
 pub mod index_audit;
 pub mod inner;
 pub mod inventory;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::{Error, Result};
+use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, Anchored, Bell, LARGEST_PAGE, Room, Storage, make_folder};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::properties;
@@ -145,19 +145,29 @@ fn open_to_read(
 /// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for; what of the
 /// files that say so could not be read.
 fn look(core: &Core) -> Result<Vec<Error>> {
-    view::find_end(&core.log, Some(&core.queues))?;
-    judge(core)
+    let (is_open_or_crashed, mut unread) = was_left_open(core);
+    let left_out = view::find_end(&core.log, Some(&core.queues), !is_open_or_crashed)?;
+    unread.extend(left_out.map(|at| half_there(&core.log, at)));
+    judge(core, is_open_or_crashed, left_out, unread)
+}
+
+/// Whether `abort` lies there. What cannot be read says nothing: the store may be in use, and nothing
+/// known to be flushed.
+fn was_left_open(core: &Core) -> (bool, Vec<Error>) {
+    match lock::was_aborted(&*core.storage, &core.paths) {
+        Ok(aborted) => (aborted, Vec::new()),
+        Err(error) => (true, vec![error]),
+    }
 }
 
 /// Sees what a reader's queues cannot be trusted for.
-fn judge(core: &Core) -> Result<Vec<Error>> {
+fn judge(
+    core: &Core,
+    open_or_crashed: bool,
+    left_out: Option<u64>,
+    mut unread: Vec<Error>,
+) -> Result<Vec<Error>> {
     let storage = &*core.storage;
-    // What cannot be read says nothing: the store may be in use, and nothing known to be flushed.
-    let mut unread = Vec::new();
-    let open_or_crashed = lock::was_aborted(storage, &core.paths).unwrap_or_else(|error| {
-        unread.push(error);
-        true
-    });
     let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
     let flushed = match StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read) {
         Ok(checkpoint) => checkpoint.fields,
@@ -170,7 +180,7 @@ fn judge(core: &Core) -> Result<Vec<Error>> {
     let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
     let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
-        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms };
+        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms, left_out };
     Ok(unread)
 }
 
@@ -212,7 +222,20 @@ pub(super) fn list_again(core: &Core) -> Result<()> {
     if let Some(index) = &core.index {
         index.refresh()?;
     }
-    judge(core).map(drop)
+    let left_out = core.reading().left_out;
+    let (is_open_or_crashed, unread) = was_left_open(core);
+    judge(core, is_open_or_crashed, left_out, unread).map(drop)
+}
+
+/// Tells of a last record that a reader leaves out.
+#[cold]
+fn half_there(log: &CommitLog, at: u64) -> Error {
+    let file = log.run().find(at);
+    let (path, base) =
+        file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
+    let expected = "a message whose topic and properties are there";
+    let found = "zeros in them: it is left out, as one that did not come to the disk whole";
+    Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
 }
 
 /// Moves a reader's view forward.

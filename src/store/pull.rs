@@ -2,16 +2,19 @@
 
 use crate::config::TransferLimits;
 use crate::error::Result;
-use crate::format::consume_queue::TagFilter;
+use crate::format::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
 use crate::format::message::{Frame, MessageView, read_frame};
-use crate::format::properties::{self, names};
+use crate::format::properties::names;
+use crate::format::sys_flag::{Transaction, transaction};
 use crate::log::commit_log::Found;
 use crate::log::consume_queue_ext::TagsCode;
 use crate::log::queue::Unit;
+use crate::log::seen_codes::Seen256;
 use crate::log::{CommitLog, QueueKind};
 
 use super::dispatch::DispatchRequest;
 use super::halt::{ASK_EVERY, Halt};
+use super::held_to_log::{Held, Sought};
 use super::view::QueueView;
 
 /// How a read of a queue ended (`GetMessageStatus`).
@@ -97,7 +100,8 @@ pub struct ReadRequest<'a> {
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] where the first message that would be given out has another body than
-/// was stored; [`crate::Error::Io`] when the system cannot read.
+/// was stored, or where no entry leads to it and the log is damaged where it should lie;
+/// [`crate::Error::Io`] when the system cannot read.
 pub fn read(
     log: &CommitLog,
     view: Option<&QueueView>,
@@ -126,7 +130,9 @@ pub fn read(
         return Ok(answer(GetStatus::OffsetOverflowBadly, max));
     }
     let mut taken = Taken::new(log, view, request);
-    taken.run()?;
+    let ran = taken.run();
+    taken.keep_seen();
+    ran?;
     let status = if !taken.records.is_empty() {
         GetStatus::Found
     } else if taken.nothing_there {
@@ -162,8 +168,10 @@ struct Taken<'a> {
     count: usize,
     bytes: u64,
     next: i64,
-    /// The first place of the log that is still there, once a removed message was met.
-    gone_before: Option<i64>,
+    /// Where the last record ends that an entry led to.
+    end: Option<u64>,
+    /// Which entries of the present block were held against their messages, and whether more were since.
+    seen: Option<(i64, Seen256, bool)>,
     last_was_gone: bool,
     nothing_there: bool,
 }
@@ -179,7 +187,8 @@ impl<'a> Taken<'a> {
             count: 0,
             bytes: 0,
             next: request.queue_offset,
-            gone_before: None,
+            end: None,
+            seen: None,
             last_was_gone: false,
             nothing_there: false,
         }
@@ -208,18 +217,33 @@ impl<'a> Taken<'a> {
                 want = want.min(left);
                 left_in_file = Some(left - want);
             }
+            let before = self.next;
             let units = self.view.units(self.next, want)?;
-            if units.is_empty() {
+            if units.is_empty()
+                && (self.next >= self.view.max_offset || self.next < self.view.first_listed())
+            {
                 self.nothing_there = looked_at == 0;
                 return Ok(());
             }
-            for unit in units {
-                let entry = unit.entry;
-                let ahead = unit.number.saturating_sub(self.request.queue_offset);
-                if most_offsets.is_some_and(|most| ahead >= most) {
-                    return Ok(());
+            let is_over = |next: i64| {
+                let ahead = next.saturating_sub(self.request.queue_offset);
+                most_offsets.is_some_and(|most| ahead >= most)
+            };
+            for (place, unit) in units.iter().enumerate() {
+                if unit.end() <= self.next {
+                    continue;
                 }
-                let size = u64::try_from(entry.store_size).unwrap_or(0);
+                // Entries that are missing, or whose numbers are wrong.
+                while self.next < unit.number && !is_over(self.next) {
+                    looked_at += 1;
+                    if !self.or_stop(|taken| taken.fill())? {
+                        return Ok(());
+                    }
+                }
+                if unit.end() <= self.next {
+                    continue;
+                }
+                let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
                 unasked = unasked.saturating_add(size).saturating_add(ENTRY_COST);
                 if unasked >= ASK_EVERY {
                     unasked = 0;
@@ -227,66 +251,156 @@ impl<'a> Taken<'a> {
                         return Ok(());
                     }
                 }
-                if self.is_full(size, unit.count, entry.physical_offset) {
+                if is_over(unit.number)
+                    || self.is_full(size, unit.count, unit.entry.physical_offset)
+                {
                     return Ok(());
                 }
-                let before = std::mem::replace(&mut self.next, unit.end());
                 looked_at += 1;
-                if self.gone_before.is_some_and(|limit| entry.physical_offset < limit) {
-                    continue;
+                let following = units.get(place + 1);
+                if !self.or_stop(|taken| taken.take(unit, following, &mut buffer))? {
+                    return Ok(());
                 }
-                let filter = self.request.filter;
-                // Where the code cannot be read every filter passes.
-                if !filter.is_all()
-                    && let TagsCode::Known(code) = self.view.resolve(entry.tags_code)?
-                    && !filter.matches_code(code)
+            }
+            if self.next == before {
+                looked_at += 1;
+                if self.next >= self.view.max_offset
+                    || is_over(self.next)
+                    || !self.or_stop(|taken| taken.fill())?
                 {
-                    self.last_was_gone = false;
-                    continue;
-                }
-                if let Err(error) = self.take(&unit, size, &mut buffer) {
-                    if self.records.is_empty() {
-                        return Err(error);
-                    }
-                    // What lies before it is given out; the next read begins with it, and tells.
-                    self.next = before;
                     return Ok(());
                 }
             }
         }
     }
 
-    fn take(&mut self, unit: &Unit, size: u64, buffer: &mut Vec<u8>) -> Result<()> {
+    /// Does one step; whether there is room for more. What lies before an error is given out: the next
+    /// read begins with it, and tells.
+    fn or_stop(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        let before = self.next;
+        match step(self) {
+            Err(_) if !self.records.is_empty() => {
+                self.next = before;
+                Ok(false)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes the message of an entry, unless it is not wanted; `following` is the entry behind it.
+    fn take(
+        &mut self,
+        unit: &Unit,
+        following: Option<&Unit>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let filter = self.request.filter;
+        let mut left_out = None;
+        // Where the code cannot be read every filter passes.
+        if !filter.is_all()
+            && let TagsCode::Known(code) = self.view.resolve(unit.entry.tags_code)?
+            && !filter.matches_code(code)
+        {
+            // The hash that chooses was held against the message once.
+            if self.request.topic == SCHEDULE_TOPIC || self.is_seen(unit, code) {
+                self.last_was_gone = false;
+                self.next = unit.end();
+                return Ok(true);
+            }
+            left_out = Some(code);
+        }
         let at = u64::try_from(unit.entry.physical_offset).unwrap_or(u64::MAX);
+        let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
         let hint = usize::try_from(size).unwrap_or(0);
         let size_hint = if size > 1 << 26 { 0 } else { hint };
-        let found = self.log.read(at, size_hint, buffer)?;
-        let Found::Message(view) = found else {
-            if matches!(found, Found::OutOfRange) && at < self.log.min_offset() {
-                self.gone_before = i64::try_from(self.log.min_offset()).ok();
+        let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
+            // Two entries in a row that lead before the log tell that it begins behind them.
+            let limit = self.log.min_offset();
+            let is_before =
+                |unit: &Unit| u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit);
+            if is_before(unit) && following.is_some_and(is_before) {
+                self.last_was_gone = true;
+                self.next = unit.end();
+                return Ok(true);
             }
-            self.last_was_gone = true;
-            return Ok(());
+            return self.fill();
         };
+        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
         if u64::from(view.store_size()) != size
-            || !points_back(&view, self.view.kind, self.request.topic, self.request.queue_id, unit)
+            || !points_back(&view, self.view.kind, topic, queue_id, unit)
         {
-            self.last_was_gone = true;
-            return Ok(());
+            return self.fill();
         }
-        if !self.request.filter.is_all()
-            && !self.request.filter.matches_tags(view.property(names::TAGS))
+        self.end = Some(at.saturating_add(size));
+        if let Some(code) = left_out
+            && consume_queue::tags_code(view.property(names::TAGS)) == code
         {
-            self.last_was_gone = false;
-            return Ok(());
+            self.see(unit, code);
         }
-        self.log.check_body(&view)?;
-        self.bytes += size;
+        self.next = unit.end();
+        self.give(unit, &view)
+    }
+
+    /// Gives out a message if its tags are wanted.
+    fn give(&mut self, unit: &Unit, view: &MessageView<'_>) -> Result<bool> {
+        self.last_was_gone = false;
+        let filter = self.request.filter;
+        if !filter.is_all() && !filter.matches_tags(view.property(names::TAGS)) {
+            return Ok(true);
+        }
+        self.log.check_body(view)?;
+        self.bytes += u64::from(view.store_size());
         self.count += usize::try_from(unit.count).unwrap_or(1);
         self.records.push(view.as_bytes().into());
         self.ends.push(unit.end());
-        self.last_was_gone = false;
-        Ok(())
+        Ok(true)
+    }
+
+    /// Takes the next message from the log, where its entry does not lead to it.
+    #[cold]
+    fn fill(&mut self) -> Result<bool> {
+        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
+        let held = Held { log: self.log, view: self.view, topic, queue_id };
+        match held.seek(self.next, self.end)? {
+            Sought::Record(unit, record) => {
+                let Some(view) = view_of(&record) else { return Ok(true) };
+                if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
+                    return Ok(false);
+                }
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                self.end = Some(at.saturating_add(u64::from(view.store_size())));
+                self.next = unit.end();
+                self.give(&unit, &view)
+            }
+            Sought::Nothing(next) => {
+                self.last_was_gone = true;
+                self.next = next;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether an entry was held against its message before, or comes from there.
+    fn is_seen(&mut self, unit: &Unit, code: i64) -> bool {
+        let first = Seen256::first(unit.number);
+        if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
+            self.keep_seen();
+            self.seen = self.view.seen_codes(first).map(|seen| (first, seen, false));
+        }
+        self.seen.as_ref().is_none_or(|(_, seen, _)| seen.has(unit, code))
+    }
+
+    fn see(&mut self, unit: &Unit, code: i64) {
+        if let Some((_, seen, is_new)) = &mut self.seen {
+            seen.add(unit, code);
+            *is_new = true;
+        }
+    }
+
+    fn keep_seen(&mut self) {
+        if let Some((first, seen, true)) = self.seen.take() {
+            self.view.put_seen_codes(first, seen);
+        }
     }
 
     /// Whether a message of `size` at `offset` is one too many (`DefaultMessageStore.isTheBatchFull`).
@@ -324,7 +438,7 @@ impl<'a> Taken<'a> {
 }
 
 /// Whether a record is the one that `unit` of a queue of that kind may lead to: its own queue and
-/// queue offset, or a queue that it was dispatched to as well.
+/// queue offset, or those of a queue that it was dispatched to as well.
 #[must_use]
 pub fn points_back(
     view: &MessageView<'_>,
@@ -333,19 +447,22 @@ pub fn points_back(
     queue_id: i32,
     unit: &Unit,
 ) -> bool {
+    if matches!(transaction(view.sys_flag()), Transaction::Prepared | Transaction::Rollback) {
+        return false;
+    }
     if view.topic() == topic {
         return view.queue_id() == queue_id
             && match kind {
                 QueueKind::Plain => view.queue_offset() == unit.number,
                 QueueKind::Batch => {
-                    DispatchRequest::of(view).range(kind).base_queue_offset == unit.number
+                    let range = DispatchRequest::of(view).range(kind);
+                    (range.base_queue_offset, range.message_count) == (unit.number, unit.count)
                 }
             };
     }
-    let properties = properties::indexed(view.raw_properties());
-    properties
-        .multi_dispatch
-        .is_some_and(|queues| queues.split(|&byte| byte == b',').any(|name| name == topic))
+    DispatchRequest::of(view)
+        .more_queues()
+        .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
 }
 
 /// The record in `bytes`, which were checked when they were read.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashMap;
@@ -15,10 +15,12 @@ use crate::log::commit_log::Found;
 use crate::log::consume_queue_ext::TagsCode;
 use crate::log::queue::Unit;
 use crate::log::scanner::{Scanned, Scanner, Stop};
+use crate::log::seen_codes::Seen256;
 use crate::log::{CommitLog, Queue, QueueKind};
 
 use super::audit::{Audit, is_known};
 use super::dispatch::DispatchRequest;
+use super::held_to_log::{self, Held};
 use super::queues::QueueTable;
 
 /// How many entries a reader keeps that no queue on disk has: 64 MiB of them.
@@ -32,6 +34,8 @@ type Name = (Box<[u8]>, i32);
 /// What the log holds and the queues lack.
 #[derive(Debug, Default)]
 pub struct Overlay {
+    /// From here on the queues were held against the log.
+    from: u64,
     extra: HashMap<Name, Extra>,
     /// Set when there was more than a reader keeps: from where, and how many bytes.
     overflow: Option<(u64, u64)>,
@@ -102,6 +106,26 @@ impl QueueView {
         Ok(units)
     }
 
+    /// The folder of its files, where it has any.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        let queue = self.queue.as_deref()?;
+        queue.run().files().first()?.path.parent().map(Path::to_path_buf)
+    }
+
+    /// Which of the 256 entries from `first` on were held against their messages.
+    #[must_use]
+    pub fn seen_codes(&self, first: i64) -> Option<Seen256> {
+        self.queue.as_ref().map(|queue| queue.seen_codes().get(first))
+    }
+
+    /// Keeps what [`QueueView::seen_codes`] is to answer from now on.
+    pub fn put_seen_codes(&self, first: i64, seen: Seen256) {
+        if let Some(queue) = &self.queue {
+            queue.seen_codes().put(first, seen);
+        }
+    }
+
     /// The first queue offset that the files of a plain queue have room for.
     #[must_use]
     pub fn first_listed(&self) -> i64 {
@@ -164,10 +188,8 @@ impl Overlay {
                     kept += 1;
                     if kept > MOST_EXTRA {
                         let first = audit.first_missing.unwrap_or(from);
-                        return Ok(Self {
-                            overflow: Some((first, end - first)),
-                            ..Self::default()
-                        });
+                        let overflow = Some((first, end - first));
+                        return Ok(Self { from, overflow, ..Self::default() });
                     }
                     extra.entry((request.topic.into(), request.queue_id)).or_default().push(
                         request.unit(
@@ -194,13 +216,14 @@ impl Overlay {
                 (name, Arc::new(entries))
             })
             .collect();
-        Ok(Self { extra, ..Self::default() })
+        Ok(Self { from, extra, ..Self::default() })
     }
 
     /// One queue of the table, with what it lacks.
     ///
     /// # Errors
-    /// [`Error::NotDispatched`] when the queues lack more than a reader keeps.
+    /// [`Error::NotDispatched`] when the queues lack more than a reader keeps, [`Error::Corrupt`] where
+    /// the queue's last entries lead astray and the log cannot tell in time what they should lead to.
     pub fn view(
         &self,
         log: &CommitLog,
@@ -227,9 +250,11 @@ impl Overlay {
         match (&queue, &extra) {
             (None, None) => return Ok(None),
             (Some(queue), _) => {
+                let view = &QueueView::whole(Arc::clone(queue));
+                let held = Held { log, view, topic, queue_id };
                 queue.correct_min_offset(bytes.start)?;
-                min_offset = queue.min_offset();
-                max_offset = queue.first_at_or_behind(bytes.end)?;
+                min_offset = held.first(queue, bytes.start)?;
+                max_offset = held.end(queue, self.from)?;
             }
             (None, Some(_)) => {}
         }
@@ -278,7 +303,9 @@ pub fn start_of_doubt(
     }
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
-    if !crashed {
+    // An entry that leads to no message of its queue tells nothing.
+    if !crashed && let Some(reach) = held_to_log::reach(log, &all)? {
+        let reach = reach.max(log.min_offset());
         let mut buffer = Vec::new();
         let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);
         if reach >= log.end_offset() || begins(&log.read(reach, 0, &mut buffer)?) {
@@ -306,11 +333,17 @@ pub fn start_of_doubt(
 /// search begins at the last place that is known to begin a record, of which the queues tell more than
 /// the beginnings of files do. `queues`, where there are any, tell
 /// a record behind damage from the remains of an earlier life of the file. The log's readable end is
-/// set once, when the search is done: other threads go on reading up to the old one.
+/// set once, when the search is done: other threads go on reading up to the old one. Of a log that was
+/// closed in good order the last record is whole although zeros lie in its topic or properties, where
+/// such are left out otherwise: tells where one was.
 ///
 /// # Errors
 /// [`Error::Io`] when the system cannot read.
-pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
+pub fn find_end(
+    log: &CommitLog,
+    queues: Option<&QueueTable>,
+    is_closed: bool,
+) -> Result<Option<u64>> {
     let files_end = log.run().end_offset().unwrap_or(0);
     let mut start = log.min_offset();
     let mut buffer = Vec::new();
@@ -366,17 +399,21 @@ pub fn find_end(log: &CommitLog, queues: Option<&QueueTable>) -> Result<u64> {
         }
     }
     // Of the last one not all may be there: it is still being written, or the power went.
+    let mut left_out = None;
     if let Some(begin) = last {
-        let whole = match log.read_before(begin, files_end, 0, &mut buffer)? {
-            Found::Message(view) => view.check_body_crc().is_ok() && !peek::lacks_bytes(&view),
-            _ => false,
+        let (is_right, lacks_bytes) = match log.read_before(begin, files_end, 0, &mut buffer)? {
+            Found::Message(view) => {
+                (view.check_body_crc().is_ok(), !is_closed && peek::lacks_bytes(&view))
+            }
+            _ => (false, false),
         };
-        if !whole {
+        if !is_right || lacks_bytes {
             end = begin;
         }
+        left_out = (is_right && lacks_bytes).then_some(begin);
     }
     log.set_end(end);
-    Ok(end)
+    Ok(left_out)
 }
 
 /// Where the last record begins that the queues lead to, if they lead to a whole one that is theirs:

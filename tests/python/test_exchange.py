@@ -73,6 +73,31 @@ def test_every_golden_store_comes_back_byte_for_byte(name: str, tmp_path: Path) 
     assert {found.code for found in verified.findings} <= codes, verified.findings
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_last_topic_with_a_nul_byte_is_exported_or_told(tmp_path: Path, is_closed: bool) -> None:  # noqa: FBT001
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many([message("first", body=b"one"), message("aXb", body=b"two")])
+    log = root / "commitlog" / f"{0:020}"
+    data = log.read_bytes()
+    log.write_bytes(data.replace(b"aXb", b"a\0b"))
+    if not is_closed:
+        (root / "abort").touch()
+    with mqstore.open(root) as store:
+        topics = [found.topic for found in store.scan()]
+        told = [warning for warning in store.warnings if "it is left out" in warning]
+    exported = mqstore.export_store(root, tmp_path / "out")
+    assert exported.messages == len(topics)
+    assert exported.complete == is_closed
+    if is_closed:
+        assert topics == ["first", "a\0b"]
+        assert told == []
+    else:
+        assert topics == ["first"]
+        assert len(told) == 1
+        assert str(log) in told[0]
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_queues_and_index_come_back_too(form: str, tmp_path: Path) -> None:
     root = Case("rollover").unpack(tmp_path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.errors import CorruptionError
 
@@ -134,6 +135,8 @@ def _by_key(
     newest = what.limit if what.reverse and what.grep is None else None
     most = _MOST_OF_A_KEY if newest is None else newest
     result = store.query(topic, key, begin_ms=what.begin_ms, end_ms=what.end_ms, max_messages=most)
+    if not result.complete:
+        note("there may be more where the log or the index is damaged; `mqstore verify` names it")
     yield from result if what.reverse else reversed(result)
 
 

@@ -286,7 +286,7 @@ def _look_up(store: mqstore.Store, options: ReadOptions) -> tuple[tuple[int, ...
         for key in options.keys:
             most = 2**31 - 1 if must else _MOST_FOUND
             answer = store.query(topic, key, max_messages=most)
-            if answer.truncated:
+            if answer.truncated or not answer.complete:
                 return None
             places |= {one.physical_offset: one.store_size for one in answer}
     return tuple(sorted(places)), sum(places.values())

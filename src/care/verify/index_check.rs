@@ -14,9 +14,10 @@ use crate::files::FileRun;
 use crate::format::index::{IndexEntry, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::properties::Indexed;
+use crate::log::dispatch_keys::MAX_KEYS;
 
-/// Keys of one message that a writer must put; it may leave out further ones.
-const KEYS_ASKED: usize = 1024;
+/// Keys of one message that a writer must put.
+const KEYS_ASKED: usize = MAX_KEYS;
 
 /// Messages whose keys are not in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

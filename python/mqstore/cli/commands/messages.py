@@ -202,6 +202,7 @@ def query_command(
             "truncated": result.truncated,
             "rejected_by_hash": result.rejected_by_hash,
             "rejected_by_time": result.rejected_by_time,
+            "complete": result.complete,
         }
         if output.form == "json":
             documents = [view.document(message) for message in result]
@@ -214,6 +215,8 @@ def query_command(
         note(f"{result.rejected_by_hash} of another key with the same hash left out")
     if result.rejected_by_time:
         note(f"{result.rejected_by_time} outside of --from and --to left out")
+    if not result.complete:
+        note("there may be more where the log or the index is damaged; `mqstore verify` names it")
 
 
 # A relative TIME begins with a sign and is no option.

@@ -124,9 +124,18 @@ fn damage_met_by_a_query_hides_only_its_file() {
     assert_eq!(answer.findings.len(), 1);
     let mut candidates = index.service.run().candidates(b"T", b"k", 0, EVER);
     let (mut found, mut findings) = (Vec::new(), Vec::new());
-    candidates.next_chunk(10, &mut found, &mut findings).unwrap();
-    assert_eq!(found, [6, 5, 2, 1]);
+    let mut damaged = Vec::new();
+    while candidates.next_file(&mut findings).unwrap() {
+        assert!(!candidates.next_chunk(10, &mut found, &mut findings).unwrap());
+        if damaged.len() < findings.len() {
+            damaged.push(candidates.span());
+        }
+    }
+    let offsets: Vec<_> = found.iter().map(|found| found.physical_offset).collect();
+    assert_eq!(offsets, [6, 5, 2, 1]);
     assert_eq!(findings.len(), 1);
+    // What it held lies between the other two.
+    assert_eq!(damaged, [(2, Some(5))]);
 }
 
 #[test]
