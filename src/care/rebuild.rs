@@ -30,6 +30,7 @@ use crate::log::index_build::BuiltIndex;
 use crate::log::{Queue, QueueKind, StoreCheckpoint};
 use crate::store::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{Flushed, Mark};
 use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
 use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
@@ -212,7 +213,7 @@ struct Job<'a> {
     layout: QueueLayout,
     kinds: TopicKinds,
     index: Option<IndexLayout>,
-    flushed_ms: i64,
+    flushed: Flushed,
 }
 
 /// What was made, and lies where it is not seen yet.
@@ -266,11 +267,10 @@ impl<'a> Job<'a> {
         let crashed = lock::was_aborted(&*storage, &paths)?
             && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));
         let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read)?;
-        let flushed_ms = match crashed {
-            true => checkpoint.fields.physic_msg_timestamp_ms,
-            false => i64::MAX,
-        };
-        Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed_ms })
+        // A mark that cannot be read says nothing; verifying tells.
+        let mark = Mark::read(&*storage, &paths).unwrap_or_default();
+        let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
+        Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed })
     }
 
     /// Where it is made, if it is.
@@ -368,7 +368,7 @@ impl<'a> Job<'a> {
                 with_index: self.options.what.index,
                 with_surplus_keys: false,
             },
-            flushed_ms: self.flushed_ms,
+            flushed: self.flushed,
             spare: Spare::default(),
         }
     }

@@ -48,6 +48,7 @@ use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{Flushed, Mark};
 use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
 
@@ -182,6 +183,8 @@ struct Context<'a> {
     threads: usize,
     /// What was stored up to this time is known to be on disk.
     flushed_ms: i64,
+    /// So is what lies before this place.
+    durable: u64,
 }
 
 impl Context<'_> {
@@ -307,11 +310,16 @@ fn prepare<'a>(
         meter,
         threads,
         flushed_ms: 0,
+        durable: 0,
     };
     cx.state = state(&cx)?;
+    // Read before the log, which a writer may make longer meanwhile.
+    let mark = mark(&cx);
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
-    cx.flushed_ms = checkpoint.as_ref().map_or(0, |fields| fields.physic_msg_timestamp_ms);
+    let fields = checkpoint.unwrap_or_default();
+    let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
+    (cx.durable, cx.flushed_ms) = (flushed.place, flushed.before_ms);
     let (log, strays) = FileRun::load(
         Arc::clone(&cx.storage),
         Arc::default(),
@@ -375,6 +383,12 @@ fn conclude(
     if let Some(fields) = checkpoint {
         checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
     }
+    if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
+        let expected = format!("a log that reaches {}, which was durable", cx.durable);
+        let found = format!("one that ends at {}", joined.walked.log_end);
+        let (code, path) = (Code::LogShort, cx.paths.mark());
+        cx.findings.add(code, Severity::Error, &path, None, expected, found);
+    }
     let counts = VerifyCounts {
         messages: joined.messages,
         log_bytes: joined.walked.log_end.saturating_sub(log.min_offset().unwrap_or(0)),
@@ -387,6 +401,34 @@ fn conclude(
     let path = cx.paths.root().to_owned();
     let (findings, found, wrong) = cx.findings.into_parts();
     Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
+}
+
+/// Reads the durable mark; one that cannot be believed is reported.
+fn mark(cx: &Context<'_>) -> Option<Mark> {
+    let path = cx.paths.mark();
+    match Mark::read(&*cx.storage, &cx.paths) {
+        Ok(mark) => mark,
+        Err(Error::Corrupt(fault)) => {
+            cx.corruption(Code::LogMark, Severity::Warning, *fault);
+            None
+        }
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => {
+            let (code, severity) = (Code::NoRegularFile, Severity::Error);
+            cx.findings.add(
+                code,
+                severity,
+                &path,
+                None,
+                "the file `mqstore.mark`",
+                "no regular file",
+            );
+            None
+        }
+        Err(error) => {
+            cx.error(&path, error);
+            None
+        }
+    }
 }
 
 /// Whether the store was closed, and whether somebody has it now.

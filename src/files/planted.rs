@@ -44,6 +44,8 @@ pub enum Bug {
     SealedUnflushed,
     /// A seal is believed after a crash too.
     SealBelievedAfterCrash,
+    /// The durable mark is written before the flush.
+    MarkEarly,
 }
 
 /// Whether that bug is planted.

@@ -296,6 +296,8 @@ pub struct Appender {
     pub writer: LogWriter,
     /// The newest store time in the log.
     pub newest_timestamp_ms: i64,
+    /// Where the last record begins.
+    pub last_begin: u64,
     /// Its queues, so that a put need not ask the shared table.
     known: KnownQueues,
 }
@@ -313,10 +315,10 @@ pub struct Placed {
 }
 
 impl Appender {
-    /// An appender that goes on at the end of `writer`'s log.
+    /// An appender that goes on at the end of `writer`'s log, whose last record begins at `last_begin`.
     #[must_use]
-    pub fn new(writer: LogWriter, newest_timestamp_ms: i64) -> Self {
-        Self { writer, newest_timestamp_ms, known: KnownQueues::default() }
+    pub fn new(writer: LogWriter, newest_timestamp_ms: i64, last_begin: u64) -> Self {
+        Self { writer, newest_timestamp_ms, last_begin, known: KnownQueues::default() }
     }
 
     /// Makes room at the end of the log for all of a batch, in one file: none of its records is
@@ -402,6 +404,7 @@ impl Appender {
         record.physical_offset = physical_offset;
         record.encode_into(window);
         self.writer.publish(size)?;
+        self.last_begin = offset;
         if queued {
             let count = i64::from(checked.inner_count.unwrap_or(1));
             queue.set_next_offset(queue_offset.saturating_add(count));

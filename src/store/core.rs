@@ -19,6 +19,7 @@ use super::append::{self, Appender};
 use super::dispatch::{DispatchRequest, Dispatcher};
 use super::flush::{FlushGate, Waited};
 use super::lock::{self, StoreLock};
+use super::mark::{DurableMark, Flushed};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::recover::RecoveryReport;
@@ -74,6 +75,8 @@ pub(super) struct Writing {
     pub(super) log_flushing: AtomicBool,
     pub(super) log_flushed: AtomicBool,
     pub(super) checkpoint: Mutex<StoreCheckpoint>,
+    /// The durable mark; `None` until recovery is done.
+    pub(super) mark: Option<DurableMark>,
     pub(super) topics: Mutex<TopicTable>,
     /// Whether the disk is too full for anything to be appended.
     pub(super) disk_full: AtomicBool,
@@ -92,8 +95,8 @@ pub(super) struct Reading {
     pub(super) doubt: u64,
     /// After a crash: index files with messages stored later than this are not relied on.
     pub(super) index_known_ms: Option<i64>,
-    /// Where `abort` lies: what was stored before this is known to be durable.
-    pub(super) flushed_ms: Option<i64>,
+    /// Where `abort` lies: the part of the log that is known to be durable.
+    pub(super) flushed: Option<Flushed>,
 }
 
 pub(super) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -109,6 +112,20 @@ impl Writing {
             _ => PathBuf::new(),
         };
         self.gate.fail(path, error.to_string());
+    }
+
+    /// Writes the durable mark. On a full disk it stays behind, which is safe: a file system that writes
+    /// each change to a new place may want room for it.
+    fn set_mark(&self, place: u64) -> Result<()> {
+        match self.mark.as_ref().map_or(Ok(()), |mark| mark.write(place)) {
+            Err(error) if error.is_full_disk() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the durable mark to the disk.
+    pub(super) fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
     }
 
     /// Ends all writing where a file is not what this process left there.
@@ -280,11 +297,15 @@ impl Core {
     pub(super) fn flush_log(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
-        let (newest_ms, end, mapped) = {
-            let Appender { writer, newest_timestamp_ms, .. } = &*guard(&writing.appender);
-            (*newest_timestamp_ms, writer.end_offset(), writer.mapped())
+        let (newest_ms, end, last, mapped) = {
+            let Appender { writer, newest_timestamp_ms, last_begin, .. } =
+                &*guard(&writing.appender);
+            (*newest_timestamp_ms, writer.end_offset(), *last_begin, writer.mapped())
         };
         writing.log_flushing.store(true, Ordering::Release);
+        if planted::is(Bug::MarkEarly) {
+            writing.set_mark(end)?;
+        }
         let mut outcome = self.log.flush(end, mapped.as_ref());
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
             outcome = self.log.flush(end, mapped.as_ref());
@@ -292,6 +313,10 @@ impl Core {
         if let Some(lock) = &*guard(&writing.lock) {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
+        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as it is for RocketMQ.
+        let is_sync = self.config.flush_disk_type == FlushDiskType::Sync;
+        outcome = outcome
+            .and_then(|end| writing.set_mark(if is_sync { end } else { last }).map(|()| end));
         writing.log_flushing.store(false, Ordering::Release);
         writing.log_flushed.store(true, Ordering::Release);
         match outcome {
@@ -450,6 +475,7 @@ impl Core {
             } else {
                 self.flush_derived(writing)?;
             }
+            writing.sync_mark()?;
             let mut appender = guard(&writing.appender);
             appender.writer.release();
             let spare = self.log.end_offset();
@@ -480,6 +506,9 @@ impl Core {
             guard(&writing.appender).writer.release();
             guard(&writing.dispatcher).index = None;
             guard(&writing.checkpoint).close_file();
+            if let Some(mark) = &writing.mark {
+                mark.close_file();
+            }
         }
         if let Some(index) = &self.index {
             index.close_files();

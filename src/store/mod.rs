@@ -21,6 +21,7 @@ pub mod lmq;
 pub mod lock;
 pub mod log_parts;
 mod lookup;
+pub mod mark;
 mod message_store;
 mod open;
 pub mod parts;

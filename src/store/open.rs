@@ -23,6 +23,7 @@ use super::core::{Core, Reading, Writing};
 use super::dispatch::Dispatcher;
 use super::flush::FlushGate;
 use super::lock::{self, StoreLock};
+use super::mark::{DurableMark, Flushed, Mark};
 use super::message_store::OpenMode;
 use super::parts::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
@@ -139,9 +140,13 @@ fn look(core: &Core) -> Result<Vec<Error>> {
     };
     let doubt = view::start_of_doubt(&core.log, &core.queues, &flushed, crashed)?;
     let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
-    let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
+    let mark = Mark::read(storage, &core.paths).unwrap_or_else(|error| {
+        unread.push(error);
+        None
+    });
+    let known = open_or_crashed.then(|| Flushed::of(storage, &core.paths, mark, &flushed, false));
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
-        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms };
+        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed: known };
     Ok(unread)
 }
 
@@ -179,6 +184,8 @@ fn open_to_write(
         warnings.extend(findings.iter().map(ToString::to_string));
         index = Some(service);
     }
+    let is_clean = mode != RecoveryMode::Crash;
+    let mut durable = read_mark(&*storage, &paths, &mut warnings)?;
     let found = FoundStore {
         paths: &paths,
         config: &config,
@@ -187,7 +194,8 @@ fn open_to_write(
         queues: &queues,
         index: index.as_ref().map(|index| &**index.run()),
         checkpoint: &checkpoint.fields,
-        is_clean: mode != RecoveryMode::Crash,
+        flushed: Flushed::of(&*storage, &paths, durable, &checkpoint.fields, is_clean),
+        is_clean,
     };
     let index_known_ms = found.index_known_ms();
     let mark = || store_lock.mark(&paths).and_then(|()| lock::write_abort(&*storage, &paths));
@@ -212,6 +220,10 @@ fn open_to_write(
     // From here on the store is changed.
     if !written_early {
         mark()?;
+    }
+    if durable.is_some_and(|durable| durable.place > analysis.end) {
+        // The cut was asked for. Stopped behind it, the next opening must not miss what it took.
+        durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
     }
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
@@ -245,9 +257,14 @@ fn open_to_write(
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
     let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
     let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
+    // A log that was not read does not tell where its last message begins.
+    let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
+    let last = last.unwrap_or(analysis.end);
+    let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
     let writing = Writing {
         lock: Mutex::new(Some(store_lock)),
-        appender: Mutex::new(Appender::new(writer, newest)),
+        appender: Mutex::new(Appender::new(writer, newest, last)),
+        mark: None,
         dispatcher: Mutex::new(Dispatcher { index }),
         dispatched: AtomicU64::new(dispatch_from),
         dispatched_ms: AtomicI64::new(newest),
@@ -283,6 +300,8 @@ fn open_to_write(
     let is_written = written_early || mode != RecoveryMode::Crash;
     let dispatched =
         core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
+    // From here on all of it is durable.
+    let durable = DurableMark::set(&*core.storage, &core.paths, durable, place)?;
     for queue in core.queues.all() {
         queue.set_next_offset(queue.max_offset());
     }
@@ -292,9 +311,25 @@ fn open_to_write(
             topics.used(queue.topic(), queue.queue_id(), queue.kind());
         }
         writing.topics = Mutex::new(topics);
+        writing.mark = Some(durable);
         writing.recovery.dispatched = dispatched;
     }
     Ok(Opened { core })
+}
+
+/// Reads the durable mark; one that cannot be believed is told, and the checkpoint counts instead.
+fn read_mark(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Mark>> {
+    match Mark::read(storage, paths) {
+        Err(error @ Error::Corrupt(_)) => {
+            warnings.push(error.to_string());
+            Ok(None)
+        }
+        other => other,
+    }
 }
 
 /// Takes out of the index what cannot be relied on; from which place on the log must be read again

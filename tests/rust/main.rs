@@ -11,6 +11,7 @@
 mod controls;
 mod copying;
 mod doctor;
+mod durable_mark;
 mod failing_calls;
 mod file_runs;
 mod flush;

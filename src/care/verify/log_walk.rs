@@ -319,8 +319,9 @@ impl Walk<'_> {
 
     /// Reports damage behind which the log goes on at `next`, with a message stored at `time`.
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
-        let unclean =
-            self.cx.state == State::Crashed && time.is_some_and(|time| time > self.cx.flushed_ms);
+        let unclean = self.cx.state == State::Crashed
+            && self.base.saturating_add(damage.at) >= self.cx.durable
+            && time.is_some_and(|time| time > self.cx.flushed_ms);
         let (code, severity) = if unclean {
             (Code::LogTail, Severity::Warning)
         } else {
@@ -538,7 +539,9 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
             FileEnd::Bad(damage) => {
                 let (code, severity) = match (is_last, cx.state) {
                     (true, State::InUse) => (Code::LogTail, Severity::Info),
-                    (true, State::Crashed) => (Code::LogTail, Severity::Warning),
+                    (true, State::Crashed) if from >= cx.durable => {
+                        (Code::LogTail, Severity::Warning)
+                    }
                     (true, State::Closed) if damage.code == Code::LogHole => {
                         (Code::LogRemains, Severity::Warning)
                     }
