@@ -36,7 +36,7 @@ use crate::store::paths::StorePaths;
 use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::swap::{self, Move};
 use crate::store::topics;
-use crate::time::{Clock, SystemClock};
+use crate::time::{Clock, FAR_MS, SystemClock};
 
 /// Which structures are made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,6 +367,7 @@ impl<'a> Job<'a> {
                 with_queues: self.options.what.queues,
                 with_index: self.options.what.index,
                 with_surplus_keys: false,
+                latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
             },
             flushed: self.flushed,
             spare: Spare::default(),
@@ -518,7 +519,7 @@ impl<'a> Job<'a> {
             fields.logics_msg_timestamp_ms = walk.newest_ms;
         }
         if self.options.what.index {
-            fields.index_msg_timestamp_ms = index.end_timestamp_ms;
+            fields.index_msg_timestamp_ms = index.end_timestamp_ms.min(walk.newest_ms);
         }
         checkpoint.flush(&*self.storage)
     }

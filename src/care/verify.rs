@@ -22,6 +22,7 @@ mod queue_structure;
 mod queues;
 pub(super) mod record;
 mod tables;
+mod times;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -48,9 +49,10 @@ use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::store::lock::{self, StoreLock};
-use crate::store::mark::{Flushed, Mark};
+use crate::store::mark::Flushed;
 use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
+use crate::time::{Clock, FAR_MS, SystemClock};
 
 /// How closely a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +187,8 @@ struct Context<'a> {
     flushed_ms: i64,
     /// So is what lies before this place.
     durable: u64,
+    /// A store time later than this is in the future.
+    latest_ms: i64,
 }
 
 impl Context<'_> {
@@ -311,10 +315,11 @@ fn prepare<'a>(
         threads,
         flushed_ms: 0,
         durable: 0,
+        latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     cx.state = state(&cx)?;
     // Read before the log, which a writer may make longer meanwhile.
-    let mark = mark(&cx);
+    let mark = checkpoint::mark(&cx);
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
     let fields = checkpoint.unwrap_or_default();
@@ -401,34 +406,6 @@ fn conclude(
     let path = cx.paths.root().to_owned();
     let (findings, found, wrong) = cx.findings.into_parts();
     Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
-}
-
-/// Reads the durable mark; one that cannot be believed is reported.
-fn mark(cx: &Context<'_>) -> Option<Mark> {
-    let path = cx.paths.mark();
-    match Mark::read(&*cx.storage, &cx.paths) {
-        Ok(mark) => mark,
-        Err(Error::Corrupt(fault)) => {
-            cx.corruption(Code::LogMark, Severity::Warning, *fault);
-            None
-        }
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => {
-            let (code, severity) = (Code::NoRegularFile, Severity::Error);
-            cx.findings.add(
-                code,
-                severity,
-                &path,
-                None,
-                "the file `mqstore.mark`",
-                "no regular file",
-            );
-            None
-        }
-        Err(error) => {
-            cx.error(&path, error);
-            None
-        }
-    }
 }
 
 /// Whether the store was closed, and whether somebody has it now.

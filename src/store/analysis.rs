@@ -40,8 +40,10 @@ pub struct Analysis {
     pub end: u64,
     /// Why the log was not read further.
     pub stop: Option<Corruption>,
-    /// The newest store time.
+    /// The newest store time that is not far ahead of the clock.
     pub newest_timestamp_ms: i64,
+    /// The first record that is, and its store time.
+    pub ahead: Option<(i64, i64)>,
     /// The start of the last record, as the checkpoint keeps it.
     pub last_record: Option<u64>,
     /// From here on nothing says that the log was ever flushed.
@@ -83,6 +85,8 @@ pub struct FoundStore<'a> {
     pub flushed: Flushed,
     /// Whether it was closed in good order.
     pub is_clean: bool,
+    /// A store time later than this is not one of the clock.
+    pub latest_ms: i64,
 }
 
 impl FoundStore<'_> {
@@ -140,7 +144,8 @@ impl FoundStore<'_> {
         Ok(Some(Analysis {
             end,
             stop: None,
-            newest_timestamp_ms: seal.newest_timestamp_ms,
+            newest_timestamp_ms: seal.newest_timestamp_ms.min(self.latest_ms),
+            ahead: None,
             last_record: None,
             unproven: end,
             tail: Tail::default(),
@@ -164,10 +169,14 @@ impl FoundStore<'_> {
             None => None,
         };
         let mut audit = Audit::new(queues);
-        let wanted =
-            Wanted { with_index: index.is_some(), with_surplus_keys: true, ..Wanted::all(queues) };
+        let wanted = Wanted {
+            with_index: index.is_some(),
+            with_surplus_keys: true,
+            latest_ms: self.latest_ms,
+            ..Wanted::all(queues)
+        };
         let reading = LogReading::new(log, wanted, log_end, verify_crc).flushed(self.flushed);
-        let mut newest = 0;
+        let (mut newest, mut ahead) = (0, None);
         let (mut last_record, mut keyed) = (None, None);
         let (mut unproven, mut lacking) = (None, None);
         let mut read = LastParts::default();
@@ -193,6 +202,7 @@ impl FoundStore<'_> {
                 }
             }
             newest = newest.max(gathered.newest_ms);
+            ahead = ahead.or(gathered.ahead);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
             lacking = part.lacks_bytes.then_some(part.end());
@@ -216,6 +226,7 @@ impl FoundStore<'_> {
             end,
             stop,
             newest_timestamp_ms: newest,
+            ahead,
             last_record,
             unproven,
             tail,

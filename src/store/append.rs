@@ -121,6 +121,10 @@ pub fn check<'a>(
         return Err(bad_topic(topic));
     }
     queues.check_queue_id(message.queue_id)?;
+    if let Some(time @ ..0) = message.store_timestamp_ms {
+        let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
+        return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
+    }
     let inner_count = inner::count_of(message, queues)?;
     let properties = if config.enabled_append_prop_crc {
         properties::without(message.properties, properties::names::CRC32)
@@ -294,7 +298,8 @@ pub fn encode(
 pub struct Appender {
     /// The log's end.
     pub writer: LogWriter,
-    /// The newest store time in the log.
+    /// The newest store time in the log, of those that were not in the future when they were given. Later
+    /// messages are never stored before it.
     pub newest_timestamp_ms: i64,
     /// Where the last record begins.
     pub last_begin: u64,
@@ -412,7 +417,10 @@ impl Appender {
         for queue in &more_queues {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
-        self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
+        // A time that the caller gives moves no later message into the future.
+        if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
+            self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
+        }
         let store_size = u32::try_from(size).unwrap_or(u32::MAX);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
         let as_given = matches!(stored_properties, Cow::Borrowed(_));

@@ -439,6 +439,8 @@ impl Core {
 
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
+        // The checkpoint takes no time from the future: it would call flushed what comes later.
+        let newest_ms = guard(&writing.appender).newest_timestamp_ms;
         self.queues.flush()?;
         let index = guard(&writing.dispatcher).index.as_mut().map(IndexService::begin_flush);
         // Appending goes on meanwhile. What is full and durable need not be built again after a crash.
@@ -448,8 +450,9 @@ impl Core {
         };
         let mut checkpoint = guard(&writing.checkpoint);
         let fields = &mut checkpoint.fields;
-        fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.max(dispatched_ms);
-        if let Some(index_ms) = index_ms {
+        fields.logics_msg_timestamp_ms =
+            fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
+        if let Some(index_ms) = index_ms.filter(|index_ms| *index_ms <= newest_ms) {
             fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
         }
         checkpoint.flush(&*self.storage)?;

@@ -15,7 +15,7 @@ use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
 use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, StoreCheckpoint};
-use crate::time::Clock;
+use crate::time::{Clock, FAR_MS};
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::append::Appender;
@@ -196,6 +196,7 @@ fn open_to_write(
         checkpoint: &checkpoint.fields,
         flushed: Flushed::of(&*storage, &paths, durable, &checkpoint.fields, is_clean),
         is_clean,
+        latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
     let index_known_ms = found.index_known_ms();
     let mark = || store_lock.mark(&paths).and_then(|()| lock::write_abort(&*storage, &paths));
@@ -237,6 +238,12 @@ fn open_to_write(
     }
     for queue in queues.all() {
         queue.correct_min_offset(log.min_offset())?;
+    }
+    if let Some((at, time)) = analysis.ahead {
+        warnings.push(format!(
+            "the message at physical offset {at} has store time {time}, which is more than an hour ahead \
+             of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
+        ));
     }
     // A time later than the newest record, or before all of them, proves nothing.
     let fields = &mut checkpoint.fields;

@@ -9,6 +9,7 @@ use crate::files::{Access, Storage};
 use crate::log::index_file::IndexOpen;
 use crate::log::index_run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::{Clock, FAR_MS, SystemClock};
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::lock::{self, StoreLock};
@@ -94,6 +95,7 @@ pub fn plan(
         checkpoint: &checkpoint.fields,
         flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
         is_clean,
+        latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     let analysis = found.analyse(progress)?;
     let refusal = match found.refuse_damage(&analysis) {
