@@ -6,6 +6,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{Datelike, Local, TimeZone, Timelike, Utc};
 
+/// How far a store time may lie ahead of the clock, or outside of its neighbours', in milliseconds: a
+/// time further off is not one that a store's clock gave.
+pub const FAR_MS: i64 = 3_600_000;
+
+/// Whether the middle one of three store times lies far outside of both others.
+#[must_use]
+pub const fn is_far_outside(before_ms: i64, ms: i64, after_ms: i64) -> bool {
+    let (low, high) =
+        if before_ms < after_ms { (before_ms, after_ms) } else { (after_ms, before_ms) };
+    ms > high.saturating_add(FAR_MS) || ms < low.saturating_sub(FAR_MS)
+}
+
 /// A source of Unix time in milliseconds.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Now, in milliseconds since 1970.

@@ -154,7 +154,7 @@ class Message:
         sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
             whether a host is IPv6 are set from the hosts.
         store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
-            kept, below 0 too, as RocketMQ would read it.
+            kept by ``encode``; an append refuses one below 0. It moves no later message.
         store_host: The store's address; ``None`` is the store's own.
         reconsume_times: How often consumption was tried again.
         prepared_transaction_offset: Physical offset of the half message that a commit belongs to.
@@ -810,7 +810,8 @@ class Store:
             timestamp_ms: Store time.
             boundary: ``"lower"``: the first entry whose store time is not below ``timestamp_ms``,
                 the end of the queue where there is none. ``"upper"``: the last entry whose store
-                time is not above it, the beginning of the queue where there is none.
+                time is not above it, the beginning of the queue where there is none. Store times
+                rise along a queue; one more than an hour outside of both neighbours' leads nowhere.
 
         Returns:
             The entry number; 0 for an unknown or empty queue.
@@ -978,8 +979,9 @@ class Store:
     def flushed_offset(self) -> int:
         """Up to where the log is known to be durable.
 
-        Of a read-only store: the end of the log where no ``abort`` lies, else the end of the last
-        record whose store time is below the checkpoint's.
+        Of a read-only store: the end of the log where no ``abort`` lies, else the durable mark.
+        Where RocketMQ has written since, the end of the last record whose store time is below
+        the checkpoint's.
         """
     @property
     def dispatched_offset(self) -> int:

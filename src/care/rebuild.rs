@@ -30,12 +30,13 @@ use crate::log::index_build::BuiltIndex;
 use crate::log::{Queue, QueueKind, StoreCheckpoint};
 use crate::store::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{Flushed, Mark};
 use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
 use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::swap::{self, Move};
 use crate::store::topics;
-use crate::time::{Clock, SystemClock};
+use crate::time::{Clock, FAR_MS, SystemClock};
 
 /// Which structures are made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +213,7 @@ struct Job<'a> {
     layout: QueueLayout,
     kinds: TopicKinds,
     index: Option<IndexLayout>,
-    flushed_ms: i64,
+    flushed: Flushed,
 }
 
 /// What was made, and lies where it is not seen yet.
@@ -266,11 +267,10 @@ impl<'a> Job<'a> {
         let crashed = lock::was_aborted(&*storage, &paths)?
             && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));
         let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read)?;
-        let flushed_ms = match crashed {
-            true => checkpoint.fields.physic_msg_timestamp_ms,
-            false => i64::MAX,
-        };
-        Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed_ms })
+        // A mark that cannot be read says nothing; verifying tells.
+        let mark = Mark::read(&*storage, &paths).unwrap_or_default();
+        let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
+        Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed })
     }
 
     /// Where it is made, if it is.
@@ -367,8 +367,9 @@ impl<'a> Job<'a> {
                 with_queues: self.options.what.queues,
                 with_index: self.options.what.index,
                 with_surplus_keys: false,
+                latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
             },
-            flushed_ms: self.flushed_ms,
+            flushed: self.flushed,
             spare: Spare::default(),
         }
     }
@@ -518,7 +519,7 @@ impl<'a> Job<'a> {
             fields.logics_msg_timestamp_ms = walk.newest_ms;
         }
         if self.options.what.index {
-            fields.index_msg_timestamp_ms = index.end_timestamp_ms;
+            fields.index_msg_timestamp_ms = index.end_timestamp_ms.min(walk.newest_ms);
         }
         checkpoint.flush(&*self.storage)
     }

@@ -278,12 +278,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store =
             MessageStore::open(dir.path(), OpenMode::Create, StoreConfig::default()).unwrap();
-        for time_ms in [-1, 0, i64::MIN] {
-            let mut message = NewMessage::new(b"t", b"");
-            message.store_timestamp_ms = Some(time_ms);
-            store.append(&message).unwrap();
-        }
+        let places =
+            [-1_i64, 0, i64::MIN].map(|time| (time, store.append(&NewMessage::new(b"t", b""))));
         store.close().unwrap();
+        // No such time is appended, but a log may have it: it lies at byte 56 of a record.
+        let log = dir.path().join("commitlog").join("0".repeat(20));
+        let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+        for (time_ms, place) in places {
+            let at = u64::try_from(place.unwrap().physical_offset).unwrap() + 56;
+            std::os::unix::fs::FileExt::write_all_at(&log, &time_ms.to_be_bytes(), at).unwrap();
+        }
         let hours = count(dir.path(), &StatsOptions::by(&[Grouping::Hour]));
         let begins: Vec<_> = hours.groups.iter().map(|(group, _)| group.hour_ms).collect();
         assert_eq!(begins, [i64::MIN, -HOUR_MS, 0]);

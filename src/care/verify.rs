@@ -22,6 +22,7 @@ mod queue_structure;
 mod queues;
 pub(super) mod record;
 mod tables;
+mod times;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -48,8 +49,10 @@ use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index_run::{IndexRun, IndexRunFile};
 use crate::store::lock::{self, StoreLock};
+use crate::store::mark::Flushed;
 use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
+use crate::time::{Clock, FAR_MS, SystemClock};
 
 /// How closely a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +185,10 @@ struct Context<'a> {
     threads: usize,
     /// What was stored up to this time is known to be on disk.
     flushed_ms: i64,
+    /// So is what lies before this place.
+    durable: u64,
+    /// A store time later than this is in the future.
+    latest_ms: i64,
 }
 
 impl Context<'_> {
@@ -307,11 +314,17 @@ fn prepare<'a>(
         meter,
         threads,
         flushed_ms: 0,
+        durable: 0,
+        latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     cx.state = state(&cx)?;
+    // Read before the log, which a writer may make longer meanwhile.
+    let mark = checkpoint::mark(&cx);
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
-    cx.flushed_ms = checkpoint.as_ref().map_or(0, |fields| fields.physic_msg_timestamp_ms);
+    let fields = checkpoint.unwrap_or_default();
+    let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
+    (cx.durable, cx.flushed_ms) = (flushed.place, flushed.before_ms);
     let (log, strays) = FileRun::load(
         Arc::clone(&cx.storage),
         Arc::default(),
@@ -374,6 +387,12 @@ fn conclude(
     }
     if let Some(fields) = checkpoint {
         checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
+    }
+    if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
+        let expected = format!("a log that reaches {}, which was durable", cx.durable);
+        let found = format!("one that ends at {}", joined.walked.log_end);
+        let (code, path) = (Code::LogShort, cx.paths.mark());
+        cx.findings.add(code, Severity::Error, &path, None, expected, found);
     }
     let counts = VerifyCounts {
         messages: joined.messages,

@@ -46,6 +46,8 @@ pub enum Bug {
     SealBelievedAfterCrash,
     /// Files are deleted by RocketMQ's rules though nobody asked for that.
     DeletedUnasked,
+    /// The durable mark is written before the flush.
+    MarkEarly,
 }
 
 /// Whether that bug is planted.

@@ -33,6 +33,15 @@ pub fn parse_index_name(name: &str) -> Option<u64> {
     digits(name, INDEX_DIGITS)
 }
 
+/// From this number on, which is that of the year 9999, a name leaves too little room for later ones.
+pub const INDEX_NAMES_END: u64 = 99_990_000_000_000_000;
+
+/// The name of the index file behind the one with that number, where the clock has no later one.
+#[must_use]
+pub fn next_index_name(number: u64) -> String {
+    format!("{:0INDEX_DIGITS$}", number.saturating_add(1))
+}
+
 fn digits(name: &str, count: usize) -> Option<u64> {
     // `parse` alone would take a sign.
     let wanted = name.len() == count && name.bytes().all(|byte| byte.is_ascii_digit());

@@ -12,7 +12,7 @@ use lru::LruCache;
 use super::index_file::{IndexFile, IndexOpen};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{FileKind, Storage, make_folder};
-use crate::format::file_name::{index_name, parse_index_name};
+use crate::format::file_name::{INDEX_NAMES_END, index_name, next_index_name, parse_index_name};
 use crate::format::index::IndexLayout;
 use crate::time::CalendarTime;
 
@@ -167,6 +167,12 @@ impl IndexRun {
                 findings.push(stray(path, entry.kind));
                 continue;
             };
+            if name >= INDEX_NAMES_END {
+                // Else the next file would have no name: opening for writing makes this one again.
+                findings.push(without_successor(&path, name));
+                listing.unusable.push(self.new_file(name, path, entry.inode));
+                continue;
+            }
             let is_same = |file: &&Arc<IndexRunFile>| {
                 file.name == name && [0, entry.inode].contains(&file.inode)
             };
@@ -328,10 +334,13 @@ impl IndexRun {
             .max();
         // Each millisecond is tried for a while; a clock set back by hours needs longer steps.
         let steps = (0..1000).chain((10..48).map(|power| 1_i64 << power));
-        for step in steps {
-            let name = index_name(&CalendarTime::local(now_ms.saturating_add(step)));
+        let by_clock =
+            steps.map(|step| index_name(&CalendarTime::local(now_ms.saturating_add(step))));
+        // A name far in the future, such as a clock that was wrong for a while has left.
+        let behind = newest.into_iter().flat_map(|newest| (0..1000).map(move |more| newest + more));
+        for name in by_clock.chain(behind.map(next_index_name)) {
             let number = parse_index_name(&name);
-            if number <= newest {
+            if number.is_none() || number <= newest {
                 continue;
             }
             let path = self.dir.join(&name);
@@ -348,13 +357,8 @@ impl IndexRun {
             }
         }
         let newest = newest.unwrap_or_default();
-        Err(Error::corrupt(
-            &self.dir.join(format!("{newest:017}")),
-            0,
-            CorruptionKind::FileName,
-            "a name that leaves room for a later one",
-            format!("{newest:017}"),
-        ))
+        let path = self.dir.join(format!("{newest:017}"));
+        Err(Error::Corrupt(Box::new(without_successor(&path, newest))))
     }
 
     /// Removes the files that `drop` names, usable or not, the newest first, so that a crash in
@@ -405,6 +409,17 @@ impl IndexRun {
             self.storage.sync_dir(&self.dir).map_err(Error::io("flush", &self.dir))?;
         }
         Ok(removed)
+    }
+}
+
+/// What is wrong with an index file's name behind which no other one is possible.
+fn without_successor(path: &Path, name: u64) -> Corruption {
+    Corruption {
+        path: Some(path.to_owned()),
+        offset: 0,
+        kind: CorruptionKind::FileName,
+        expected: "a name that leaves room for a later one".to_owned(),
+        found: format!("{name:017}"),
     }
 }
 

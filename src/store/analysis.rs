@@ -18,6 +18,7 @@ use super::audit::{Audit, QueueFinding};
 use super::gather::Wanted;
 use super::index_audit::IndexAudit;
 use super::log_parts::{LastParts, LogReading};
+use super::mark::Flushed;
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 use super::seal::Seal;
@@ -39,8 +40,10 @@ pub struct Analysis {
     pub end: u64,
     /// Why the log was not read further.
     pub stop: Option<Corruption>,
-    /// The newest store time.
+    /// The newest store time that is not far ahead of the clock.
     pub newest_timestamp_ms: i64,
+    /// The first record that is, and its store time.
+    pub ahead: Option<(i64, i64)>,
     /// The start of the last record, as the checkpoint keeps it.
     pub last_record: Option<u64>,
     /// From here on nothing says that the log was ever flushed.
@@ -76,10 +79,14 @@ pub struct FoundStore<'a> {
     pub queues: &'a QueueTable,
     /// The index, unless it is switched off.
     pub index: Option<&'a IndexRun>,
-    /// What is known to be flushed.
+    /// Times up to which parts of it are known to be flushed.
     pub checkpoint: &'a CheckpointFields,
+    /// The part of the log that is known to be flushed.
+    pub flushed: Flushed,
     /// Whether it was closed in good order.
     pub is_clean: bool,
+    /// A store time later than this is not one of the clock.
+    pub latest_ms: i64,
 }
 
 impl FoundStore<'_> {
@@ -94,7 +101,8 @@ impl FoundStore<'_> {
     #[must_use]
     pub fn is_all_unproven(&self) -> bool {
         let bytes = self.log.end_offset().saturating_sub(self.log.min_offset());
-        self.checkpoint.physic_msg_timestamp_ms <= 0 && bytes >= LONG
+        let Flushed { place, before_ms } = self.flushed;
+        before_ms <= 0 && place <= self.log.min_offset() && bytes >= LONG
     }
 
     /// What is known from a seal that holds, and else from the whole log, with which queues and index
@@ -136,7 +144,8 @@ impl FoundStore<'_> {
         Ok(Some(Analysis {
             end,
             stop: None,
-            newest_timestamp_ms: seal.newest_timestamp_ms,
+            newest_timestamp_ms: seal.newest_timestamp_ms.min(self.latest_ms),
+            ahead: None,
             last_record: None,
             unproven: end,
             tail: Tail::default(),
@@ -154,21 +163,20 @@ impl FoundStore<'_> {
     fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         let (log, queues) = (self.log, self.queues);
         let (from, log_end) = (log.min_offset(), log.end_offset());
-        // Closed in good order means all of it was flushed; else what the checkpoint says was.
-        // Messages of its last millisecond may have come after that flush.
-        let flushed_before =
-            if self.is_clean { i64::MAX } else { self.checkpoint.physic_msg_timestamp_ms };
         let verify_crc = self.config.check_crc_on_recover && !planted::is(Bug::ChecksumNotChecked);
         let mut index = match self.index {
             Some(index) => Some(IndexAudit::new(index, self.index_known_ms())?),
             None => None,
         };
         let mut audit = Audit::new(queues);
-        let wanted =
-            Wanted { with_index: index.is_some(), with_surplus_keys: true, ..Wanted::all(queues) };
-        let reading =
-            LogReading::new(log, wanted, log_end, verify_crc).flushed_before(flushed_before);
-        let mut newest = 0;
+        let wanted = Wanted {
+            with_index: index.is_some(),
+            with_surplus_keys: true,
+            latest_ms: self.latest_ms,
+            ..Wanted::all(queues)
+        };
+        let reading = LogReading::new(log, wanted, log_end, verify_crc).flushed(self.flushed);
+        let (mut newest, mut ahead) = (0, None);
         let (mut last_record, mut keyed) = (None, None);
         let (mut unproven, mut lacking) = (None, None);
         let mut read = LastParts::default();
@@ -194,6 +202,7 @@ impl FoundStore<'_> {
                 }
             }
             newest = newest.max(gathered.newest_ms);
+            ahead = ahead.or(gathered.ahead);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
             lacking = part.lacks_bytes.then_some(part.end());
@@ -208,14 +217,16 @@ impl FoundStore<'_> {
             (None, Walked { end, stop: Some(Stop::Damage(corruption)) }) => (end, Some(corruption)),
             (None, Walked { end, .. }) => (end, None),
         };
-        let tail = Tail::read(log, queues, end, newest, flushed_before)?;
+        let tail = Tail::read(log, queues, end, newest, self.flushed)?;
         // A time that no message reaches proves nothing.
-        let unproven = if self.is_clean { end } else { unproven.unwrap_or(from) };
+        let marked = self.flushed.place.min(end);
+        let unproven = if self.is_clean { end } else { unproven.unwrap_or(from).max(marked) };
         let findings = audit.findings(from)?;
         Ok(Analysis {
             end,
             stop,
             newest_timestamp_ms: newest,
+            ahead,
             last_record,
             unproven,
             tail,
@@ -244,12 +255,21 @@ impl FoundStore<'_> {
             let reach = self.queues.all().iter().map(|queue| queue.reach()).max();
             let reach = reach.and_then(|reach| u64::try_from(reach).ok()).unwrap_or(0);
             if reach > end {
-                return Err(gone(log, end, reach));
+                return Err(gone(log, end, "the queues lead", reach));
             }
         }
-        if analysis.tail.flushed == 0 {
+        let place = self.flushed.place;
+        let files_end = log.run().end_offset().unwrap_or(0);
+        if files_end < place {
+            return Err(gone(log, files_end, "the durable mark leads", place));
+        }
+        if analysis.tail.flushed == 0 && analysis.end >= place {
             return Ok(());
         }
+        let marked = match analysis.end < place {
+            true => format!(" (all before {place} was durable)"),
+            false => String::new(),
+        };
         let (path, offset, kind, expected, found) = match &analysis.stop {
             Some(stop) => (
                 stop.path.clone(),
@@ -276,7 +296,7 @@ impl FoundStore<'_> {
             kind,
             expected,
             found: format!(
-                "{found} at physical offset {}; {} whole messages lie beyond, so nothing was \
+                "{found} at physical offset {}; {} whole messages lie beyond{marked}, so nothing was \
                  changed: `mqstore recover --apply` cuts there and keeps them aside, \
                  `mqstore salvage` copies them out",
                 analysis.end, analysis.tail.count
@@ -285,15 +305,15 @@ impl FoundStore<'_> {
     }
 }
 
-/// The end of the log is gone to which queues lead.
-fn gone(log: &CommitLog, end: u64, reach: u64) -> Error {
+/// The end of the log is gone to which queues lead, or the durable mark.
+fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
     let found = match end {
         0 => "no file; `mqstore recover --apply` empties the queues".to_owned(),
         _ => format!(
             "no file from {end} on; `mqstore recover --apply` cuts the queues to the log that is left"
         ),
     };
-    let expected = format!("the commit log that the queues lead to, up to {reach}");
+    let expected = format!("the commit log that {lead} to, up to {reach}");
     Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
 }
 

@@ -139,6 +139,10 @@ pub fn check_all_but_sum<'a>(
         return Err(bad_topic(topic));
     }
     queues.check_queue_id(message.queue_id)?;
+    if let Some(time @ ..0) = message.store_timestamp_ms {
+        let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
+        return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
+    }
     let inner_count = inner::count_of(message, queues)?;
     let properties = if config.enabled_append_prop_crc {
         properties::without(message.properties, properties::names::CRC32)
@@ -311,8 +315,11 @@ pub fn encode(
 pub struct Appender {
     /// The log's end.
     pub writer: LogWriter,
-    /// The newest store time in the log.
+    /// The newest store time in the log, of those that were not in the future when they were given. Later
+    /// messages are never stored before it.
     pub newest_timestamp_ms: i64,
+    /// Where the last record begins.
+    pub last_begin: u64,
     /// Its queues, so that a put need not ask the shared table.
     known: KnownQueues,
 }
@@ -330,10 +337,10 @@ pub struct Placed {
 }
 
 impl Appender {
-    /// An appender that goes on at the end of `writer`'s log.
+    /// An appender that goes on at the end of `writer`'s log, whose last record begins at `last_begin`.
     #[must_use]
-    pub fn new(writer: LogWriter, newest_timestamp_ms: i64) -> Self {
-        Self { writer, newest_timestamp_ms, known: KnownQueues::default() }
+    pub fn new(writer: LogWriter, newest_timestamp_ms: i64, last_begin: u64) -> Self {
+        Self { writer, newest_timestamp_ms, last_begin, known: KnownQueues::default() }
     }
 
     /// Makes room at the end of the log for all of a batch, in one file: none of its records is
@@ -422,6 +429,7 @@ impl Appender {
             None => record.encode_and_sum_into(window),
         }
         self.writer.publish(size)?;
+        self.last_begin = offset;
         if queued {
             let count = i64::from(checked.inner_count.unwrap_or(1));
             queue.set_next_offset(queue_offset.saturating_add(count));
@@ -429,7 +437,10 @@ impl Appender {
         for queue in &more_queues {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
-        self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
+        // A time that the caller gives moves no later message into the future.
+        if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
+            self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
+        }
         let store_size = u32::try_from(size).unwrap_or(u32::MAX);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
         let as_given = matches!(stored_properties, Cow::Borrowed(_));

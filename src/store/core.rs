@@ -21,6 +21,7 @@ use super::file_ages::FileAges;
 use super::flush::{FlushGate, Waited};
 use super::held_to_log::Held;
 use super::lock::{self, StoreLock};
+use super::mark::{DurableMark, Flushed};
 use super::notices::Notices;
 use super::open;
 use super::paths::StorePaths;
@@ -90,6 +91,8 @@ pub(super) struct Writing {
     pub(super) log_flushing: AtomicBool,
     pub(super) log_flushed: AtomicBool,
     pub(super) checkpoint: Mutex<StoreCheckpoint>,
+    /// The durable mark; `None` until recovery is done.
+    pub(super) mark: Option<DurableMark>,
     pub(super) topics: Mutex<TopicTable>,
     /// Whether the disk is too full for anything to be appended.
     pub(super) disk_full: AtomicBool,
@@ -108,8 +111,8 @@ pub(super) struct Reading {
     pub(super) doubt: u64,
     /// After a crash: index files with messages stored later than this are not relied on.
     pub(super) index_known_ms: Option<i64>,
-    /// Where `abort` lies: what was stored before this is known to be durable.
-    pub(super) flushed_ms: Option<i64>,
+    /// Where `abort` lies: the part of the log that is known to be durable.
+    pub(super) flushed: Option<Flushed>,
     /// Where the last record lies that was left out although it may be whole.
     pub(super) left_out: Option<u64>,
 }
@@ -130,6 +133,20 @@ impl Writing {
             _ => PathBuf::new(),
         };
         self.gate.fail(path, error.to_string());
+    }
+
+    /// Writes the durable mark. On a full disk it stays behind, which is safe: a file system that writes
+    /// each change to a new place may want room for it.
+    fn set_mark(&self, place: u64) -> Result<()> {
+        match self.mark.as_ref().map_or(Ok(()), |mark| mark.write(place)) {
+            Err(error) if error.is_full_disk() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the durable mark to the disk.
+    pub(super) fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
     }
 
     /// Ends all writing where a file is not what this process left there, or the store was moved; the
@@ -305,11 +322,15 @@ impl Core {
     pub(super) fn flush_log(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
-        let (newest_ms, end, mapped) = {
-            let Appender { writer, newest_timestamp_ms, .. } = &*guard(&writing.appender);
-            (*newest_timestamp_ms, writer.end_offset(), writer.mapped())
+        let (newest_ms, end, last, mapped) = {
+            let Appender { writer, newest_timestamp_ms, last_begin, .. } =
+                &*guard(&writing.appender);
+            (*newest_timestamp_ms, writer.end_offset(), *last_begin, writer.mapped())
         };
         writing.log_flushing.store(true, Ordering::Release);
+        if planted::is(Bug::MarkEarly) {
+            writing.set_mark(end)?;
+        }
         let mut outcome = self.log.flush(end, mapped.as_ref());
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
             outcome = self.log.flush(end, mapped.as_ref());
@@ -319,6 +340,10 @@ impl Core {
         }
         // What was flushed is in the files that were open; the next ones are found by their paths.
         outcome = outcome.and_then(|end| self.check_place().map(|()| end));
+        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as it is for RocketMQ.
+        let is_sync = self.config.flush_disk_type == FlushDiskType::Sync;
+        outcome = outcome
+            .and_then(|end| writing.set_mark(if is_sync { end } else { last }).map(|()| end));
         writing.log_flushing.store(false, Ordering::Release);
         writing.log_flushed.store(true, Ordering::Release);
         match outcome {
@@ -449,6 +474,8 @@ impl Core {
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
         let dispatched = writing.dispatched.load(Ordering::Acquire);
+        // The checkpoint takes no time from the future: it would call flushed what comes later.
+        let newest_ms = guard(&writing.appender).newest_timestamp_ms;
         self.queues.flush()?;
         self.entered(dispatched);
         let index = guard(&writing.dispatcher).index.as_mut().map(IndexService::begin_flush);
@@ -459,8 +486,9 @@ impl Core {
         };
         let mut checkpoint = guard(&writing.checkpoint);
         let fields = &mut checkpoint.fields;
-        fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.max(dispatched_ms);
-        if let Some(index_ms) = index_ms {
+        fields.logics_msg_timestamp_ms =
+            fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
+        if let Some(index_ms) = index_ms.filter(|index_ms| *index_ms <= newest_ms) {
             fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
         }
         checkpoint.flush(&*self.storage)?;
@@ -496,6 +524,7 @@ impl Core {
             } else {
                 self.flush_derived(writing)?;
             }
+            writing.sync_mark()?;
             let mut appender = guard(&writing.appender);
             appender.writer.release();
             let spare = self.log.end_offset();
@@ -526,6 +555,9 @@ impl Core {
             guard(&writing.appender).writer.release();
             guard(&writing.dispatcher).index = None;
             guard(&writing.checkpoint).close_file();
+            if let Some(mark) = &writing.mark {
+                mark.close_file();
+            }
         }
         if let Some(index) = &self.index {
             index.close_files();

@@ -35,13 +35,22 @@ pub struct Wanted<'a> {
     pub with_index: bool,
     /// Whether those keys of a message are gathered too that are more than the index takes.
     pub with_surplus_keys: bool,
+    /// A record stored later than this does not count as the newest.
+    pub latest_ms: i64,
 }
 
 impl<'a> Wanted<'a> {
     /// Everything of every topic, and no more keys than the index takes.
     #[must_use]
     pub fn all(queues: &'a QueueTable) -> Self {
-        Self { queues, topics: None, with_queues: true, with_index: true, with_surplus_keys: false }
+        Self {
+            queues,
+            topics: None,
+            with_queues: true,
+            with_index: true,
+            with_surplus_keys: false,
+            latest_ms: i64::MAX,
+        }
     }
 }
 
@@ -95,6 +104,8 @@ pub struct Gathered {
     pub records: u64,
     /// Their newest store time.
     pub newest_ms: i64,
+    /// The first that was stored too late to count, and its time.
+    pub ahead: Option<(i64, i64)>,
     /// Names of light queues that are not made.
     pub left_out: u64,
     /// The queues they go to.
@@ -177,7 +188,7 @@ impl Gathered {
         self.units.clear();
         self.keyed.clear();
         self.hashes.clear();
-        Self { records: 0, newest_ms: 0, left_out: 0, ..self }
+        Self { records: 0, newest_ms: 0, ahead: None, left_out: 0, ..self }
     }
 }
 
@@ -249,7 +260,12 @@ impl<'a> Gather<'a> {
         let mut request = DispatchRequest::of(view);
         request.store_size = size;
         self.gathered.records += 1;
-        self.gathered.newest_ms = self.gathered.newest_ms.max(request.store_timestamp_ms);
+        let time = request.store_timestamp_ms;
+        if time <= self.wanted.latest_ms {
+            self.gathered.newest_ms = self.gathered.newest_ms.max(time);
+        } else {
+            self.gathered.ahead.get_or_insert((request.physical_offset, time));
+        }
         if self.topics.get(self.last).is_none_or(|last| *last.name != *request.topic) {
             self.last = self.find_topic(request.topic);
         }

@@ -206,7 +206,11 @@ pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     storage.sync_dir(paths.root()).map_err(Error::io("flush", paths.root()))
 }
 
-fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
+/// Returns the first bytes of a small file; none where it is missing.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
     let file = match storage.open(path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(Error::io("open", path))?,

@@ -15,6 +15,7 @@ use crate::log::block::BlockPool;
 use crate::log::scanner::{Scanned, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
+use super::mark::Flushed;
 
 /// How many bytes of the log a part has.
 const PART: u64 = 2 << 20;
@@ -36,8 +37,8 @@ pub struct LogReading<'a> {
     wanted: Wanted<'a>,
     end: u64,
     verify_crc: bool,
-    /// What was stored from then on may lack bytes.
-    flushed_before_ms: i64,
+    /// Records outside of this part may lack bytes.
+    flushed: Flushed,
     blocks: Arc<BlockPool>,
     spare: SpareGathered,
 }
@@ -84,16 +85,16 @@ impl<'a> LogReading<'a> {
             wanted,
             end,
             verify_crc,
-            flushed_before_ms: i64::MAX,
+            flushed: Flushed { place: 0, before_ms: i64::MAX },
             blocks: Arc::default(),
             spare: SpareGathered::default(),
         }
     }
 
-    /// Looks closely at what was stored from then on.
+    /// Looks closely at records that are not known to be flushed.
     #[must_use]
-    pub fn flushed_before(self, flushed_before_ms: i64) -> Self {
-        Self { flushed_before_ms, ..self }
+    pub fn flushed(self, flushed: Flushed) -> Self {
+        Self { flushed, ..self }
     }
 
     /// Hands the parts from `from` on, where a record must begin, to `take` in order, until that breaks.
@@ -187,7 +188,7 @@ impl<'a> LogReading<'a> {
             match scanner.step()? {
                 Ok(Scanned::Message(view)) => {
                     let at = u64::try_from(view.physical_offset()).unwrap_or(0);
-                    if view.store_timestamp_ms() >= self.flushed_before_ms {
+                    if !self.flushed.covers(at, view.store_timestamp_ms()) {
                         part.unproven = part.unproven.or(Some(at));
                         if peek::lacks_bytes(&view) {
                             part.lacks_bytes = true;

@@ -7,6 +7,7 @@ use crate::log::CommitLog;
 use crate::log::scanner::{Scanned, Scanner, Stop};
 
 use super::MessageStore;
+use super::mark::Flushed;
 
 impl MessageStore {
     /// The record of the message with an id, which names the store's address and a place in its log
@@ -66,7 +67,8 @@ impl MessageStore {
     }
 
     /// Up to where the log is known to be durable. For a reader: its end where no `abort` lies, else
-    /// the end of the last record that is older than the checkpoint's newest.
+    /// the durable mark, or where RocketMQ has written since, the end of the last record that is older
+    /// than the checkpoint's newest.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -76,10 +78,12 @@ impl MessageStore {
         if core.writing.is_some() {
             return Ok(core.log.flushed_offset());
         }
-        let flushed_ms = core.reading().flushed_ms;
-        match flushed_ms {
+        let flushed = core.reading().flushed;
+        match flushed {
             None => Ok(core.log.end_offset()),
-            Some(flushed_ms) => durable_end(&core.log, flushed_ms),
+            // The mark of the session that has the store, or had it last.
+            Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(core.log.end_offset())),
+            Some(Flushed { before_ms, .. }) => durable_end(&core.log, before_ms),
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod lmq;
 pub mod lock;
 pub mod log_parts;
 mod lookup;
+pub mod mark;
 mod message_store;
 pub mod notices;
 mod open;

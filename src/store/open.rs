@@ -16,7 +16,7 @@ use crate::log::index_run::IndexRun;
 use crate::log::index_service::IndexService;
 use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, StoreCheckpoint};
-use crate::time::Clock;
+use crate::time::{Clock, FAR_MS};
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::append::Appender;
@@ -25,6 +25,7 @@ use super::dispatch::Dispatcher;
 use super::file_ages::FileAges;
 use super::flush::FlushGate;
 use super::lock::{self, StoreLock};
+use super::mark::{DurableMark, Flushed, Mark};
 use super::message_store::OpenMode;
 use super::notices::Notices;
 use super::parts::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
@@ -178,9 +179,13 @@ fn judge(
     };
     let doubt = doubt(core, &flushed, crashed)?;
     let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
-    let flushed_ms = open_or_crashed.then_some(flushed.physic_msg_timestamp_ms);
+    let mark = Mark::read(storage, &core.paths).unwrap_or_else(|error| {
+        unread.push(error);
+        None
+    });
+    let known = open_or_crashed.then(|| Flushed::of(storage, &core.paths, mark, &flushed, false));
     *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
-        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed_ms, left_out };
+        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed: known, left_out };
     Ok(unread)
 }
 
@@ -273,6 +278,8 @@ fn open_to_write(
         warnings.extend(findings.iter().map(ToString::to_string));
         index = Some(service);
     }
+    let is_clean = mode != RecoveryMode::Crash;
+    let mut durable = read_mark(&*storage, &paths, &mut warnings)?;
     let found = FoundStore {
         paths: &paths,
         config: &config,
@@ -281,7 +288,9 @@ fn open_to_write(
         queues: &queues,
         index: index.as_ref().map(|index| &**index.run()),
         checkpoint: &checkpoint.fields,
-        is_clean: mode != RecoveryMode::Crash,
+        flushed: Flushed::of(&*storage, &paths, durable, &checkpoint.fields, is_clean),
+        is_clean,
+        latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
     let index_known_ms = found.index_known_ms();
     let mark = || store_lock.mark(&paths).and_then(|()| lock::write_abort(&*storage, &paths));
@@ -308,6 +317,10 @@ fn open_to_write(
         mark()?;
     }
     remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
+    if durable.is_some_and(|durable| durable.place > analysis.end) {
+        // The cut was asked for. Stopped behind it, the next opening must not miss what it took.
+        durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
+    }
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
@@ -320,6 +333,12 @@ fn open_to_write(
     }
     for queue in queues.all() {
         queue.correct_min_offset(log.min_offset())?;
+    }
+    if let Some((at, time)) = analysis.ahead {
+        warnings.push(format!(
+            "the message at physical offset {at} has store time {time}, which is more than an hour ahead \
+             of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
+        ));
     }
     // A time later than the newest record, or before all of them, proves nothing.
     let fields = &mut checkpoint.fields;
@@ -344,9 +363,14 @@ fn open_to_write(
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
     let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
     let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
+    // A log that was not read does not tell where its last message begins.
+    let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
+    let last = last.unwrap_or(analysis.end);
+    let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
     let writing = Writing {
         lock: Mutex::new(Some(store_lock)),
-        appender: Mutex::new(Appender::new(writer, newest)),
+        appender: Mutex::new(Appender::new(writer, newest, last)),
+        mark: None,
         dispatcher: Mutex::new(Dispatcher { index }),
         dispatched: AtomicU64::new(dispatch_from),
         dispatched_ms: AtomicI64::new(newest),
@@ -385,6 +409,8 @@ fn open_to_write(
     let is_written = written_early || mode != RecoveryMode::Crash;
     let dispatched =
         core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
+    // From here on all of it is durable.
+    let durable = DurableMark::set(&*core.storage, &core.paths, durable, place)?;
     for queue in core.queues.all() {
         queue.set_next_offset(queue.max_offset());
     }
@@ -394,6 +420,7 @@ fn open_to_write(
             topics.used(queue.topic(), queue.queue_id(), queue.kind());
         }
         writing.topics = Mutex::new(topics);
+        writing.mark = Some(durable);
         writing.recovery.dispatched = dispatched;
     }
     core.set_offsets_back();
@@ -439,6 +466,21 @@ fn reckon_room(core: &Core) {
     if let Err(error) = room.check_root() {
         let root = core.paths.root().display();
         core.notices.push(format!("{root}: nothing can be appended: {error}"));
+    }
+}
+
+/// Reads the durable mark; one that cannot be believed is told, and the checkpoint counts instead.
+fn read_mark(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Mark>> {
+    match Mark::read(storage, paths) {
+        Err(error @ Error::Corrupt(_)) => {
+            warnings.push(error.to_string());
+            Ok(None)
+        }
+        other => other,
     }
 }
 

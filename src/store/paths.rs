@@ -101,6 +101,12 @@ impl StorePaths {
         self.root.join("mqstore.seal")
     }
 
+    /// The durable mark: up to which place the log is on the disk.
+    #[must_use]
+    pub fn mark(&self) -> PathBuf {
+        self.root.join("mqstore.mark")
+    }
+
     /// The file whose first byte a writer keeps locked.
     #[must_use]
     pub fn lock(&self) -> PathBuf {

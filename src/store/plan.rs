@@ -9,9 +9,11 @@ use crate::files::{Access, Storage};
 use crate::log::index_file::IndexOpen;
 use crate::log::index_run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::{Clock, FAR_MS, SystemClock};
 
 use super::analysis::{Analysis, FoundStore, Progress};
 use super::lock::{self, StoreLock};
+use super::mark::{Flushed, Mark};
 use super::parts::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::paths::StorePaths;
 use super::queues::QueueTable;
@@ -78,6 +80,11 @@ pub fn plan(
         }
         None => None,
     };
+    let mark = match Mark::read(&**storage, &paths) {
+        Err(Error::Corrupt(_)) => None,
+        other => other?,
+    };
+    let is_clean = mode == RecoveryMode::Clean;
     let found = FoundStore {
         paths: &paths,
         config: &config,
@@ -86,7 +93,9 @@ pub fn plan(
         queues: &queues,
         index: index.as_ref(),
         checkpoint: &checkpoint.fields,
-        is_clean: mode == RecoveryMode::Clean,
+        flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
+        is_clean,
+        latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     let analysis = found.analyse(progress)?;
     let refusal = match found.refuse_damage(&analysis) {

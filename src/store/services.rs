@@ -19,6 +19,9 @@ const CARE_EVERY: Duration = Duration::from_millis(20);
 /// How long after the start files are first looked at (`DefaultMessageStore#addScheduleTask`).
 const CLEAN_FROM: Duration = Duration::from_secs(60);
 
+/// How often the durable mark is made durable, so that it is no more than a second behind.
+const MARK_EVERY: Duration = Duration::from_millis(500);
+
 /// The running threads of a store that is open for writing.
 #[derive(Debug)]
 pub(super) struct Services {
@@ -38,6 +41,7 @@ impl Services {
         let (prepare_core, prepare_stopped) = (Arc::clone(core), Arc::clone(&stopped));
         let (allocate_core, allocate_stopped) = (Arc::clone(core), Arc::clone(&stopped));
         let care_core = Arc::clone(core);
+        let (mark_core, mark_stopped) = (Arc::clone(core), Arc::clone(&stopped));
         let started = services
             .spawn("mqstore-flush", move || flush_loop(&flush_core))
             .and_then(|()| {
@@ -48,6 +52,9 @@ impl Services {
                 services.spawn("mqstore-files", move || {
                     allocate_loop(&allocate_core, &allocate_stopped)
                 })
+            })
+            .and_then(|()| {
+                services.spawn("mqstore-mark", move || mark_loop(&mark_core, &mark_stopped))
             })
             .and_then(|()| services.spawn("mqstore-care", move || care_loop(&care_core, &stopped)));
         match started {
@@ -141,6 +148,21 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
                 break;
             }
         }
+    }
+}
+
+/// Makes the durable mark durable.
+fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
+    let Some(writing) = &core.writing else { return };
+    let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+    while !*stop {
+        stop = stopped.1.wait_timeout(stop, MARK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        drop(stop);
+        // A mark that stays behind is safe, so a failure is left to the next round.
+        if !writing.gate.has_failed() {
+            let _ = writing.sync_mark();
+        }
+        stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
     }
 }
 

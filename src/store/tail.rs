@@ -12,6 +12,7 @@ use crate::log::scanner::{Scanned, Scanner, Stop};
 
 use super::audit::is_known;
 use super::dispatch::DispatchRequest;
+use super::mark::Flushed;
 use super::paths::StorePaths;
 use super::queues::QueueTable;
 
@@ -42,8 +43,8 @@ pub struct Tail {
     pub messages: Vec<QuarantinedMessage>,
     /// How many whole messages there are.
     pub count: u64,
-    /// How many of them belong to the log: not older than what precedes them, or known to the queues,
-    /// and flushed by what the checkpoint says.
+    /// How many of them belong to the flushed log: they lie before the durable mark, or the checkpoint
+    /// says that they were flushed, and they are not older than what precedes them or the queues know them.
     pub flushed: u64,
 }
 
@@ -51,9 +52,9 @@ impl Tail {
     /// How many messages are listed one by one.
     pub const KEPT: usize = 10_000;
 
-    /// Looks at everything behind `end`. `newest_ms` is the newest store time before it, and what
-    /// was stored before `flushed_before_ms` was flushed. A message older than the newest before it is
-    /// what an earlier life of the file left, unless the queues know it: clocks step back.
+    /// Looks at everything behind `end`. `newest_ms` is the newest store time before it, and `flushed`
+    /// the part of the log that was flushed. A message older than the newest before it is what an earlier
+    /// life of the file left, unless the queues know it: clocks step back.
     ///
     /// # Errors
     /// [`Error::Io`] when the system cannot read.
@@ -62,7 +63,7 @@ impl Tail {
         queues: &QueueTable,
         end: u64,
         newest_ms: i64,
-        flushed_before_ms: i64,
+        flushed: Flushed,
     ) -> Result<Self> {
         let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
         let Some(data_end) = tail.data_end else { return Ok(tail) };
@@ -79,8 +80,9 @@ impl Tail {
                     tail.data_end = tail.data_end.max(Some(record_end));
                     tail.count += 1;
                     let time = view.store_timestamp_ms();
-                    if time < flushed_before_ms
-                        && (time >= newest_ms || is_known(queues, &DispatchRequest::of(&view))?)
+                    if begin < flushed.place
+                        || time < flushed.before_ms
+                            && (time >= newest_ms || is_known(queues, &DispatchRequest::of(&view))?)
                     {
                         tail.flushed += 1;
                     }

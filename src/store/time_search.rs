@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::log::queue::Unit;
 use crate::log::{CommitLog, QueueKind};
+use crate::time::is_far_outside;
 
 use super::view::QueueView;
 
@@ -17,7 +18,7 @@ pub enum Boundary {
 }
 
 /// The queue offset for `timestamp_ms`; 0 for a queue that never had a message. Store times are
-/// taken to rise along the queue.
+/// taken to rise along the queue; one that lies far outside of both of its neighbours' leads nowhere.
 ///
 /// # Errors
 /// [`crate::Error::Io`] when the system cannot read.
@@ -31,9 +32,12 @@ pub fn offset_at(
     let (min, max) = (view.min_offset, view.max_offset);
     // The first entry behind the bound: stored at or after the time, or after it.
     let (mut low, mut high) = (min, max);
+    // The times found on both sides so far; none at first.
+    let mut known = (None, None);
     while low < high {
         let middle = low + (high - low) / 2;
-        let before = match stored_at(log, view, middle)? {
+        let time = counting_at(log, view, middle, boundary, known)?;
+        let before = match time {
             Some(time) => match boundary {
                 Boundary::Lower => time < timestamp_ms,
                 Boundary::Upper => time <= timestamp_ms,
@@ -43,8 +47,10 @@ pub fn offset_at(
         };
         if before {
             low = middle + 1;
+            known.0 = time;
         } else {
             high = middle;
+            known.1 = time;
         }
     }
     let found = match boundary {
@@ -57,6 +63,33 @@ pub fn offset_at(
     match view.kind {
         QueueKind::Plain => Ok(found),
         QueueKind::Batch => Ok(view.unit(found)?.map_or(found, |unit| unit.number)),
+    }
+}
+
+/// The store time that a search goes by at `number`: its message's own, or where that one lies far outside
+/// of both of its neighbours', the time of the neighbour with which it is not the one that is sought. A
+/// time between those `known` is as it should be.
+fn counting_at(
+    log: &CommitLog,
+    view: &QueueView,
+    number: i64,
+    boundary: Boundary,
+    known: (Option<i64>, Option<i64>),
+) -> Result<Option<i64>> {
+    let Some(time) = stored_at(log, view, number)? else { return Ok(None) };
+    if let (Some(low), Some(high)) = known
+        && (low..=high).contains(&time)
+    {
+        return Ok(Some(time));
+    }
+    let before = stored_at(log, view, number.saturating_sub(1))?;
+    let after = stored_at(log, view, number.saturating_add(1))?;
+    match (before, after) {
+        (Some(before), Some(after)) if is_far_outside(before, time, after) => match boundary {
+            Boundary::Lower => Ok(Some(before)),
+            Boundary::Upper => Ok(Some(after)),
+        },
+        _ => Ok(Some(time)),
     }
 }
 

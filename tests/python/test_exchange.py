@@ -74,7 +74,7 @@ def test_every_golden_store_comes_back_byte_for_byte(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_a_last_topic_with_a_nul_byte_is_exported_or_told(tmp_path: Path, is_closed: bool) -> None:  # noqa: FBT001
+def test_a_last_topic_with_a_nul_byte_is_exported_or_told(tmp_path: Path, is_closed: bool) -> None:
     root = tmp_path / "store"
     with mqstore.open(root, "a", config=TINY) as store:
         store.append_many([message("first", body=b"one"), message("aXb", body=b"two")])

@@ -84,6 +84,48 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(
     assert report.ok, report.findings
 
 
+@pytest.mark.parametrize("seed", [SEED])
+@pytest.mark.parametrize("ahead", [False, True], ids=["clock", "clock-ahead-once"])
+def test_damage_in_an_acknowledged_message_is_refused_after_a_kill(
+    tmp_path: Path, ahead: bool, seed: int
+) -> None:
+    rng = random.Random(f"{seed}/damage/{ahead}")
+    settings = {**SETTINGS, "flush_disk_type": "SYNC_FLUSH"}
+    for number in range(max(2, KILLS // 8)):
+        root = tmp_path / str(number)
+        if ahead:
+            with mqstore.open(root, "a", config=settings) as store:
+                store.append_many([mqstore.Message("topic0", b"0:", store_timestamp_ms=2**63 - 1)])
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(root), "SYNC_FLUSH"]
+            + [f"{name}={value}" for name, value in SETTINGS.items()],
+            stdout=subprocess.PIPE,
+        ) as writer:
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline() for _ in range(rng.randrange(2, 60))]
+            writer.send_signal(signal.SIGKILL)
+            lines += writer.stdout.readlines()
+        told = acknowledged(lines)
+        position = rng.randrange(len(told))
+        size = SETTINGS["mapped_file_size_commit_log"]
+        at = told[position][1]
+        path = root / "commitlog" / f"{at // size * size:020}"
+        with path.open("r+b") as file:
+            # The last byte of the physical offset: the record is none any more.
+            file.seek(at % size + 35)
+            (byte,) = file.read(1)
+            file.seek(at % size + 35)
+            file.write(bytes([byte ^ 1 << rng.randrange(8)]))
+        before = {path: path.read_bytes() for path in (root / "commitlog").iterdir()}
+        with pytest.raises(mqstore.CorruptionError, match=f"physical offset {at}; "):
+            mqstore.open(root, "r+", config=settings)
+        assert {path: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
+        assert not mqstore.verify(root, config=settings).ok
+        mqstore.recover(root, config=settings, dry_run=False)
+        with mqstore.open(root, "r+", config=settings) as store:
+            assert store.max_physical_offset == at
+
+
 def check(store: mqstore.Store, told: list[tuple[int, int]], rng: random.Random) -> None:
     stored = {int(m.body.split(b":")[0]): m for m in store.scan()}
     for number, physical_offset in told:

@@ -167,11 +167,14 @@ def test_no_path_at_all_is_said_so() -> None:
         mqstore.open("", "a")
 
 
-def test_a_store_time_below_zero_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_a_store_time_below_zero_is_encoded_and_not_appended(tmp_path: Path) -> None:
+    early = mqstore.Message("T", b"", store_timestamp_ms=-5)
+    place = {"physical_offset": 0, "queue_offset": 0, "store_host": "127.0.0.1:10911"}
+    assert mqstore.decode(mqstore.encode(early, **place)).store_timestamp_ms == -5
     with mqstore.open(tmp_path, "a", config=TINY) as store:
-        (put,) = store.append_many([mqstore.Message("T", b"", store_timestamp_ms=-5)])
-        assert store.get(put.physical_offset).store_timestamp_ms == -5
-        assert store.offset_at("T", 0, 0) == 1
+        with pytest.raises(mqstore.InvalidMessageError):
+            store.append_many([early])
+        assert list(store.scan()) == []
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])

@@ -125,7 +125,9 @@ def test_every_undamaged_message_comes_back_once(seed: int, tmp_path: Path) -> N
     assert report.messages >= wanted.total()
     check(tmp_path / "out", wanted, whole)
     verified = mqstore.verify(tmp_path / "out", config=SETTINGS)
-    assert verified.ok, verified.findings
+    # No checksum covers a store time, so one that the damage changed is kept, and told.
+    wrong = {finding.code for finding in verified.findings if finding.severity != "info"}
+    assert wrong <= {"MQ-LOG-14"}, verified.findings
 
 
 @pytest.mark.parametrize("name", manifest()["cases"])

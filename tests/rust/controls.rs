@@ -54,6 +54,8 @@ controls! {
         by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
     a_seal_believed_after_a_crash: SealBelievedAfterCrash
         by power_cuts::under_async_flush_no_order_of_pages_loses_what_was_flushed;
+    a_mark_written_too_early: MarkEarly
+        by power_cuts::under_sync_flush_no_order_of_pages_loses_what_was_acknowledged;
     a_flush_tried_again: FlushTriedAgain
         by failing_calls::fl04_each_call_fails_once_under_sync_flush;
     pages_not_written_again: PagesNotWrittenAgain

@@ -78,6 +78,7 @@ fn what_is_lost_is_made_again_byte_for_byte() {
             fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
             fs::remove_dir_all(home.path().join("index")).unwrap();
             fs::remove_file(home.path().join("checkpoint")).unwrap();
+            fs::remove_file(home.path().join("mqstore.mark")).unwrap();
         }),
         ("the queues", |home| fs::remove_dir_all(home.path().join("consumequeue")).unwrap()),
         ("the index", |home| fs::remove_dir_all(home.path().join("index")).unwrap()),
@@ -124,6 +125,7 @@ fn damage_ends_the_log_where_a_short_walk_would_end_it() {
     let all = places(&home);
     fs::write(home.path().join("abort"), b"1").unwrap();
     fs::remove_file(home.path().join("checkpoint")).unwrap();
+    fs::remove_file(home.path().join("mqstore.mark")).unwrap();
     for (number, inside) in [(0, 4), (137, 100), (250, 50_000), (MESSAGES - 1, 200)] {
         let copy = home.copy();
         copy.flip(all[number].0 + inside);
@@ -248,6 +250,7 @@ fn what_is_cut_of_a_log_that_is_written_again_stays_cut() {
     home.flip(end + 200);
     fs::write(home.path().join("abort"), b"1").unwrap();
     fs::remove_file(home.path().join("checkpoint")).unwrap();
+    fs::remove_file(home.path().join("mqstore.mark")).unwrap();
     let store = home.write();
     let report = store.recovery().unwrap();
     assert_eq!((report.end_physical_offset, report.cut_bytes > 0), (end, true));

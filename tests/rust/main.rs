@@ -12,6 +12,7 @@ mod controls;
 mod copying;
 mod disk_room;
 mod doctor;
+mod durable_mark;
 mod failing_calls;
 mod file_runs;
 mod flush;

@@ -136,8 +136,16 @@ fn live(seed: u64, flush: FlushDiskType) -> Vec<Cut> {
         now_ms += [0, 0, 0, 1, 40, 5000][dice.below(6)];
         place.clock.set(now_ms);
         match dice.below(20) {
-            0..=13 => {
+            0..=11 => {
                 append(&store, next, &numbered(next)).unwrap();
+                next += 1;
+            }
+            12 | 13 => {
+                // A time of its own, before that of the message before: no time tells what is flushed.
+                let body = numbered(next);
+                let mut message = NewMessage::new(b"Batch", &body);
+                message.store_timestamp_ms = Some(now_ms - 60_000);
+                store.append(&message).unwrap();
                 next += 1;
             }
             14 => {

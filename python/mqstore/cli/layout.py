@@ -16,6 +16,7 @@ __all__ = ["FileGroup", "StoreFiles", "list_files"]
 _FILES = {
     "abort": "there while the store is open, left behind by a crash",
     "abort.bak": "former content of abort",
+    "mqstore.mark": "up to which place the log is on the disk",
     "mqstore.seal": "what closing in good order says of the files",
     "checkpoint": "how far log, queues and index are known to be flushed",
     "lock": "held by whoever writes",

@@ -11,6 +11,7 @@ use crate::files::{FileRun, RunFile};
 use crate::format::message::MessageView;
 use crate::format::peek;
 use crate::store::gather::{Gather, Gathered, SpareGathered, Wanted};
+use crate::store::mark::Flushed;
 
 /// How many bytes of the log one task reads.
 const STRETCH: u64 = 4 << 20;
@@ -19,8 +20,8 @@ const STRETCH: u64 = 4 << 20;
 pub(super) struct Reading<'a> {
     pub(super) log: &'a FileRun,
     pub(super) wanted: Wanted<'a>,
-    /// What was stored later than this may lack bytes, so it is looked at closely.
-    pub(super) flushed_ms: i64,
+    /// Records outside of this part may lack bytes, so they are looked at closely.
+    pub(super) flushed: Flushed,
     pub(super) spare: Spare,
 }
 
@@ -147,7 +148,7 @@ fn walk(
     let base = stretch.file.base_offset;
     let begin = Some(base.saturating_add(at));
     let mut gather = Gather::new(&reading.wanted, reading.spare.gathered.take());
-    let checks = reading.flushed_ms < i64::MAX;
+    let checks = reading.flushed.before_ms < i64::MAX;
     let how = loop {
         if at >= stretch.to || gather.is_full() {
             break ChunkEnd::Whole;
@@ -167,7 +168,8 @@ fn walk(
                 if !is_own(&record.view) {
                     break ChunkEnd::Bad;
                 }
-                if !checks || record.view.store_timestamp_ms() <= reading.flushed_ms {
+                let place = base.saturating_add(at);
+                if !checks || reading.flushed.covers(place, record.view.store_timestamp_ms()) {
                     add_closely(&mut gather, &record);
                     at = next;
                     continue;

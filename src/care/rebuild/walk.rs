@@ -107,7 +107,12 @@ impl Walk {
             let Some(next) = next else { continue };
             let place = whole.file.base_offset.saturating_add(next);
             match stored_at(&mut reader, next)? {
-                Some(time) if time < self.newest_ms || time > reading.flushed_ms => break,
+                Some(time)
+                    if place >= reading.flushed.place
+                        && (time < self.newest_ms || time > reading.flushed.before_ms) =>
+                {
+                    break;
+                }
                 // Damaged too, or a record: the walk tells.
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! The checkpoint: does it say anything that the log contradicts?
+//! The checkpoint and the durable mark: does the checkpoint say anything that the log contradicts?
 
 use std::io;
 
@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::files::Access;
 use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIELDS_LEN};
 use crate::log::StoreCheckpoint;
+use crate::store::mark::Mark;
 
 /// Reads the checkpoint; `None` where it cannot be read.
 pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
@@ -41,6 +42,34 @@ pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
         cx.findings.add(Code::CheckpointFile, Severity::Info, &path, None, expected, found);
     }
     Some(checkpoint.fields)
+}
+
+/// Reads the durable mark; one that cannot be believed is reported.
+pub(super) fn mark(cx: &Context<'_>) -> Option<Mark> {
+    let path = cx.paths.mark();
+    match Mark::read(&*cx.storage, &cx.paths) {
+        Ok(mark) => mark,
+        Err(Error::Corrupt(fault)) => {
+            cx.corruption(Code::LogMark, Severity::Warning, *fault);
+            None
+        }
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            let (code, severity) = (Code::NoRegularFile, Severity::Error);
+            cx.findings.add(
+                code,
+                severity,
+                &path,
+                None,
+                "the file `mqstore.mark`",
+                "no regular file",
+            );
+            None
+        }
+        Err(error) => {
+            cx.error(&path, error);
+            None
+        }
+    }
 }
 
 /// Holds the checkpoint against the newest store time and the end of the log.

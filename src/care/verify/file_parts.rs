@@ -63,7 +63,7 @@ pub(super) fn walk_all(
             None if part.to.is_some() && walk.is_doubtful => return None,
             None => joined.push(walk),
             Some(before) if cx.is_cancelled() => joined.push(before),
-            Some(before) => joined.push(before.then(walk, part.from, cx)?),
+            Some(before) => joined.push(before.then(walk, part.from, cx, log)?),
         }
     }
     Some(joined)
@@ -98,7 +98,7 @@ fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
 
 impl FileWalk {
     /// What this walk and the one over the part behind it, from `at` on, come to together.
-    fn then(self, next: Self, at: u64, cx: &Context<'_>) -> Option<Self> {
+    fn then(self, next: Self, at: u64, cx: &Context<'_>, log: &FileRun) -> Option<Self> {
         let is_sure = |walk: &Self| !walk.is_doubtful && !walk.failed && !walk.forgot;
         let meets = matches!(self.how, FileEnd::Nothing) && self.end == at;
         if !meets || !is_sure(&self) || !is_sure(&next) {
@@ -118,6 +118,7 @@ impl FileWalk {
             behind_index,
             before_index,
             index_gaps: self.index_gaps.then(&next.index_gaps, cx),
+            times: self.times.then(&next.times, cx, log),
             ..next
         })
     }

@@ -11,6 +11,7 @@ use super::index_check::{Edges, IndexCheck, Unindexed};
 use super::queue_check::{QueueCheck, Walked};
 use super::queues::Queues;
 use super::record::{Faults, FileReader, Lies, Record, property_crc};
+use super::times::Times;
 use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
@@ -47,6 +48,7 @@ pub(super) struct FileWalk {
     pub(super) behind_index: Unindexed,
     pub(super) before_index: Unindexed,
     pub(super) index_gaps: Edges,
+    pub(super) times: Times,
 }
 
 /// How the walk over a file ended.
@@ -118,6 +120,7 @@ pub(super) fn walk<'a>(
     };
     let mut walk = Walk {
         cx,
+        log,
         path: &file.path,
         base: file.base_offset,
         part,
@@ -147,6 +150,7 @@ pub(super) fn walk<'a>(
 
 struct Walk<'a> {
     cx: &'a Context<'a>,
+    log: &'a FileRun,
     path: &'a Path,
     base: u64,
     part: FilePart,
@@ -319,8 +323,9 @@ impl Walk<'_> {
 
     /// Reports damage behind which the log goes on at `next`, with a message stored at `time`.
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
-        let unclean =
-            self.cx.state == State::Crashed && time.is_some_and(|time| time > self.cx.flushed_ms);
+        let unclean = self.cx.state == State::Crashed
+            && self.base.saturating_add(damage.at) >= self.cx.durable
+            && time.is_some_and(|time| time > self.cx.flushed_ms);
         let (code, severity) = if unclean {
             (Code::LogTail, Severity::Warning)
         } else {
@@ -372,7 +377,9 @@ impl Walk<'_> {
         let view = &record.view;
         self.result.messages += 1;
         let time = view.store_timestamp_ms();
-        self.result.newest_ms = self.result.newest_ms.max(time);
+        if self.result.times.see(self.cx, self.log, (self.base.saturating_add(at), time)) {
+            self.result.newest_ms = self.result.newest_ms.max(time);
+        }
         if !self.cx.full {
             return Ok(());
         }
@@ -503,6 +510,8 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
+    // What lies on both sides of where a file ends.
+    walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(files.iter()).enumerate() {
         joined.messages += walk.messages;
         joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
@@ -538,7 +547,9 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
             FileEnd::Bad(damage) => {
                 let (code, severity) = match (is_last, cx.state) {
                     (true, State::InUse) => (Code::LogTail, Severity::Info),
-                    (true, State::Crashed) => (Code::LogTail, Severity::Warning),
+                    (true, State::Crashed) if from >= cx.durable => {
+                        (Code::LogTail, Severity::Warning)
+                    }
                     (true, State::Closed) if damage.code == Code::LogHole => {
                         (Code::LogRemains, Severity::Warning)
                     }

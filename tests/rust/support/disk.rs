@@ -229,7 +229,7 @@ impl Disk {
 }
 
 fn of_care() -> bool {
-    std::thread::current().name() == Some("mqstore-care")
+    matches!(std::thread::current().name(), Some("mqstore-care" | "mqstore-mark"))
 }
 
 fn split(path: &Path) -> (&Path, OsString) {

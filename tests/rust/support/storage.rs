@@ -24,6 +24,8 @@ pub(crate) enum Call {
     Sync,
     /// Of any other file that holds something.
     SyncDerived,
+    /// Of the durable mark, which a thread flushes at any time.
+    SyncMark,
     Write,
     SyncDir,
     SyncAll,
@@ -482,7 +484,9 @@ impl StagedFile {
             }
             return Ok(());
         }
-        if holds_data {
+        if self.path.ends_with("mqstore.mark") {
+            self.stage.enter(Call::SyncMark, &self.path)?;
+        } else if holds_data {
             self.stage.wait(&self.path);
             self.stage.enter(Call::SyncDerived, &self.path)?;
         }

@@ -1,0 +1,63 @@
+//! Store times that no clock of the store gave: one far outside of those of the messages beside it, one
+//! before 1970, one in the future.
+
+use serde::{Deserialize, Serialize};
+
+use super::Context;
+use crate::care::finding::{Code, Severity};
+use crate::files::FileRun;
+use crate::time::is_far_outside;
+
+/// Where a message lies, as a physical offset, and its store time.
+type Stored = (u64, i64);
+
+/// The first and the last two messages of a part of the log, of those whose times can be.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Times {
+    first: [Option<Stored>; 2],
+    last: [Option<Stored>; 2],
+}
+
+impl Times {
+    /// Takes the next message; whether its time can be.
+    #[inline]
+    pub(super) fn see(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
+        if !(0..=cx.latest_ms).contains(&stored.1) {
+            let expected = "a store time from 1970 on, at most an hour ahead of the clock";
+            report(cx, log, stored, expected.to_owned());
+            return false;
+        }
+        if let [Some(before), Some(middle)] = self.last
+            && is_far_outside(before.1, middle.1, stored.1)
+        {
+            report(cx, log, middle, format!("a store time near {} and {}", before.1, stored.1));
+        }
+        let [first, second] = &mut self.first;
+        if second.is_none() {
+            let free = if first.is_none() { first } else { second };
+            *free = Some(stored);
+        }
+        self.last = [self.last[1], Some(stored)];
+        true
+    }
+
+    /// Those of this part and of the one behind it.
+    pub(super) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
+        for stored in next.first.into_iter().flatten() {
+            self.see(cx, log, stored);
+        }
+        if next.first[1].is_some() {
+            self.last = next.last;
+        }
+        self
+    }
+}
+
+#[cold]
+fn report(cx: &Context<'_>, log: &FileRun, (place, time): Stored, expected: String) {
+    let file = log.find(place);
+    let base = file.as_ref().map_or(0, |file| file.base_offset);
+    let path = file.map_or_else(|| log.dir(), |file| file.path.clone());
+    let at = Some(place.saturating_sub(base));
+    cx.findings.add(Code::LogTime, Severity::Warning, &path, at, expected, time.to_string());
+}

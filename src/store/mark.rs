@@ -1,0 +1,301 @@
+//! The durable mark: up to which place the log is on the disk, in a file of our own beside the data.
+//!
+//! `mqstore.mark` has two slots, each in a page of its own, which are written in turn: a slot that was
+//! torn has a wrong checksum, and the other one still holds the place before. RocketMQ does not know the
+//! file. The log is flushed first and the mark written behind it, so the mark is never ahead.
+//!
+//! | at | type | field |
+//! |---|---|---|
+//! | 0 | 8 bytes | `MQMARK01` |
+//! | 8 | i64 | number of the write; the slot with the higher one counts |
+//! | 16 | i64 | everything before this physical offset is durable |
+//! | 24 | i32 | checksum of the `abort` file of the writer's session |
+//! | 28 | i32 | CRC-32 of the bytes before |
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::lock;
+use super::paths::StorePaths;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Access, Storage, StorageFile};
+use crate::format::bytes::{array_at, i32_at, i64_at, put_i32_in, put_i64_in, put_in};
+use crate::format::checkpoint::CheckpointFields;
+use crate::format::crc::crc32;
+
+/// First bytes of a slot.
+const MAGIC: [u8; 8] = *b"MQMARK01";
+/// Length of a slot.
+const SLOT_LEN: usize = 32;
+/// Where the two slots begin. A sector of 4 KiB that a power cut spoils takes only one of them along.
+const SLOTS: [u64; 2] = [0, 4096];
+/// Length of the file.
+const FILE_LEN: usize = 8192;
+
+/// A durable mark as it is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Everything before this physical offset was durable.
+    pub place: u64,
+    number: i64,
+    session: i32,
+}
+
+/// The part of the log that is known to be flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Everything before this physical offset, by the durable mark.
+    pub place: u64,
+    /// Everything stored before this time, by the checkpoint; `i64::MIN` where only the mark counts.
+    pub before_ms: i64,
+}
+
+impl Flushed {
+    /// Whether the record at `physical_offset` was flushed.
+    #[inline]
+    #[must_use]
+    pub const fn covers(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
+        physical_offset < self.place || store_timestamp_ms < self.before_ms
+    }
+
+    /// Returns what is known of a store: where the session that wrote the mark was not closed, what the
+    /// mark says; where RocketMQ has written since, what mark or checkpoint say.
+    #[must_use]
+    pub fn of(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        mark: Option<Mark>,
+        checkpoint: &CheckpointFields,
+        is_clean: bool,
+    ) -> Self {
+        let place = mark.map_or(0, |mark| mark.place);
+        let before_ms = match mark {
+            _ if is_clean => i64::MAX,
+            Some(mark) if session(storage, paths).is_ok_and(|last| last == mark.session) => {
+                i64::MIN
+            }
+            _ => checkpoint.physic_msg_timestamp_ms,
+        };
+        Self { place, before_ms }
+    }
+}
+
+impl Mark {
+    /// Reads the mark of a store, `None` where there is none. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the file holds no valid mark, [`Error::Io`] when it cannot be read.
+    pub fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
+        let path = paths.mark();
+        let file = match storage.open(&path, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(Error::io("open", &path))?,
+        };
+        let slots = SLOTS.map(|at| {
+            let mut bytes = [0; SLOT_LEN];
+            // A slot that the disk cannot read counts as torn.
+            file.read_at(&mut bytes, at).ok().and_then(|_| Self::decode(&bytes))
+        });
+        match slots.into_iter().flatten().max_by_key(|mark| mark.number) {
+            Some(mark) => Ok(Some(mark)),
+            None => Err(Error::corrupt(
+                &path,
+                0,
+                CorruptionKind::Magic,
+                "a durable mark",
+                "none with a valid checksum; the checkpoint tells instead what was flushed",
+            )),
+        }
+    }
+
+    fn decode(bytes: &[u8; SLOT_LEN]) -> Option<Self> {
+        let crc = i32_at(bytes, 28)?;
+        let is_valid =
+            array_at(bytes, 0) == Some(&MAGIC) && crc32(bytes.get(..28)?) == crc.cast_unsigned();
+        let place = u64::try_from(i64_at(bytes, 16)?).ok()?;
+        let (number, session) = (i64_at(bytes, 8)?, i32_at(bytes, 24)?);
+        is_valid.then_some(Self { place, number, session })
+    }
+
+    fn encode(self) -> [u8; SLOT_LEN] {
+        let mut out = [0; SLOT_LEN];
+        put_in::<0, 8, SLOT_LEN>(&mut out, MAGIC);
+        put_i64_in::<8, SLOT_LEN>(&mut out, self.number);
+        put_i64_in::<16, SLOT_LEN>(&mut out, i64::try_from(self.place).unwrap_or(i64::MAX));
+        put_i32_in::<24, SLOT_LEN>(&mut out, self.session);
+        let crc = crc32(out.first_chunk::<28>().map_or(&[], |bytes| bytes));
+        put_i32_in::<28, SLOT_LEN>(&mut out, crc.cast_signed());
+        out
+    }
+}
+
+/// Returns a checksum that only the session has that wrote `abort`.
+fn session(storage: &dyn Storage, paths: &StorePaths) -> Result<i32> {
+    let path = paths.abort();
+    let mut bytes = lock::read_start(storage, &path, 64)?;
+    if let Ok(Some(stamp)) = storage.stamp(&path) {
+        bytes.extend_from_slice(format!(" {}", stamp.inode).as_bytes());
+    }
+    Ok(crc32(&bytes).cast_signed())
+}
+
+/// The durable mark of a store that is open for writing.
+#[derive(Debug)]
+pub struct DurableMark {
+    path: PathBuf,
+    written: Mutex<Written>,
+}
+
+#[derive(Clone, Debug)]
+struct Written {
+    /// `None` once the store is closed.
+    file: Option<Arc<dyn StorageFile>>,
+    mark: Mark,
+    /// Number of the last write that is durable.
+    durable: i64,
+}
+
+impl DurableMark {
+    /// Sets the mark of a store to `place`, durably, for the session whose `abort` lies there. `found`
+    /// is the mark that was found.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn set(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        found: Option<Mark>,
+        place: u64,
+    ) -> Result<Self> {
+        let path = paths.mark();
+        let session = session(storage, paths)?;
+        let number = found.map_or(0, |found| found.number);
+        let mark = Mark { place, number, session };
+        // A file without a mark is replaced: it may have any length.
+        if found.is_none() {
+            let mut bytes = mark.encode().to_vec();
+            bytes.resize(FILE_LEN, 0);
+            lock::replace(storage, &path, &bytes)?;
+        }
+        let file = storage.open(&path, Access::ReadWrite).map_err(Error::io("open", &path))?;
+        let written = Written { file: Some(file), mark, durable: number };
+        let this = Self { path, written: Mutex::new(written) };
+        if let Some(found) = found {
+            this.next(place)?;
+            this.sync()?;
+            if place < found.place {
+                // Nothing may be left of the higher place, should the newer slot become unreadable.
+                this.next(place)?;
+                this.sync()?;
+            }
+        }
+        Ok(this)
+    }
+
+    /// Returns the mark as it was written last.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        self.written().mark
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes that everything before `place` is durable; the system takes the mark to the disk later.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, place: u64) -> Result<()> {
+        if self.mark().place == place { Ok(()) } else { self.next(place) }
+    }
+
+    fn next(&self, place: u64) -> Result<()> {
+        let mut written = self.written();
+        let mark = Mark { place, number: written.mark.number.saturating_add(1), ..written.mark };
+        let [even, odd] = SLOTS;
+        let at = if mark.number % 2 == 0 { even } else { odd };
+        let file = written.file.as_ref().ok_or(Error::Closed)?;
+        file.write_at(&mark.encode(), at).map_err(Error::io("write", &self.path))?;
+        written.mark = mark;
+        Ok(())
+    }
+
+    /// Makes durable what was written. Writing goes on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync(&self) -> Result<()> {
+        let Written { file, mark, durable } = self.written().clone();
+        if let Some(file) = file.filter(|_| mark.number != durable) {
+            file.sync().map_err(Error::io("flush", &self.path))?;
+            let mut written = self.written();
+            written.durable = written.durable.max(mark.number);
+        }
+        Ok(())
+    }
+
+    /// Closes the file, which must not be written any more.
+    pub fn close_file(&self) {
+        self.written().file = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::files::Os;
+
+    fn store() -> (tempfile::TempDir, StorePaths) {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        (dir, paths)
+    }
+
+    fn place(paths: &StorePaths) -> Option<u64> {
+        Mark::read(&Os, paths).unwrap().map(|mark| mark.place)
+    }
+
+    #[test]
+    fn the_newest_valid_slot_counts() {
+        let (_dir, paths) = store();
+        assert_eq!(place(&paths), None);
+        let mark = DurableMark::set(&Os, &paths, None, 100).unwrap();
+        for number in 101..110 {
+            mark.write(number).unwrap();
+            assert_eq!(place(&paths), Some(number));
+        }
+        let whole = std::fs::read(paths.mark()).unwrap();
+        assert_eq!(whole.len(), FILE_LEN);
+        // Whatever becomes of one slot, the other one holds.
+        for slot in [0, 4096] {
+            for at in slot..slot + SLOT_LEN {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1;
+                std::fs::write(paths.mark(), &bytes).unwrap();
+                assert!(matches!(place(&paths), Some(108 | 109)), "byte {at}");
+            }
+        }
+        std::fs::write(paths.mark(), [0; FILE_LEN]).unwrap();
+        assert!(matches!(Mark::read(&Os, &paths), Err(Error::Corrupt(_))));
+    }
+
+    #[test]
+    fn a_mark_that_is_lowered_leaves_nothing_of_the_higher_one() {
+        let (_dir, paths) = store();
+        DurableMark::set(&Os, &paths, None, 1).unwrap().write(900).unwrap();
+        let found = Mark::read(&Os, &paths).unwrap();
+        DurableMark::set(&Os, &paths, found, 300).unwrap();
+        let whole = std::fs::read(paths.mark()).unwrap();
+        for slot in [0, 4096] {
+            let mut bytes = whole.clone();
+            bytes[slot] ^= 1;
+            std::fs::write(paths.mark(), &bytes).unwrap();
+            assert_eq!(place(&paths), Some(300));
+        }
+        std::fs::write(paths.mark(), &whole).unwrap();
+        assert_eq!(place(&paths), Some(300));
+    }
+}
