@@ -123,6 +123,11 @@ impl Storage for Anchored {
         self.storage.rename(from, to)
     }
 
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.exchange(one, other)
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.check_place()?;
         self.storage.remove_file(path)
@@ -162,7 +167,33 @@ impl Storage for Anchored {
         self.storage.identity(path)
     }
 
+    fn stamps_mapped_writes(&self, path: &Path) -> Result<bool> {
+        self.storage.stamps_mapped_writes(path)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.storage.free_bytes(path)
+    }
+
     fn used_percent(&self, dir: &Path) -> io::Result<u64> {
         self.storage.used_percent(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// A call that is left to its default in the trait would be answered without the storage behind.
+    #[test]
+    fn every_call_reaches_the_storage_behind() {
+        let calls = |text: &str, begin: &str| -> Vec<String> {
+            let body = text.split_once(begin).unwrap().1.split_once("\n}").unwrap().0;
+            let lines = body.lines().filter_map(|line| line.strip_prefix("    fn "));
+            lines.map(|line| line.split('(').next().unwrap().to_owned()).collect()
+        };
+        let mut declared = calls(include_str!("storage.rs"), "pub trait Storage:");
+        let mut forwarded = calls(include_str!("anchored.rs"), "impl Storage for Anchored");
+        declared.sort();
+        forwarded.sort();
+        assert_eq!(forwarded, declared);
     }
 }
