@@ -195,13 +195,13 @@ pub(super) fn layout_to_write(
     Ok(config.message_index_enable.then_some(layout))
 }
 
-fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
+pub(super) fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
     config.mapped_file_size_consume_queue = Some(layout.file_size);
     config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
     config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
 }
 
-fn settle(config: &mut StoreConfig, layout: IndexLayout) {
+pub(super) fn settle(config: &mut StoreConfig, layout: IndexLayout) {
     config.max_hash_slot_num = Some(layout.slots());
     config.max_index_num = Some(layout.entries());
 }
@@ -221,32 +221,6 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
         run.remove_from(last.base_offset)?;
     }
     Ok(())
-}
-
-/// Settings with the sizes that an opening would find if none were given.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn found_sizes(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<StoreConfig> {
-    let mut config = config.clone();
-    config.mapped_file_size_commit_log = None;
-    config.mapped_file_size_consume_queue = None;
-    config.mapper_file_size_batch_consume_queue = None;
-    config.mapped_file_size_consume_queue_ext = None;
-    (config.max_hash_slot_num, config.max_index_num) = (None, None);
-    let log_size = commit_log_file_size(storage, paths, &config)?;
-    let layout = queue_layout(&**storage, paths, &config)?;
-    let index = index_layout(&**storage, paths, &config)?;
-    config.mapped_file_size_commit_log = Some(log_size);
-    settle_queues(&mut config, &layout);
-    if let Ok(layout) = index {
-        settle(&mut config, layout);
-    }
-    Ok(config)
 }
 
 /// Bytes of a commit log file: what is configured, which the files must bear out, what they are, or
