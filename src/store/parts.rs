@@ -403,8 +403,9 @@ impl NoLayout {
             field: index_field(config).to_owned(),
             reason: format!(
                 "does not fit the index file {}, which was cut short or has \
-                 others: {}; give max_hash_slot_num and max_index_num as the writer had them ({slots} \
-                 and {entries} where a broker's configuration names none)",
+                 others: {}; give max_hash_slot_num and max_index_num as the writer had them, \
+                 maxHashSlotNum and maxIndexNum in a broker.conf ({slots} and {entries} where that \
+                 names none)",
                 self.path.display(),
                 self.reason,
             ),
