@@ -580,8 +580,9 @@ def open_store(path: _Path, mode: str, settings: Mapping[str, object], /) -> Sto
         path: The store's root folder.
         mode: ``"r"``, ``"r+"`` or ``"a"``.
         settings: What was given, by the field names of ``mqstore.StoreConfig``, each ``bool``,
-            ``int`` or ``str``. What is left out is taken from the files there, else from RocketMQ's
-            defaults. A name that the store has no use for does nothing.
+            ``int`` or ``str``. What is left out is taken from the files there, else from what
+            the store was made with, else from RocketMQ's defaults. A name that the store has no use
+            for does nothing.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).

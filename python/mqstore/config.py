@@ -1,7 +1,8 @@
 """The settings of a store: RocketMQ's, from keywords, from a mapping, or from a ``broker.conf``.
 
 A setting that is left out is ``None`` here: the store then takes it from the files that are there,
-and from RocketMQ's default where they do not tell. One that is given must fit them.
+else from what it was made with (``config/mqstore.json``), else from RocketMQ's default. One that is
+given must fit the files.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class StoreConfig(
 ):
     """Settings of a store, by RocketMQ's names in snake_case; checked when made.
 
-    Defaults are those of RocketMQ 5.3; they hold where neither caller nor files say otherwise.
+    Defaults are those of RocketMQ 5.3; they hold where neither caller, files nor
+    ``config/mqstore.json`` say otherwise. A store that is made remembers sizes, flush mode and
+    retention there; another flush mode or retention that is given later holds for that opening.
 
     Files:
         store_path_commit_log: Folders of the commit log, joined by commas; a relative one counts

@@ -32,8 +32,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
             RocketMQ does, then recovers and starts its services. ``"a"``: as ``"r+"``, created when
             missing.
         config: A ``StoreConfig``, a mapping of the same names, or the path of a
-            ``broker.conf``. What is left out is taken from the files there; what is given and
-            differs from them is refused.
+            ``broker.conf``. What is left out is taken from the files there, else from what the
+            store was made with; what is given and differs from the files is refused by its name.
 
     Returns:
         The store, a context manager.

@@ -34,6 +34,7 @@ use crate::store::mark::{Flushed, Mark};
 use crate::store::parts::{self, NoLayout};
 use crate::store::paths::StorePaths;
 use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
+use crate::store::remembered;
 use crate::store::swap::{self, Move};
 use crate::store::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
@@ -166,11 +167,15 @@ pub fn rebuild_on(
         swap::settle(&*storage, &paths)?;
     }
     let threads = thread_count(options.threads);
+    let told = (Arc::clone(&storage), paths.clone(), config.clone());
     let job = Job::load(storage, clock, paths, config, options)?;
     let made = watched("rebuild", path, threads, progress, |meter| job.make(threads, meter));
     let outcome = made.and_then(|made| job.put(made));
     if outcome.is_err() {
         job.clear();
+    } else if lock.is_some() && options.what.index {
+        let (storage, paths, config) = told;
+        remembered::keep(&storage, &paths, &config, false)?;
     }
     drop(lock);
     outcome

@@ -195,13 +195,13 @@ pub(super) fn layout_to_write(
     Ok(config.message_index_enable.then_some(layout))
 }
 
-fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
+pub(super) fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
     config.mapped_file_size_consume_queue = Some(layout.file_size);
     config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
     config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
 }
 
-fn settle(config: &mut StoreConfig, layout: IndexLayout) {
+pub(super) fn settle(config: &mut StoreConfig, layout: IndexLayout) {
     config.max_hash_slot_num = Some(layout.slots());
     config.max_index_num = Some(layout.entries());
 }
@@ -221,32 +221,6 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
         run.remove_from(last.base_offset)?;
     }
     Ok(())
-}
-
-/// Settings with the sizes that an opening would find if none were given.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn found_sizes(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<StoreConfig> {
-    let mut config = config.clone();
-    config.mapped_file_size_commit_log = None;
-    config.mapped_file_size_consume_queue = None;
-    config.mapper_file_size_batch_consume_queue = None;
-    config.mapped_file_size_consume_queue_ext = None;
-    (config.max_hash_slot_num, config.max_index_num) = (None, None);
-    let log_size = commit_log_file_size(storage, paths, &config)?;
-    let layout = queue_layout(&**storage, paths, &config)?;
-    let index = index_layout(&**storage, paths, &config)?;
-    config.mapped_file_size_commit_log = Some(log_size);
-    settle_queues(&mut config, &layout);
-    if let Ok(layout) = index {
-        settle(&mut config, layout);
-    }
-    Ok(config)
 }
 
 /// Bytes of a commit log file: what is configured, which the files must bear out, what they are, or
@@ -418,6 +392,8 @@ pub struct NoLayout {
     pub reason: String,
     /// The layout that it had before it was damaged or cut short.
     pub fits: Option<IndexLayout>,
+    /// The layout that the files bear out, where another one is given.
+    pub proven: Option<IndexLayout>,
 }
 
 impl NoLayout {
@@ -426,11 +402,11 @@ impl NoLayout {
     pub fn refusal(&self, config: &StoreConfig) -> Error {
         let (slots, entries) = (StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
         Error::InvalidConfig {
-            field: index_field(config).to_owned(),
+            field: index_field(config, self.proven).to_owned(),
             reason: format!(
-                "does not fit the index file {}, which was cut short or has \
-                 others: {}; give max_hash_slot_num and max_index_num as the writer had them ({slots} \
-                 and {entries} where a broker's configuration names none)",
+                "does not fit the index file {}, which was cut short or has others: {}; give \
+                 max_hash_slot_num and max_index_num as the writer had them, maxHashSlotNum and \
+                 maxIndexNum in a broker.conf ({slots} and {entries} where that names none)",
                 self.path.display(),
                 self.reason,
             ),
@@ -439,10 +415,11 @@ impl NoLayout {
 }
 
 /// The setting to name where slots and entries do not fit.
-fn index_field(config: &StoreConfig) -> &'static str {
-    match (config.max_hash_slot_num, config.max_index_num) {
-        (None, Some(_)) => "max_index_num",
-        _ => "max_hash_slot_num",
+fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static str {
+    let fits = |slots| proven.is_some_and(|layout| layout.slots() == slots);
+    match config.max_index_num.is_some() && config.max_hash_slot_num.is_none_or(fits) {
+        true => "max_index_num",
+        false => "max_hash_slot_num",
     }
 }
 
@@ -463,7 +440,7 @@ fn configured_layout(
     let slots = slots.unwrap_or(StoreConfig::INDEX_SLOTS);
     let entries = entries.unwrap_or(StoreConfig::INDEX_ENTRIES);
     let refused = || Error::InvalidConfig {
-        field: index_field(config).to_owned(),
+        field: index_field(config, None).to_owned(),
         reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
     };
     IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
@@ -506,13 +483,15 @@ pub fn index_layout(
 ) -> Result<LayoutAnswer> {
     let dir = paths.index();
     let (given, remembered) = told_layouts(storage, paths, config)?;
-    let answer = layout_of_files(storage, &dir, given.or(remembered), remembered)?;
-    // Files that do not fit what is remembered may prove another layout.
-    let is_open = matches!(answer, Err(NoLayout { fits: None, .. }));
-    match is_open && given.is_none() && remembered.is_some() {
-        true => Ok(layout_of_files(storage, &dir, None, None)?.or(answer)),
-        false => Ok(answer),
+    let mut none = match layout_of_files(storage, &dir, given.or(remembered), remembered)? {
+        Err(none) if none.fits.is_none() => none,
+        answer => return Ok(answer),
+    };
+    // Files that do not fit what is told may prove another layout.
+    for other in [remembered, None] {
+        none.proven = none.proven.or(layout_of_files(storage, &dir, other, None)?.ok());
     }
+    Ok(none.proven.filter(|_| given.is_none()).ok_or(none))
 }
 
 fn layout_of_files(
@@ -563,7 +542,7 @@ fn layout_of_files(
             }
             Ok(Detection::Unknown { reason, fits }) => {
                 if damaged.as_ref().is_none_or(|before| before.fits.is_none() && fits.is_some()) {
-                    damaged = Some(NoLayout { path, reason, fits });
+                    damaged = Some(NoLayout { path, reason, fits, proven: None });
                 }
             }
             // Removed since the folder was listed.

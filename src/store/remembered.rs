@@ -225,7 +225,7 @@ pub fn keep(
             Kind::Size if !setting.is_given(config) => false,
             Kind::Size => {
                 let sizes = match found.take() {
-                    None => parts::found_sizes(storage, paths, config)?,
+                    None => found_sizes(storage, paths, config)?,
                     Some(sizes) => sizes,
                 };
                 value != (setting.value)(found.insert(sizes))
@@ -239,6 +239,29 @@ pub fn keep(
         true => Ok(()),
         false => write(&**storage, paths, remembered, changed),
     }
+}
+
+/// Settings with the sizes that an opening would find if none were given.
+fn found_sizes(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<StoreConfig> {
+    let mut config = config.clone();
+    config.mapped_file_size_commit_log = None;
+    config.mapped_file_size_consume_queue = None;
+    config.mapper_file_size_batch_consume_queue = None;
+    config.mapped_file_size_consume_queue_ext = None;
+    (config.max_hash_slot_num, config.max_index_num) = (None, None);
+    let log_size = parts::commit_log_file_size(storage, paths, &config)?;
+    let layout = parts::queue_layout(&**storage, paths, &config)?;
+    let index = parts::index_layout(&**storage, paths, &config)?;
+    config.mapped_file_size_commit_log = Some(log_size);
+    parts::settle_queues(&mut config, &layout);
+    if let Ok(layout) = index {
+        parts::settle(&mut config, layout);
+    }
+    Ok(config)
 }
 
 fn write(

@@ -54,11 +54,13 @@ def test_an_index_file_cut_short_is_told_and_cured(mq, store, conf):
 
 def test_a_layout_that_nothing_tells_is_asked_for_by_its_keys(mq, store, conf):
     only_index_file_cut(store, 150)
+    # As in a store that RocketMQ made.
+    (store / "config" / "mqstore.json").unlink()
     [finding] = mq("verify", store, "--json", code=1).json["findings"]
     assert (finding["code"], finding["severity"]) == ("MQ-IX-11", "warning")
     assert "cannot be opened for writing" in finding["expected"]
     for command in (("recover", store), ("recover", store, "--apply"), ("rebuild", store)):
-        assert "give maxHashSlotNum and maxIndexNum" in mq(*command, code=2).err
+        assert "maxHashSlotNum and maxIndexNum in a broker.conf" in mq(*command, code=2).err
     cure = cures(mq, store)["MQ-IX-11"]
     assert cure == f"mqstore rebuild {store} --what index --apply --config broker.conf"
     mq(*shlex.split(cure)[1:-1], conf)

@@ -79,6 +79,13 @@ def test_care_needs_no_settings_to_be_repeated(store, tmp_path):
         assert mqstore.verify(tmp_path / made).findings == ()
 
 
+def test_a_rebuild_with_other_sizes_is_remembered(store):
+    shutil.rmtree(store / "index")
+    mqstore.rebuild(store, what=["index"], config={"max_hash_slot_num": 700})
+    assert in_force(store, "r+") == MADE | {"max_hash_slot_num": 700}
+    assert mqstore.verify(store).findings == ()
+
+
 def test_an_index_without_entries_still_has_its_slots_and_entries(tmp_path):
     path = tmp_path / "store"
     with mqstore.open(path, "a", config=MADE) as store:
@@ -117,6 +124,7 @@ def test_what_the_files_prove_goes_before_what_is_remembered(store):
         ("mapped_file_size_consume_queue", 400),
         ("max_hash_slot_num", 2_000),
         ("max_index_num", 400),
+        ("max_index_num", 50_000),
     ],
 )
 def test_a_given_setting_that_contradicts_the_files_is_refused_by_its_name(store, name, value):

@@ -189,7 +189,8 @@ fn a_recovery_tells_how_far_it_has_come() {
     let files = names_in(&home.path().join("commitlog"));
     // As after retention: what is told is counted from the first file that is left.
     fs::remove_file(&files[0]).unwrap();
-    fs::remove_file(home.path().join("mqstore.seal")).unwrap();
+    // There is none on tmpfs.
+    let _ = fs::remove_file(home.path().join("mqstore.seal"));
     let mut told = Vec::new();
     recover(home.path(), home.config.clone(), true, &mut |done, total| {
         told.push((done, total));

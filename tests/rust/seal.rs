@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
-use mqstore::files::Os;
 use mqstore::store::RecoveryMode;
 use mqstore::store::paths::StorePaths;
 use mqstore::store::seal::Seal;
@@ -171,7 +170,8 @@ fn a_seal_past_the_log_is_not_believed() {
         let put = |home: &Home| {
             let (paths, store) = (StorePaths::new(home.path(), &home.config), home.read());
             let newest_ms = START_MS;
-            Seal::put(&Os, &paths, store.config(), store.end_offset() + beyond, newest_ms).unwrap();
+            let end = store.end_offset() + beyond;
+            Seal::put(&*home.storage, &paths, store.config(), end, newest_ms).unwrap();
         };
         let (home, end, read) = opening(100, put);
         // One that ends with the log is believed.

@@ -81,6 +81,19 @@ def test_verify_merges_the_reports_of_all_stores(spark: SparkSession, tmp_path: 
         mqstore.spark.verify(spark, tmp_path / "nowhere")
 
 
+def test_jobs_find_the_settings_that_a_store_was_made_with(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = make(tmp_path / "store", range(90))
+    # TINY's slots and entries are neither RocketMQ's nor one to four.
+    assert mqstore.spark.verify(spark, root).ok
+    shutil.rmtree(root / "index")
+    shutil.rmtree(root / "consumequeue")
+    mqstore.rebuild(root, out=tmp_path / "one", config=TINY)
+    mqstore.spark.rebuild(spark, root, tmp_path / "many")
+    same_bytes(tmp_path / "one", tmp_path / "many")
+
+
 # --- without a JVM -------------------------------------------------------------------------------
 
 

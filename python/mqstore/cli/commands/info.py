@@ -9,6 +9,7 @@ import click
 import msgspec
 
 import mqstore
+from mqstore._settings import OWN_FILE
 from mqstore.cli.layout import list_files
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, escape, note, table_lines
@@ -249,7 +250,9 @@ def _config_files(folder: Path, only: str | None) -> dict[str, _ConfigFile]:
         return {}
     names = {path.name.removesuffix(".bak") for path in folder.glob("*.json*")}
     files = {}
-    for name in sorted(name for name in names if name.endswith(".json") and only in {None, name}):
+    # What our own file says is among the settings in force.
+    names = {name for name in names if name.endswith(".json") and name != OWN_FILE}
+    for name in sorted(names if only is None else {only} & (names | {OWN_FILE})):
         file = _config_file(folder / name)
         if file is not None:
             files[name] = file
