@@ -72,9 +72,7 @@ impl Flushed {
         let place = mark.map_or(0, |mark| mark.place);
         let before_ms = match mark {
             _ if is_clean => i64::MAX,
-            Some(mark) if session(storage, paths).is_ok_and(|last| last == mark.session) => {
-                i64::MIN
-            }
+            Some(mark) if mark.is_of_last_session(storage, paths) => i64::MIN,
             _ => checkpoint.physic_msg_timestamp_ms,
         };
         Self { place, before_ms }
@@ -107,6 +105,12 @@ impl Mark {
                 "none with a valid checksum; the checkpoint tells instead what was flushed",
             )),
         }
+    }
+
+    /// Whether the session that wrote the mark is the last one that was not closed.
+    #[must_use]
+    pub fn is_of_last_session(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
+        session(storage, paths).is_ok_and(|last| last == self.session)
     }
 
     fn decode(bytes: &[u8; SLOT_LEN]) -> Option<Self> {

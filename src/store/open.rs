@@ -293,7 +293,14 @@ fn open_to_write(
         latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
     let index_known_ms = found.index_known_ms();
-    let mark = || store_lock.mark(&paths).and_then(|()| lock::write_abort(&*storage, &paths));
+    // The session that crashed goes on under its own `abort`: with a new one the mark would not be
+    // believed, should recovery be stopped before it writes the mark again.
+    let goes_on =
+        !is_clean && durable.is_some_and(|mark| mark.is_of_last_session(&*storage, &paths));
+    let mark = || {
+        store_lock.mark(&paths)?;
+        if goes_on { Ok(()) } else { lock::write_abort(&*storage, &paths) }
+    };
     let written_early = mode == RecoveryMode::Crash && found.is_all_unproven();
     let mut analysis = match written_early {
         true => {

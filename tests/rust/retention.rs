@@ -214,7 +214,7 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
     assert!(matches!(reader.get(0), Err(Error::OffsetOutOfRange { .. })));
     assert!(matches!(store.get(0), Err(Error::OffsetOutOfRange { .. })));
     let read = read_queue(&reader, 0, 0);
-    assert_eq!((read.status, read.next_queue_offset), (GetStatus::OffsetFoundNull, 14));
+    assert_eq!((read.status, read.next_queue_offset), (GetStatus::OffsetTooSmall, 15));
     assert!(store.queue(b"Topic", 0).unwrap().unwrap().min_offset > 0);
     reader.refresh().unwrap();
     assert_eq!(reader.queue(b"Topic", 0).unwrap().unwrap().min_offset, 15);
