@@ -29,9 +29,10 @@ use crate::format::index::IndexLayout;
 use crate::log::index_build::BuiltIndex;
 use crate::log::{Queue, QueueKind, StoreCheckpoint};
 use crate::store::gather::Wanted;
+use crate::store::index_settings::{self, NoLayout};
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
-use crate::store::parts::{self, NoLayout};
+use crate::store::parts;
 use crate::store::paths::StorePaths;
 use crate::store::queues::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::remembered;
@@ -260,11 +261,11 @@ impl<'a> Job<'a> {
             // A bare store has queues of any number.
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
-        let index = match parts::index_layout(&*storage, &paths, &config)? {
+        let index = match index_settings::index_layout(&*storage, &paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
             // Files that tell nothing are what is to be made again, as it was asked for.
-            Err(none) => match parts::told_layout(&*storage, &paths, &config)? {
+            Err(none) => match index_settings::told_layout(&*storage, &paths, &config)? {
                 None => return Err(none.refusal(&config)),
                 told => told,
             },

@@ -48,9 +48,10 @@ use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index_run::{IndexRun, IndexRunFile};
+use crate::store::index_settings::{self, NoLayout};
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::Flushed;
-use crate::store::parts::{self, NoLayout};
+use crate::store::parts;
 use crate::store::paths::StorePaths;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
@@ -497,7 +498,7 @@ fn list_index(
     if !cx.is_folder(&cx.paths.index())? {
         return Ok(Index::nothing());
     }
-    let layout = match parts::index_layout(&*cx.storage, &cx.paths, cx.config)? {
+    let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
         // What is wrong with a damaged file is told of that file.
         Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
         Err(NoLayout { path, reason, .. }) => {
@@ -506,7 +507,7 @@ fn list_index(
             // What is whole by itself and only contradicts the settings is no fault of the store.
             let untold =
                 StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
-            let is_whole = parts::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
+            let is_whole = index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
             let severity = if is_whole { Severity::Info } else { Severity::Warning };
             cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
             return Ok(Index::none());

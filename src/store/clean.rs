@@ -9,8 +9,9 @@ use crate::error::{Error, Result};
 use crate::files::RunFile;
 use crate::log::index_run::IndexRunFile;
 
+use super::MessageStore;
 use super::core::{Core, Writing, guard};
-use super::retention::{self, Levels, Occasion, Pressure, Verdict};
+use super::retention::{self, DiskUse, Levels, Occasion, Pressure, Verdict};
 use super::unread::{self, Unread};
 
 /// `ENOSPC`, as Linux and macOS have it.
@@ -32,6 +33,48 @@ impl Cleaned {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.log_files == 0 && self.queue_files == 0 && self.index_files == 0
+    }
+}
+
+impl MessageStore {
+    /// Counts the messages and bytes that the log no longer holds: the entries of queues that lead before
+    /// its beginning, and the physical offset where it begins.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn deleted(&self) -> Result<(u64, u64)> {
+        self.core.check_open()?;
+        let start = self.core.log.min_offset();
+        let queues = if start == 0 { Vec::new() } else { self.core.queues.all() };
+        let messages = queues.iter().try_fold(0_u64, |sum, queue| {
+            let first = queue.first_at_or_behind(start)?;
+            Ok::<_, Error>(sum.saturating_add(u64::try_from(first).unwrap_or(0)))
+        })?;
+        Ok((messages, start))
+    }
+
+    /// How full the disks are that hold the store.
+    #[must_use]
+    pub fn disk_use(&self) -> DiskUse {
+        DiskUse::now(&*self.core.storage, &self.core.paths)
+    }
+
+    /// What [`MessageStore::clean_step`] would do; nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
+        self.core.check_open()?;
+        self.core.judge(occasion)
+    }
+
+    /// One round of retention, which the store's own thread does from time to time where the settings ask
+    /// for it: files that have had their time, or for which there is no room, are deleted.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
+    pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
+        self.core.clean_step(self.core.writing()?, occasion)
     }
 }
 

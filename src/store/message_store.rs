@@ -17,7 +17,6 @@ use crate::time::Clock;
 
 use super::analysis::Progress;
 use super::append::{self, NewMessage};
-use super::clean::{Cleaned, Judgement};
 use super::core::{Core, guard};
 
 use super::halt::Halt;
@@ -26,7 +25,6 @@ use super::notices::Notices;
 use super::open::{self, OnFlushedDamage, Opened};
 use super::pull::{self, ReadRequest, ReadResult};
 use super::recover::RecoveryReport;
-use super::retention::{DiskUse, Occasion};
 use super::services::Services;
 use super::time_search::{self, Boundary};
 use super::view::QueueView;
@@ -502,46 +500,6 @@ impl MessageStore {
     #[inline]
     pub fn notices(&self) -> &Notices {
         &self.core.notices
-    }
-
-    /// Counts the messages and bytes that the log no longer holds: the entries of queues that lead before
-    /// its beginning, and the physical offset where it begins.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
-    pub fn deleted(&self) -> Result<(u64, u64)> {
-        self.core.check_open()?;
-        let start = self.core.log.min_offset();
-        let queues = if start == 0 { Vec::new() } else { self.core.queues.all() };
-        let messages = queues.iter().try_fold(0_u64, |sum, queue| {
-            let first = queue.first_at_or_behind(start)?;
-            Ok::<_, Error>(sum.saturating_add(u64::try_from(first).unwrap_or(0)))
-        })?;
-        Ok((messages, start))
-    }
-
-    /// How full the disks are that hold the store.
-    #[must_use]
-    pub fn disk_use(&self) -> DiskUse {
-        DiskUse::now(&*self.core.storage, &self.core.paths)
-    }
-
-    /// What [`MessageStore::clean_step`] would do; nothing is changed.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
-    pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
-        self.core.check_open()?;
-        self.core.judge(occasion)
-    }
-
-    /// One round of retention, which the store's own thread does from time to time where the settings ask
-    /// for it: files that have had their time, or for which there is no room, are deleted.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
-    pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
-        self.core.clean_step(self.core.writing()?, occasion)
     }
 
     /// Ends the store's threads, makes everything durable, lets the next writer in and lets go of

@@ -3,6 +3,7 @@
 mod allocate;
 pub mod analysis;
 pub mod append;
+mod asking;
 pub mod audit;
 pub mod clean;
 pub mod compose;
@@ -16,6 +17,7 @@ pub mod groups;
 pub mod halt;
 pub mod held_to_log;
 pub mod index_audit;
+pub mod index_settings;
 pub mod inner;
 pub mod inventory;
 pub mod key_query;

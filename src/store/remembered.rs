@@ -13,6 +13,7 @@ use crate::files::{FileKind, Storage, make_folder};
 use crate::format::json;
 
 use super::config_file::{backup_of, read};
+use super::index_settings;
 use super::lock;
 use super::parts;
 use super::paths::StorePaths;
@@ -255,7 +256,7 @@ fn found_sizes(
     (config.max_hash_slot_num, config.max_index_num) = (None, None);
     let log_size = parts::commit_log_file_size(storage, paths, &config)?;
     let layout = parts::queue_layout(&**storage, paths, &config)?;
-    let index = parts::index_layout(&**storage, paths, &config)?;
+    let index = index_settings::index_layout(&**storage, paths, &config)?;
     config.mapped_file_size_commit_log = Some(log_size);
     parts::settle_queues(&mut config, &layout);
     if let Ok(layout) = index {

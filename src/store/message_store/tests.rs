@@ -4,6 +4,7 @@ use super::*;
 use crate::format::properties::{self, names};
 use crate::log::scanner::Scanned;
 use crate::store::pull::view_of;
+use crate::store::retention::{DiskUse, Occasion};
 use crate::store::{GetStatus, RecoveryMode};
 
 fn config() -> StoreConfig {
