@@ -345,7 +345,7 @@ pub fn find_end(
     is_closed: bool,
 ) -> Result<Option<u64>> {
     let files_end = log.run().end_offset().unwrap_or(0);
-    let mut start = log.min_offset();
+    let mut start = log.run().min_offset().unwrap_or(0);
     let mut buffer = Vec::new();
     for file in log.run().files().iter().rev() {
         if matches!(
