@@ -708,6 +708,7 @@ class Store:
         Raises:
             InvalidMessageError: As ``append_many``.
             TypeError: ``data`` gives no Arrow stream, or a column has another type.
+            ValueError: A column is missing, or has a name that no column of a message has.
             KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
                 ``AppendSummary`` of what was written.
         """
@@ -816,6 +817,9 @@ class Store:
 
         Returns:
             The entry number; 0 for an unknown or empty queue.
+
+        Raises:
+            NotDispatchedError: More of the log than a reader keeps is in no queue yet.
         """
 
     def query(
@@ -846,7 +850,6 @@ class Store:
         ``complete`` of the answer says whether all of it could be.
 
         Raises:
-            NotDispatchedError: More of the log than a reader keeps is in no index yet.
             CorruptionError: The body of a message of the key is not the one that was stored, or an
                 index file was cut short.
         """
@@ -1216,6 +1219,8 @@ class IndexEntry:
 class IndexFile:
     """One index file: a hash table of keys in a file of fixed size (``IndexFile``).
 
+    ``len(index_file)`` is the number of entries that it holds.
+
     Args:
         path: The file.
         mode: ``"r"``: read. ``"r+"``: read and write, must exist. ``"a"``: as ``"r+"``, created
@@ -1227,6 +1232,7 @@ class IndexFile:
     Raises:
         ConfigError: Slots or entries of 0, or a size of 2 GiB and more.
         CorruptionError: The file's length is not 40 + 4 * slots + 20 * entries; both are named.
+        StoreLockedError: Another process, or another handle of this one, writes to the file.
         StoreIOError: The file cannot be opened.
     """
 
@@ -1248,8 +1254,7 @@ class IndexFile:
     @property
     def header(self) -> IndexHeader:
         """The header as of now."""
-    def __len__(self) -> int:
-        """How many entries the file holds."""
+    def __len__(self) -> int: ...
     def put(self, key: str, physical_offset: int, store_timestamp_ms: int) -> bool:
         """Adds one key (``IndexFile#putKey``).
 
