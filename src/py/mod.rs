@@ -36,7 +36,7 @@ mod verify;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Adds everything that `_native.pyi` names.
+/// Adds everything that the stub names; `python/mqstore/_native/_NAME.pyi` declares `NAME.rs`.
 #[pymodule(name = "_native", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module.py())?;
