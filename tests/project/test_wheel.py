@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 import mqstore
 assert "site-packages" in mqstore.__file__, mqstore.__file__
+assert Path(mqstore.__file__).with_name("_native").joinpath("__init__.pyi").exists()
+assert mqstore.Store.append.__doc__
 with mqstore.open(sys.argv[1], "a") as store:
     store.append_many({"topic": "T", "body": b"%d" % n} for n in range(5))
 from pyspark.sql import SparkSession

@@ -5,6 +5,7 @@ import copy
 import inspect
 import operator
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import mqstore
 import mqstore._native
 from mqstore import results, status
 
+ROOT = Path(__file__).parents[2]
 STUB = [
     ast.parse(path.read_text()) for path in sorted(Path(mqstore.__file__).parent.rglob("*.pyi"))
 ]
@@ -234,6 +236,18 @@ def test_the_stub_names_what_the_extension_has():
             for member in node.body:
                 if isinstance(member, ast.FunctionDef):
                     assert hasattr(kind, member.name), f"{node.name}.{member.name}"
+
+
+def test_each_file_of_the_stub_declares_what_its_rust_file_defines():
+    parts = sorted(Path(mqstore._native.__file__).with_name("_native").glob("_[!_]*.pyi"))
+    rust = {f"_{path.stem}": path.read_text() for path in (ROOT / "src/py").rglob("*.rs")}
+    assert parts
+    for path in parts:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and hasattr(
+                mqstore._native, node.name
+            ):
+                assert re.search(rf"\b(fn|struct) {node.name}\b", rust[path.stem]), node.name
 
 
 def test_everything_public_in_the_stub_is_documented():
