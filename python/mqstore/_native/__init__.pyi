@@ -1,0 +1,115 @@
+"""The native extension: what Rust gives to Python.
+
+Each file ``_name.pyi`` declares what ``src/py/name.rs`` defines. This file stands for
+``src/py/mod.rs``, and ``_types.pyi`` holds the types that several of them share. A class with
+methods in several Rust files groups its members under the name of each. The files exist for type
+checkers only: import from ``mqstore._native``.
+
+Names without an underscore are re-exported by ``mqstore``, which adds what is better said in
+Python: ``mqstore.open``, ``mqstore.StoreConfig``, the exceptions and the reports.
+
+Conventions: ``_ms`` is Unix time in milliseconds and bounds of it are inclusive;
+``physical_offset`` is a byte position in the whole commit log, and ranges of it are half-open;
+``queue_offset`` is an entry number in one consume queue. Integers are as wide as on disk: a
+number that its field cannot hold raises ``InvalidMessageError`` before anything is done, and so
+does text that UTF-8 cannot hold (a lone surrogate). Bounds and offsets that are only asked for may
+be any number.
+
+Every value class here is frozen, compares by value, hashes, pickles, and has a ``repr`` that shows
+at most 64 bytes of a body. Everything that touches a file or waits does so without the interpreter
+lock. Python classes that the extension makes itself (it imports them by name): the exceptions of
+``mqstore.errors``, ``GetStatus`` and ``PutStatus`` of ``mqstore.status``, ``StoreConfig`` of
+``mqstore.config``, ``QueryResult`` and ``RecoveryReport`` of ``mqstore.results``.
+"""
+
+from typing import Final
+
+from mqstore._native._array_functions import _array_function as _array_function
+from mqstore._native._doctor import doctor
+from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
+from mqstore._native._functions import (
+    encode,
+    inventory,
+    java_hash,
+    key_hash,
+    lock_state,
+    parse_message_id,
+    read_config_json,
+    tags_code,
+)
+from mqstore._native._group import ConsumerGroup
+from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
+from mqstore._native._index_arrow import OffsetLists
+from mqstore._native._log_scan import scan_log, scan_queue
+from mqstore._native._message import Message
+from mqstore._native._message_scan import MessageScan
+from mqstore._native._reading import ReadResult
+from mqstore._native._rebuild import _rebuild_index as _rebuild_index
+from mqstore._native._rebuild import _rebuild_queues as _rebuild_queues
+from mqstore._native._rebuild import _rebuild_scan as _rebuild_scan
+from mqstore._native._rebuild import _rebuild_settle as _rebuild_settle
+from mqstore._native._rebuild import rebuild
+from mqstore._native._salvage import salvage
+from mqstore._native._scan import ARROW_SCHEMA, ArrowScan, ArrowSchema
+from mqstore._native._stats import stats
+from mqstore._native._store import Store, open_store
+from mqstore._native._stored import StoredMessage, decode
+from mqstore._native._survey import _Survey as _Survey
+from mqstore._native._survey import _survey as _survey
+from mqstore._native._transfer import copy_store, diff_stores, import_messages
+from mqstore._native._upkeep import clean, recover
+from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, MessageId, QueueInfo
+from mqstore._native._verify import _verify_join as _verify_join
+from mqstore._native._verify import _verify_log as _verify_log
+from mqstore._native._verify import _verify_structures as _verify_structures
+from mqstore._native._verify import verify
+
+__all__ = [
+    "ARROW_SCHEMA",
+    "AppendResult",
+    "AppendSummary",
+    "ArrowScan",
+    "ArrowSchema",
+    "Checkpoint",
+    "CommitLog",
+    "ConsumeQueue",
+    "ConsumerGroup",
+    "GroupOffset",
+    "IndexEntry",
+    "IndexFile",
+    "IndexHeader",
+    "Message",
+    "MessageId",
+    "MessageScan",
+    "OffsetLists",
+    "QueueEntry",
+    "QueueInfo",
+    "ReadResult",
+    "Store",
+    "StoredMessage",
+    "clean",
+    "copy_store",
+    "decode",
+    "diff_stores",
+    "doctor",
+    "encode",
+    "import_messages",
+    "inventory",
+    "java_hash",
+    "key_hash",
+    "lock_state",
+    "open_store",
+    "parse_message_id",
+    "read_config_json",
+    "rebuild",
+    "recover",
+    "salvage",
+    "scan_log",
+    "scan_queue",
+    "stats",
+    "tags_code",
+    "verify",
+]
+
+__version__: Final[str]
+"""The version of the project."""

@@ -1,0 +1,83 @@
+from mqstore._native._message import Message
+from mqstore._native._types import _Path
+from mqstore._native._values import MessageId
+
+def encode(
+    message: Message,
+    /,
+    *,
+    physical_offset: int,
+    queue_offset: int,
+    store_timestamp_ms: int | None = None,
+    store_host: str | None = None,
+    append_property_crc: bool = False,
+) -> bytes:
+    """Writes one record, as the commit log would hold it.
+
+    Args:
+        message: The message. A time or host that it leaves out is taken from the arguments.
+        physical_offset: Where the record is to begin in the commit log.
+        queue_offset: Its entry number in its queue.
+        store_timestamp_ms: The store's time where the message has none, and so the producer's.
+        store_host: The store's address where the message has none, and so the producer's.
+        append_property_crc: Ends the properties with their checksum (``enabledAppendPropCRC``).
+
+    Raises:
+        InvalidMessageError: The record cannot be: a field too long, a time or host that neither
+            gives.
+    """
+
+def java_hash(text: str, /) -> int:
+    """``String.hashCode`` of a text: over UTF-16 units, 32 bits, signed."""
+
+def key_hash(key: str, /) -> int:
+    """The index's hash of ``"topic#key"``: never negative, and -2**31 counts as 0.
+
+    ``IndexFile#indexKeyHashMethod``.
+    """
+
+def tags_code(tags: str | None, /) -> int:
+    """The consume queue's code of a tag: its Java hash, 0 for none (``tagsString2tagsCode``)."""
+
+def parse_message_id(text: str, /) -> MessageId:
+    """Takes a store's message id apart (``MessageDecoder#decodeMessageId``).
+
+    Raises:
+        ValueError: Not 32 or 56 hex digits.
+    """
+
+def lock_state(path: _Path, /) -> tuple[bool, int | None]:
+    """Whether a process writes to a store, and which, where the system tells.
+
+    Asks for the state of the record lock on ``<path>/lock`` without taking it; a store without that
+    file is not locked. The calling process's own stores count.
+    """
+
+def inventory(path: _Path, /) -> list[dict[str, object]]:
+    """What lies below a store's root and is not read as messages, queues or keys.
+
+    Timer wheel and timer log, queues and logs of compacted topics, RocksDB databases, DLedger logs,
+    epoch files. Nothing is changed, and no link followed.
+
+    Returns:
+        A mapping for each, by path: ``structure`` (``timer-wheel``, ``timer-log``,
+        ``sparse-queue``, ``compaction-log``, ``rocksdb``, ``dledger``, ``epoch-file``,
+        ``broker-identity``), ``what`` it is, its ``path`` below the root, how many ``files`` and
+        ``bytes`` it has, and ``counts``: by name what is counted in it (slots, units, entries,
+        messages, epochs), empty where the format is not known.
+
+    Raises:
+        StoreIOError: A file or folder cannot be read.
+    """
+
+def read_config_json(path: _Path, /) -> str:
+    """One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
+
+    RocketMQ writes maps of numbers with bare keys (``{0:128}``); here they are quoted. Nothing else
+    is changed, not the order of members either. Where the file cannot be read as JSON, RocketMQ's
+    copy beside it (``.bak``) is not looked at.
+
+    Raises:
+        CorruptionError: Not JSON even so, nested deeper than 64, or larger than 64 MiB.
+        StoreIOError: The file cannot be read.
+    """

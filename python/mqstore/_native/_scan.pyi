@@ -1,0 +1,42 @@
+from typing import Final, final
+
+@final
+class ArrowSchema:
+    """An Arrow schema, for anything that takes ``__arrow_c_schema__``."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, in order."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema as a capsule of the Arrow PyCapsule interface."""
+    def __len__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class ArrowScan:
+    """Rows of a store as an Arrow stream, read anew by each consumer.
+
+    polars, DuckDB, pandas and pyarrow take it as it is. No file is open between two consumers.
+    """
+
+    @property
+    def schema(self) -> ArrowSchema:
+        """The columns that the stream has."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema as a capsule of the Arrow PyCapsule interface."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A new stream over all rows, as a capsule.
+
+        Args:
+            requested_schema: A schema capsule; where it asks for view types (``string_view``,
+                ``binary_view``) the stream has them.
+        """
+    def read_all(self) -> object:
+        """All rows at once: a ``pyarrow.Table``.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+
+ARROW_SCHEMA: Final[ArrowSchema]
+"""The columns of a message, all of them, in the order in which a scan gives them."""

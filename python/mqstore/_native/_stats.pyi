@@ -1,0 +1,43 @@
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from mqstore._native._scan import ArrowScan
+from mqstore._native._types import _Path, _Tags
+
+def stats(
+    path: _Path,
+    /,
+    *,
+    by: Sequence[str],
+    topics: Iterable[str] | None,
+    tags: _Tags,
+    begin_ms: int | None,
+    end_ms: int | None,
+    on_error: str,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> tuple[
+    ArrowScan,
+    list[tuple[object, ...]],
+    tuple[int, int, int, int],
+    tuple[int, int],
+    tuple[int, int],
+]:
+    """Counts messages; ``mqstore.stats`` is the public door to this.
+
+    Args:
+        path: The store's root folder.
+        by: Names out of ``topic``, ``queue_id``, ``hour``, ``day``, ``tags``.
+        topics: As for ``Store.scan``, and so are the next four.
+        tags: As for ``Store.scan``.
+        begin_ms: As for ``Store.scan``.
+        end_ms: As for ``Store.scan``.
+        on_error: As for ``Store.scan``.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the count.
+        settings: As for ``open_store``.
+
+    Returns:
+        The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
+        of what had no room; how many damaged ranges were passed over, and their bytes; how many
+        messages and bytes of the whole store were deleted.
+    """

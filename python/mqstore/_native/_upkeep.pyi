@@ -1,0 +1,49 @@
+from collections.abc import Callable, Mapping
+from typing import TypedDict, type_check_only
+
+from mqstore._native._types import _Path
+from mqstore.results import RecoveryReport
+
+def recover(
+    path: _Path,
+    /,
+    *,
+    dry_run: bool,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> RecoveryReport:
+    """Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
+
+    Args:
+        path: The store's root folder.
+        dry_run: Changes nothing.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the call before anything was changed.
+        settings: As for ``open_store``.
+    """
+
+@type_check_only
+class _Cleaned(TypedDict):
+    log_start: int
+    new_log_start: int
+    freed_bytes: int
+    log_disk_percent: int
+    queue_disk_percent: int
+    disk_full: bool
+    unread: list[tuple[str, str, int, int]]
+
+def clean(
+    path: _Path, /, *, now_ms: int | None, dry_run: bool, settings: Mapping[str, object]
+) -> tuple[list[tuple[str, int, bool, str]], _Cleaned]:
+    """Says what retention would delete, or deletes it; ``mqstore.clean`` is the public door.
+
+    Args:
+        path: The store's root folder.
+        now_ms: The time that counts, Unix milliseconds; ``None`` is now.
+        dry_run: Changes nothing.
+        settings: As for ``open_store``.
+
+    Returns:
+        The files, each ``(path, bytes, delete, reason)``, and the other fields of
+        ``mqstore.CleanReport`` by name.
+    """

@@ -1,0 +1,153 @@
+from typing import Final, Self, final
+
+@final
+class MessageId:
+    """The parts of a message id; ``str`` gives the id itself, in upper-case hex.
+
+    Args:
+        host: The store's IP address, without the port.
+        port: The store's port, as stored (a signed 32-bit number).
+        physical_offset: Where the record begins in that store's commit log.
+    """
+
+    __match_args__: Final = ("host", "port", "physical_offset")
+    def __new__(cls, host: str, port: int, physical_offset: int) -> Self: ...
+    @property
+    def host(self) -> str:
+        """The store's IP address."""
+    @property
+    def port(self) -> int:
+        """The store's port."""
+    @property
+    def physical_offset(self) -> int:
+        """Where the record begins in that store's commit log."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class AppendResult:
+    """Where an appended message lies."""
+
+    __match_args__: Final = (
+        "physical_offset",
+        "store_size",
+        "queue_offset",
+        "message_id",
+        "store_timestamp_ms",
+    )
+    def __new__(
+        cls,
+        physical_offset: int,
+        store_size: int,
+        queue_offset: int,
+        message_id: str,
+        store_timestamp_ms: int,
+    ) -> Self: ...
+    @property
+    def physical_offset(self) -> int:
+        """Where its record begins in the whole commit log."""
+    @property
+    def store_size(self) -> int:
+        """Length of its record in bytes."""
+    @property
+    def queue_offset(self) -> int:
+        """Its entry number in its queue."""
+    @property
+    def message_id(self) -> str:
+        """Its id: the store's address and the physical offset in hex."""
+    @property
+    def store_timestamp_ms(self) -> int:
+        """The store's time of it."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class AppendSummary:
+    """What ``Store.append_arrow`` wrote."""
+
+    __match_args__: Final = ("count", "first_physical_offset", "end_physical_offset")
+    def __new__(cls, count: int, first_physical_offset: int, end_physical_offset: int) -> Self: ...
+    @property
+    def count(self) -> int:
+        """How many messages."""
+    @property
+    def first_physical_offset(self) -> int:
+        """Where the first of them begins; the end of the log where there were none."""
+    @property
+    def end_physical_offset(self) -> int:
+        """Where the last of them ends."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class QueueInfo:
+    """One consume queue."""
+
+    __match_args__: Final = (
+        "topic",
+        "queue_id",
+        "min_offset",
+        "max_offset",
+        "kind",
+        "first_store_timestamp_ms",
+        "last_store_timestamp_ms",
+    )
+    def __new__(
+        cls,
+        topic: str,
+        queue_id: int,
+        min_offset: int,
+        max_offset: int,
+        kind: str,
+        first_store_timestamp_ms: int | None,
+        last_store_timestamp_ms: int | None,
+    ) -> Self: ...
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+    @property
+    def queue_id(self) -> int:
+        """Number of the queue in its topic."""
+    @property
+    def min_offset(self) -> int:
+        """First entry whose message the log still has."""
+    @property
+    def max_offset(self) -> int:
+        """One past the last entry."""
+    @property
+    def kind(self) -> str:
+        """``"SimpleCQ"`` or ``"BatchCQ"``, RocketMQ's own names (``CQType``)."""
+    @property
+    def first_store_timestamp_ms(self) -> int | None:
+        """Store time of the message at ``min_offset``; ``None`` in an empty queue."""
+    @property
+    def last_store_timestamp_ms(self) -> int | None:
+        """Store time of the message before ``max_offset``; ``None`` in an empty queue."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class GroupOffset:
+    """How far a consumer group has come in one queue (``config/consumerOffset.json``)."""
+
+    __match_args__: Final = ("topic", "queue_id", "queue_offset", "max_offset", "lag")
+    def __new__(
+        cls, topic: str, queue_id: int, queue_offset: int, max_offset: int, lag: int
+    ) -> Self: ...
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+    @property
+    def queue_id(self) -> int:
+        """Number of the queue in its topic."""
+    @property
+    def queue_offset(self) -> int:
+        """The entry that the group takes next."""
+    @property
+    def max_offset(self) -> int:
+        """One past the queue's last entry; 0 where the store has no such queue."""
+    @property
+    def lag(self) -> int:
+        """Entries still to be taken: ``max_offset - queue_offset``, at least 0."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...

@@ -1,0 +1,104 @@
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from mqstore._native._types import _Path
+
+def verify(
+    path: _Path,
+    /,
+    *,
+    level: Literal["quick", "full"],
+    threads: int | None,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> tuple[
+    list[tuple[str, Literal["error", "warning", "info"], str, int | None, str, str, str, str]],
+    dict[str, int],
+]:
+    """Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
+
+    Args:
+        path: The store's root folder.
+        level: ``"quick"`` follows the frames of the log and looks at lengths, names and headers;
+            ``"full"`` also computes every checksum and holds each queue entry, index entry and the
+            checkpoint against the log.
+        threads: How many threads; ``None`` is as many as there are processors.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+            exception from it ends the check.
+        settings: As for ``open_store``.
+
+    Returns:
+        The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with
+        severity ``"error"``, ``"warning"`` or ``"info"`` and ``path`` relative to the store, sorted
+        by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
+        ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
+        findings there are of each code, listed or not.
+    """
+
+def _verify_structures(
+    path: _Path,
+    /,
+    *,
+    part: int,
+    parts: int,
+    level: Literal["quick", "full"],
+    threads: int | None,
+    settings: Mapping[str, object],
+) -> bytes:
+    """Checks a share of a store's queues and index files by themselves.
+
+    Together, ``_verify_structures``, ``_verify_log`` and ``_verify_join`` find what ``verify``
+    does, and each may run on another machine.
+
+    Args:
+        path: The store's root folder.
+        part: The share's number, from 0.
+        parts: How many shares there are.
+        level: As for ``verify``, as are the others.
+        threads: How many threads.
+        settings: As for ``open_store``.
+
+    Returns:
+        What ``_verify_log`` and ``_verify_join`` need of it.
+    """
+
+def _verify_log(
+    path: _Path,
+    /,
+    *,
+    structures: Sequence[bytes],
+    begin: int,
+    end: int,
+    level: Literal["quick", "full"],
+    threads: int | None,
+    settings: Mapping[str, object],
+) -> bytes:
+    """Walks the files of a store's log that begin in a range of physical offsets.
+
+    Args:
+        path: The store's root folder.
+        structures: What ``_verify_structures`` gave for all shares, in order.
+        begin: First physical offset.
+        end: One past the last.
+        level: As for ``verify``, as are the others.
+        threads: How many threads.
+        settings: As for ``open_store``.
+
+    Returns:
+        What ``_verify_join`` needs of it.
+    """
+
+def _verify_join(
+    path: _Path,
+    /,
+    *,
+    structures: Sequence[bytes],
+    walks: Sequence[bytes],
+    level: Literal["quick", "full"],
+    threads: int | None,
+    settings: Mapping[str, object],
+) -> tuple[
+    list[tuple[str, Literal["error", "warning", "info"], str, int | None, str, str, str, str]],
+    dict[str, int],
+]:
+    """Puts together what the parts of a check found; it gives what ``verify`` gives."""
