@@ -27,6 +27,20 @@ type Failure = (usize, Error);
 
 #[pymethods]
 impl Store {
+    /// Writes the rows of an Arrow stream.
+    ///
+    /// Args:
+    ///     data: Anything with ``__arrow_c_stream__``. Columns are those of ``ARROW_SCHEMA`` by
+    ///         name, in any order; ``topic`` and ``body`` are needed, null means left out, and what
+    ///         only a stored message has (offsets, sizes, ids, checksums) is not read. Columns of
+    ///         other names are refused.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: As ``append_many``.
+    ///     TypeError: ``data`` gives no Arrow stream, or a column has another type.
+    ///     ValueError: A column is missing, or has a name that no column of a message has.
+    ///     KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
+    ///         ``AppendSummary`` of what was written.
     #[pyo3(signature = (data, /))]
     fn append_arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<AppendSummary> {
         let store = self.writing()?;

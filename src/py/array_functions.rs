@@ -12,7 +12,12 @@ use crate::format::host::Host;
 
 use super::errors::raise;
 
-/// A function of `mq_*` by its name, applied to Arrow arrays; gives a `pyarrow.Array`.
+/// A function of ``mqstore.spark.functions`` on whole columns; it gives a ``pyarrow.Array``.
+///
+/// Raises:
+///     InvalidMessageError: A message that no record can hold; a note names its row.
+///     TypeError: Columns of another kind or number.
+///     ValueError: No such function, a struct that is no message's, more than 1 GiB of a column.
 #[pyfunction]
 #[pyo3(signature = (name, /, *arguments))]
 pub(super) fn _array_function<'py>(

@@ -13,7 +13,16 @@ use super::store::config_of;
 /// Code, severity, title, evidence, cure, fix.
 type Row = (&'static str, &'static str, &'static str, Vec<String>, Option<String>, &'static str);
 
-/// Examines a store.
+/// Examines a store; ``mqstore.doctor`` is the public door to this. Never writes.
+///
+/// Args:
+///     path: The store's root folder.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the examination.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The diagnoses, each ``(code, severity, title, evidence, cure, fix)``, sorted by code.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(super) fn doctor(

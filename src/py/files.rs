@@ -29,15 +29,21 @@ fn absolute(path: PathBuf) -> Result<PathBuf> {
     std::path::absolute(&path).map_err(Error::io("find", path))
 }
 
-/// One entry of a consume queue.
+/// One entry of a consume queue: 20 bytes, or 46 in a batch queue.
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
+    /// Entry number in the queue; of a batch that of its first message.
     queue_offset: i64,
+    /// Where the record begins in the commit log.
     physical_offset: i64,
+    /// Length of the record in bytes.
     store_size: i32,
+    /// Hash of the tags, a delivery time, or an address of the queue extension.
     tags_code: i64,
+    /// Messages behind the entry: 1, or the size of a batch.
     message_count: i16,
+    /// Store time, which only a batch queue keeps.
     store_timestamp_ms: Option<i64>,
 }
 
@@ -89,7 +95,20 @@ impl From<QueueUnit> for QueueEntry {
     }
 }
 
-/// A read-only view of one consume queue.
+/// A read-only view of one consume queue, as of its opening; no commit log is needed.
+///
+/// ``len(queue)`` is the number of entries, ``queue[i]`` the i-th of them (negative from the end),
+/// iteration gives them in order. An entry before the first valid one, such as RocketMQ's filler at
+/// the head of a queue that begins late, is not counted; the first invalid entry ends the queue.
+///
+/// Args:
+///     path: The queue's folder, ``<store>/consumequeue/<topic>/<queue id>``, or one under
+///         ``batchconsumequeue``, whose entries are 46 bytes long.
+///     file_size: Bytes of one file; ``None`` takes it from the files there.
+///
+/// Raises:
+///     NotAStoreError: No such folder.
+///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ConsumeQueue {
     queue: Arc<QueueFolder>,
@@ -104,46 +123,55 @@ impl ConsumeQueue {
         Ok(Self { queue: Arc::new(queue) })
     }
 
+    /// The queue's folder.
     #[getter]
     fn path(&self) -> OsString {
         self.queue.path().as_os_str().to_owned()
     }
 
+    /// The topic, as the folder above is named.
     #[getter]
     fn topic(&self) -> &str {
         self.queue.topic()
     }
 
+    /// The queue's number, as its folder is named.
     #[getter]
     fn queue_id(&self) -> i32 {
         self.queue.queue_id()
     }
 
+    /// Which kind of queue it is (``CQType``).
     #[getter]
     fn kind(&self) -> &'static str {
         self.queue.kind().name()
     }
 
+    /// Bytes of one file.
     #[getter]
     fn file_size(&self) -> u64 {
         self.queue.file_size()
     }
 
+    /// Queue offset of the first entry.
     #[getter]
     fn min_offset(&self) -> i64 {
         self.queue.min_offset()
     }
 
+    /// One past the queue offset of the last entry.
     #[getter]
     fn max_offset(&self) -> i64 {
         self.queue.max_offset()
     }
 
+    /// Where the last entry's record ends in the commit log; -1 in an empty queue.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
         self.queue.max_physical_offset()
     }
 
+    /// The entries in a half-open range of queue offsets; ``None`` is the queue's bound.
     #[pyo3(signature = (start=None, stop=None))]
     fn entries(
         &self,
@@ -238,7 +266,17 @@ impl QueueEntries {
     }
 }
 
-/// A read-only view of a commit log.
+/// A read-only view of a commit log, as of its opening; nothing else of the store is needed.
+///
+/// Iteration gives every message in order and raises at damage.
+///
+/// Args:
+///     path: The folder, ``<store>/commitlog``.
+///     file_size: Bytes of one file; ``None`` takes it from the files there.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no commit log file in it.
+///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct CommitLog {
     path: PathBuf,
@@ -266,36 +304,43 @@ impl CommitLog {
         Ok(Self { path, log: Arc::new(log) })
     }
 
+    /// The folder.
     #[getter]
     fn path(&self) -> OsString {
         self.path.clone().into_os_string()
     }
 
+    /// Bytes of one file.
     #[getter]
     fn file_size(&self) -> u64 {
         self.log.run().file_size()
     }
 
+    /// Names of the files in order; a name is the physical offset of the file's first byte.
     #[getter]
     fn files(&self) -> Vec<String> {
         self.log.run().files().iter().map(|file| offset_name(file.base_offset)).collect()
     }
 
+    /// Where the first file begins.
     #[getter]
     fn min_physical_offset(&self) -> u64 {
         self.log.min_offset()
     }
 
+    /// Where the last whole record ends.
     #[getter]
     fn max_physical_offset(&self) -> u64 {
         self.log.end_offset()
     }
 
+    /// The message whose record begins there; errors as ``Store.get``.
     #[pyo3(signature = (physical_offset, /))]
     fn get(&self, py: Python<'_>, physical_offset: i64) -> PyResult<StoredMessage> {
         Ok(py.detach(|| self.log.get(physical_offset, self.log.end_offset()))?.into())
     }
 
+    /// The messages of a range, as ``Store.scan``.
     #[pyo3(signature = (*, start_physical_offset=None, stop_physical_offset=None, on_error="raise"))]
     fn scan(
         &self,
@@ -327,7 +372,15 @@ impl CommitLog {
     }
 }
 
-/// The checkpoint file's fields, as they were when it was read.
+/// The checkpoint file's fields, as they were when it was read (``StoreCheckpoint``).
+///
+/// What is missing from a short or empty file reads as 0.
+///
+/// Args:
+///     path: The file, ``<store>/checkpoint``.
+///
+/// Raises:
+///     StoreIOError: The file cannot be read.
 #[pyclass(module = "mqstore", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Checkpoint {
@@ -368,36 +421,43 @@ impl Checkpoint {
         })
     }
 
+    /// Store time of the newest record known to be flushed.
     #[getter]
     fn physic_msg_timestamp_ms(&self) -> i64 {
         self.fields().physic_msg_timestamp_ms
     }
 
+    /// Store time of the last queue entry written.
     #[getter]
     fn logics_msg_timestamp_ms(&self) -> i64 {
         self.fields().logics_msg_timestamp_ms
     }
 
+    /// End time of the last full index file flushed.
     #[getter]
     fn index_msg_timestamp_ms(&self) -> i64 {
         self.fields().index_msg_timestamp_ms
     }
 
+    /// What a replica knows of its master.
     #[getter]
     fn master_flushed_offset(&self) -> i64 {
         self.fields().master_flushed_offset
     }
 
+    /// Start of the last valid record, as the last recovery found it.
     #[getter]
     fn confirm_physical_offset(&self) -> i64 {
         self.fields().confirm_physical_offset
     }
 
+    /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
     #[getter]
     fn min_timestamp_ms(&self) -> i64 {
         self.fields().min_timestamp_ms()
     }
 
+    /// The lesser of that and the index's time (``getMinTimestampIndex``).
     #[getter]
     fn min_timestamp_index_ms(&self) -> i64 {
         self.fields().min_timestamp_index_ms()

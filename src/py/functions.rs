@@ -20,28 +20,33 @@ use super::fields::host_of;
 use super::message::Message;
 use super::values::MessageId;
 
-/// `String.hashCode` of a text.
+/// ``String.hashCode`` of a text: over UTF-16 units, 32 bits, signed.
 #[pyfunction]
 #[pyo3(signature = (text, /))]
 pub(super) fn java_hash(text: &str) -> i32 {
     java::hash_code(text.as_bytes())
 }
 
-/// The index's hash of `topic#key`.
+/// The index's hash of ``"topic#key"``: never negative, and -2**31 counts as 0.
+///
+/// ``IndexFile#indexKeyHashMethod``.
 #[pyfunction]
 #[pyo3(signature = (key, /))]
 pub(super) fn key_hash(key: &str) -> i32 {
     java::key_hash_of(key.as_bytes())
 }
 
-/// The consume queue's code of a tag.
+/// The consume queue's code of a tag: its Java hash, 0 for none (``tagsString2tagsCode``).
 #[pyfunction]
 #[pyo3(signature = (tags, /))]
 pub(super) fn tags_code(tags: Option<&str>) -> i64 {
     consume_queue::tags_code(tags.map(str::as_bytes))
 }
 
-/// Takes a store's message id apart.
+/// Takes a store's message id apart (``MessageDecoder#decodeMessageId``).
+///
+/// Raises:
+///     ValueError: Not 32 or 56 hex digits.
 #[pyfunction]
 #[pyo3(signature = (text, /))]
 pub(super) fn parse_message_id(text: &str) -> PyResult<MessageId> {
@@ -51,7 +56,19 @@ pub(super) fn parse_message_id(text: &str) -> PyResult<MessageId> {
     })
 }
 
-/// Writes one record.
+/// Writes one record, as the commit log would hold it.
+///
+/// Args:
+///     message: The message. A time or host that it leaves out is taken from the arguments.
+///     physical_offset: Where the record is to begin in the commit log.
+///     queue_offset: Its entry number in its queue.
+///     store_timestamp_ms: The store's time where the message has none, and so the producer's.
+///     store_host: The store's address where the message has none, and so the producer's.
+///     append_property_crc: Ends the properties with their checksum (``enabledAppendPropCRC``).
+///
+/// Raises:
+///     InvalidMessageError: The record cannot be: a field too long, a time or host that neither
+///         gives.
 #[pyfunction]
 #[pyo3(signature = (
     message, /, *, physical_offset, queue_offset, store_timestamp_ms=None, store_host=None,
@@ -78,14 +95,30 @@ pub(super) fn encode<'py>(
     Ok(PyBytes::new(message.py(), &record))
 }
 
-/// Whether a process writes to a store, and which.
+/// Whether a process writes to a store, and which, where the system tells.
+///
+/// Asks for the state of the record lock on ``<path>/lock`` without taking it; a store without that
+/// file is not locked. The calling process's own stores count.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(super) fn lock_state(py: Python<'_>, path: PathBuf) -> (bool, Option<i32>) {
     py.detach(|| StoreLock::state(&Os, &path))
 }
 
-/// What lies below a store's root and is not read: a mapping for each structure.
+/// What lies below a store's root and is not read as messages, queues or keys.
+///
+/// Timer wheel and timer log, queues and logs of compacted topics, RocksDB databases, DLedger logs,
+/// epoch files. Nothing is changed, and no link followed.
+///
+/// Returns:
+///     A mapping for each, by path: ``structure`` (``timer-wheel``, ``timer-log``,
+///     ``sparse-queue``, ``compaction-log``, ``rocksdb``, ``dledger``, ``epoch-file``,
+///     ``broker-identity``), ``what`` it is, its ``path`` below the root, how many ``files`` and
+///     ``bytes`` it has, and ``counts``: by name what is counted in it (slots, units, entries,
+///     messages, epochs), empty where the format is not known.
+///
+/// Raises:
+///     StoreIOError: A file or folder cannot be read.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(super) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyList>> {
@@ -107,7 +140,15 @@ pub(super) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
     Ok(rows)
 }
 
-/// One of the broker's JSON files as strict JSON.
+/// One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
+///
+/// RocketMQ writes maps of numbers with bare keys (``{0:128}``); here they are quoted. Nothing else
+/// is changed, not the order of members either. Where the file cannot be read as JSON, RocketMQ's
+/// copy beside it (``.bak``) is not looked at.
+///
+/// Raises:
+///     CorruptionError: Not JSON even so, nested deeper than 64, or larger than 64 MiB.
+///     StoreIOError: The file cannot be read.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(super) fn read_config_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {

@@ -26,6 +26,9 @@ fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
 
 #[pymethods]
 impl Store {
+    /// What each consumer group has still to take, by its name.
+    ///
+    /// ``config/consumerOffset.json`` says where each is.
     fn groups(&self, py: Python<'_>) -> PyResult<BTreeMap<String, Vec<values::GroupOffset>>> {
         let store = self.reading()?;
         let groups = py.detach(|| store.groups())?;
@@ -35,6 +38,11 @@ impl Store {
             .collect())
     }
 
+    /// A consumer group of this store, to read and to keep its place.
+    ///
+    /// Raises:
+    ///     StoreLockedError: This group is in use already; one live group of a name.
+    ///     InvalidMessageError: Not a name that RocketMQ takes for a group.
     #[pyo3(signature = (name, /))]
     fn group(&self, py: Python<'_>, name: &str) -> PyResult<ConsumerGroup> {
         let store = self.reading()?;
@@ -44,6 +52,13 @@ impl Store {
 }
 
 /// A consumer group: reads the queues of topics and keeps its place in them.
+///
+/// Made by ``Store.group``; the place is kept in ``config/consumerOffset.json``, with
+/// ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does; without that setting in
+/// the one of them that was changed last. A topic never taken
+/// before begins at the first entry of each queue. Several processes may commit, also with a
+/// store in mode ``"r"``, but not beside a broker. Leaving a ``with`` block or ``close`` gives the
+/// name free, without a commit.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ConsumerGroup {
     group: Arc<groups::ConsumerGroup>,
@@ -66,11 +81,25 @@ fn wait_for_more(group: &groups::ConsumerGroup, slice: Duration) -> Result<()> {
 
 #[pymethods]
 impl ConsumerGroup {
+    /// Name of the group.
     #[getter]
     fn name(&self) -> &str {
         self.group.name()
     }
 
+    /// The next messages of a topic, its queues in turn; the group's place moves on behind them.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     max_messages: At most this many.
+    ///     tags: A tag expression; what does not match is passed over.
+    ///     timeout_s: Waits up to so many seconds for the first message.
+    ///
+    /// Returns:
+    ///     The messages; empty where there was none in time.
+    ///
+    /// Raises:
+    ///     ValueError: ``max_messages`` below 0.
     #[pyo3(
         signature = (topic, *, max_messages=32, tags=None, timeout_s=0.0),
         text_signature = "($self, topic, *, max_messages=32, tags=None, timeout_s=0)"
@@ -102,6 +131,10 @@ impl ConsumerGroup {
         }
     }
 
+    /// The messages of a topic one by one; waits at the end, until the store is closed.
+    ///
+    /// The group's place is behind the message given last. Where ``seek`` or ``poll`` moves it, the
+    /// next message is the one there.
     #[pyo3(signature = (topic, *, tags=None))]
     fn messages(&self, topic: String, tags: Option<&str>) -> PyResult<GroupMessages> {
         Ok(GroupMessages {
@@ -113,22 +146,31 @@ impl ConsumerGroup {
         })
     }
 
+    /// Writes the group's place; durable on return, and so are the messages before it.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: ``seek`` led beyond the end of a queue; nothing was committed.
+    ///     UnsupportedError: A broker has the store open, and would write its own offsets over
+    ///         these; nothing was committed.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let group = self.live()?;
         Ok(py.detach(|| group.commit())?)
     }
 
+    /// Moves the group's place in one queue.
     fn seek(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<()> {
         let group = self.live()?;
         Ok(py.detach(|| group.seek(topic, queue_id, queue_offset))?)
     }
 
+    /// What the group has still to take, from where it is now, committed or not.
     fn lag(&self, py: Python<'_>) -> PyResult<Vec<values::GroupOffset>> {
         let group = self.live()?;
         let lag = py.detach(|| group.lag())?;
         Ok(lag.into_iter().map(offset).collect())
     }
 
+    /// Gives the name free; closing twice does nothing.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.group.close());
     }

@@ -26,15 +26,21 @@ use super::index_arrow::{Entries, OffsetLists, read_entries};
 use super::scan::ArrowScan;
 use super::values::value_methods;
 
-/// The first 40 bytes of an index file.
+/// The first 40 bytes of an index file (``IndexHeader``).
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct IndexHeader {
+    /// Store time of the first message in the file.
     begin_timestamp_ms: i64,
+    /// Store time of the last message in the file.
     end_timestamp_ms: i64,
+    /// Where the first message begins in the commit log.
     begin_physical_offset: i64,
+    /// Where the last message begins in the commit log.
     end_physical_offset: i64,
+    /// Slots in use, not the slots that the file has.
     hash_slot_count: i32,
+    /// Number of the next entry: entries held plus one.
     index_count: i32,
 }
 
@@ -69,14 +75,19 @@ value_methods!(IndexHeader {
     "index_count",
 });
 
-/// One entry of an index file, with its number.
+/// One 20-byte entry of an index file, with its number.
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct IndexEntry {
+    /// Number of the entry in its file, from 1.
     number: u32,
+    /// Hash of ``topic#key``.
     key_hash: i32,
+    /// Where the message begins in the commit log.
     physical_offset: i64,
+    /// Whole seconds from the header's begin time to the message's store time.
     seconds: i32,
+    /// Number of the next older entry of the same slot; 0 at the end of the chain.
     prev_entry: i32,
 }
 
@@ -103,7 +114,23 @@ impl From<(u32, format::IndexEntry)> for IndexEntry {
     }
 }
 
-/// One index file.
+/// One index file: a hash table of keys in a file of fixed size (``IndexFile``).
+///
+/// ``len(index_file)`` is the number of entries that it holds.
+///
+/// Args:
+///     path: The file.
+///     mode: ``"r"``: read. ``"r+"``: read and write, must exist. ``"a"``: as ``"r+"``, created
+///         when missing.
+///     slots: Hash slots of the file; neither number is recorded in it, so they must be the right
+///         ones.
+///     entries: Room for entries, of which number 0 is never used.
+///
+/// Raises:
+///     ConfigError: Slots or entries of 0, or a size of 2 GiB and more.
+///     CorruptionError: The file's length is not 40 + 4 * slots + 20 * entries; both are named.
+///     StoreLockedError: Another process, or another handle of this one, writes to the file.
+///     StoreIOError: The file cannot be opened.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct IndexFile {
     path: PathBuf,
@@ -247,26 +274,31 @@ impl IndexFile {
         Ok(Self { path, mode, layout, generation: fork::generation(), state })
     }
 
+    /// The file.
     #[getter]
     fn path(&self) -> OsString {
         self.path.clone().into_os_string()
     }
 
+    /// How it was opened.
     #[getter]
     fn mode(&self) -> &'static str {
         self.mode
     }
 
+    /// Hash slots that the file has.
     #[getter]
     fn slots(&self) -> u32 {
         self.layout.slots()
     }
 
+    /// How many entries fit: one less than the room for them.
     #[getter]
     fn capacity(&self) -> u32 {
         self.layout.max_entry_count().saturating_sub(1)
     }
 
+    /// The header as of now.
     #[getter]
     fn header(&self, py: Python<'_>) -> PyResult<IndexHeader> {
         let header = self.read(py, index_file::IndexFile::header)?;
@@ -285,6 +317,19 @@ impl IndexFile {
         Ok(usize::try_from(header.index_count.saturating_sub(1)).unwrap_or(0))
     }
 
+    /// Adds one key (``IndexFile#putKey``).
+    ///
+    /// Args:
+    ///     key: ``"topic#key"``.
+    ///     physical_offset: Where the message begins in the commit log.
+    ///     store_timestamp_ms: Its store time, kept in whole seconds.
+    ///
+    /// Returns:
+    ///     ``False`` when the file is full, and then nothing was done.
+    ///
+    /// Raises:
+    ///     StoreReadOnlyError: The file was opened with mode ``"r"``.
+    ///     InvalidMessageError: A number does not fit 64 bits, or the key is no text in UTF-8.
     fn put(
         &self,
         py: Python<'_>,
@@ -296,6 +341,20 @@ impl IndexFile {
         self.write(py, |file| file.put_key(key_hash, physical_offset, store_timestamp_ms))
     }
 
+    /// Adds many keys in order.
+    ///
+    /// Args:
+    ///     keys: ``"topic#key"`` each: strings, or an Arrow array of a string type.
+    ///     physical_offsets: As many integers, or an Arrow array or a buffer of ``int64``.
+    ///     store_timestamps_ms: As many integers, or an Arrow array or a buffer of ``int64``.
+    ///
+    /// Returns:
+    ///     How many of them fitted.
+    ///
+    /// Raises:
+    ///     ValueError: The three differ in length, or an Arrow array has a null.
+    ///     InvalidMessageError: A number does not fit 64 bits, or a key is no text in UTF-8.
+    ///         Nothing was put then.
     fn put_many(
         &self,
         py: Python<'_>,
@@ -317,6 +376,15 @@ impl IndexFile {
         self.write(py, |file| put_all(file, &keys, &offsets, &times))
     }
 
+    /// Physical offsets under a key, newest first: exactly RocketMQ's ``selectPhyOffset``.
+    ///
+    /// Only hashes are compared, so another key's offsets may be among them.
+    ///
+    /// Args:
+    ///     key: ``"topic#key"``.
+    ///     begin_ms: First time that counts; the chain is left at the first entry before it.
+    ///     end_ms: Last time that counts.
+    ///     max_entries: At most this many.
     #[pyo3(signature = (key, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
     fn select(
         &self,
@@ -336,6 +404,7 @@ impl IndexFile {
         })
     }
 
+    /// The same for many keys: one list of offsets for each.
     #[pyo3(signature = (keys, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
     fn select_many(
         &self,
@@ -362,11 +431,16 @@ impl IndexFile {
             .ok_or_else(|| PyOverflowError::new_err(format!("{count} offsets in one answer")))
     }
 
+    /// All entries in order, as columns named like the fields of ``IndexEntry``.
     fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
         self.read(py, |_| Ok(()))?;
         Ok(ArrowScan::new(Entries { path: self.path.clone(), layout: self.layout }))
     }
 
+    /// One entry by its number, 1 to ``len(index_file)``.
+    ///
+    /// Raises:
+    ///     IndexError: The file holds no entry of that number.
     #[pyo3(signature = (number, /))]
     fn entry(
         &self,
@@ -390,6 +464,9 @@ impl IndexFile {
         }
     }
 
+    /// The entries of a key's slot from the newest on, those of other keys in it too.
+    ///
+    /// It ends where a link does not lead to an older entry.
     fn chain(
         &self,
         py: Python<'_>,
@@ -400,10 +477,14 @@ impl IndexFile {
         Ok(chain.into_iter().map(IndexEntry::from).collect())
     }
 
+    /// How many slots have a chain of each length that occurs, empty slots left out.
+    ///
+    /// It reads every entry, and counts a chain that leads astray as whole.
     fn chain_lengths(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u32>> {
         self.read(py, index_file::IndexFile::chain_lengths)
     }
 
+    /// Makes everything put so far durable.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if self.mode == "r" {
             return self.read(py, |_| Ok(()));
@@ -414,6 +495,7 @@ impl IndexFile {
         })?)
     }
 
+    /// Flushes what was put and closes the file; closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);

@@ -112,7 +112,7 @@ impl Batches for EntryBatches {
     }
 }
 
-/// A list of physical offsets for each key asked for.
+/// A list of physical offsets for each key asked for; an Arrow array of ``list<int64>``.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct OffsetLists {
     lists: ListArray,
@@ -163,14 +163,17 @@ impl OffsetLists {
         }
     }
 
+    /// All lists as Python integers.
     fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, (0..self.lists.len()).map(|place| self.list(place).unwrap_or_default()))
     }
 
+    /// The type as a capsule of the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.field().as_ref())?)
     }
 
+    /// Type and data as capsules of the Arrow PyCapsule interface.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &self,

@@ -141,7 +141,48 @@ fn at_damage(on_error: &str) -> PyResult<AtDamage> {
     }
 }
 
-/// A part of a store's log as rows.
+/// A part of a store's log as rows, for many readers that share one log.
+///
+/// The log's files are listed and no more: neither queues nor index are looked at, and where the
+/// log ends is said by the caller. Ranges that meet give each record once and each damaged range
+/// once, wherever they are cut.
+///
+/// Args:
+///     path: The store's root folder.
+///     begin: First physical offset: the records that begin from there on are meant.
+///     end: One past the last.
+///     log_end: How far the log may be read.
+///     settings: As for ``open_store``.
+///     columns: Names of columns, in order; beside those of a message ``record`` (the bytes as they
+///         are stored) and ``tags_code``.
+///     batch_rows: Most rows of a batch.
+///     batch_bytes: Most bytes of bodies in a batch, unless one alone has more.
+///     broker: What the column ``broker`` says.
+///     topics: Only these topics.
+///     topic_test: Called once for each topic; those that it answers with ``False`` are left out.
+///     queues: Bounds of queue offsets, each ``(topic, queue_id, begin, end)``, half-open.
+///     only_these_queues: Whether queues that have no bounds are left out.
+///     tags: A tag expression.
+///     keys: Only messages with one of these as key or unique key.
+///     begin_ms: First store time that counts.
+///     end_ms: Last store time that counts.
+///     on_error: At damage: ``"fail"`` ends with an error, ``"skip"`` goes on, ``"rows"`` gives a
+///         row for each damaged range with ``error`` set.
+///     verify_crc: Whether each body is held against its checksum.
+///     decompress: Whether ``body`` is what the producer sent, and not what is stored.
+///     fail_on_data_loss: Whether it is an error when files of the range are gone.
+///     places: Only the records that begin at these physical offsets.
+///     queue_parts: Only the records that these parts of queues name, each
+///         ``(topic, queue_id, begin, end)``.
+///     threads: How many threads a long range may have, unless there is a `topic_test`; ``None`` is
+///         as many as there are processors.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it.
+///     ConfigError: Files and settings differ.
+///     CorruptionError: A queue's folder that cannot be.
+///     StoreIOError: The operating system refused something.
+///     ValueError: An unknown column, or a number out of bounds.
 #[pyfunction]
 #[pyo3(signature = (
     path, begin, end, /, *, log_end, settings, columns=None, batch_rows=8192, batch_bytes=8388608,
@@ -261,6 +302,19 @@ impl Batches for QueueBatches {
 }
 
 /// The entries of one consume queue as rows.
+///
+/// Args:
+///     path: The queue's folder, as for ``ConsumeQueue``.
+///     begin: First queue offset.
+///     end: One past the last.
+///
+/// Returns:
+///     ``queue_offset``, ``physical_offset``, ``store_size``, ``tags_code``, ``message_count`` and
+///     ``store_timestamp_ms`` (null but in a batch queue).
+///
+/// Raises:
+///     NotAStoreError: No such folder.
+///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
 #[pyfunction]
 #[pyo3(signature = (path, begin, end, /))]
 pub(super) fn scan_queue(

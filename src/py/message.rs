@@ -21,6 +21,39 @@ enum Properties {
 }
 
 /// A message to be written, with everything that a record can hold.
+///
+/// ``Store.append`` takes the same fields one by one and is enough for new messages; a
+/// ``Message`` is for many at once, for import and for migration, where the store's time and host
+/// come from elsewhere.
+///
+/// Args:
+///     topic: Name of the topic; see ``validate_topic_names`` of ``mqstore.StoreConfig``.
+///     body: What is sent; any object with the buffer protocol. Stored as it is given.
+///     queue_id: Number of the queue in its topic, from 0.
+///     tags: The one tag of the message, stored as property ``TAGS``.
+///     keys: One key, or an iterable of keys, stored joined by spaces as property ``KEYS``. An
+///         empty key or one with a space in it is refused.
+///     unique_key: The client's id of the message, stored as property ``UNIQ_KEY``.
+///     properties: A mapping, written in its own order behind ``TAGS``, ``KEYS``, ``UNIQ_KEY`` and
+///         ``DELAY``; or ``bytes``, the property block as it is to be stored, and then ``tags``,
+///         ``keys``, ``unique_key`` and ``delay_level`` must be left out.
+///     flag: A number of the user's own, 32 bits, never interpreted.
+///     born_timestamp_ms: The producer's time; ``None`` is the time of the append.
+///     born_host: The producer's address, ``"ip:port"`` or ``"[v6]:port"``; ``None`` is the store's
+///         own.
+///     delay_level: Written as property ``DELAY`` where it is not 0, and no more: this library
+///         has no delivery service. Below 0 is written too, and a broker takes it for none.
+///     sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
+///         whether a host is IPv6 are set from the hosts.
+///     store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
+///         kept by ``encode``; an append refuses one below 0. It moves no later message.
+///     store_host: The store's address; ``None`` is the store's own.
+///     reconsume_times: How often consumption was tried again.
+///     prepared_transaction_offset: Physical offset of the half message that a commit belongs to.
+///
+/// Raises:
+///     InvalidMessageError: A field that no record can hold, or that contradicts another.
+///     TypeError: A value of the wrong type.
 #[pyclass(module = "mqstore", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Message {
@@ -206,36 +239,43 @@ impl Message {
         })
     }
 
+    /// Name of the topic.
     #[getter]
     fn topic<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         self.topic.as_py_str().bind(py).clone()
     }
 
+    /// What is stored as the body.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok((&self.body).into_pyobject(py)?.into_any())
     }
 
+    /// Number of the queue in its topic.
     #[getter]
     fn queue_id(&self) -> i32 {
         self.queue_id
     }
 
+    /// The one tag, or ``None``.
     #[getter]
     fn tags(&self) -> Option<&PyBackedStr> {
         self.tags.as_ref()
     }
 
+    /// The keys, in the order given.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.keys)
     }
 
+    /// The client's id of the message, or ``None``.
     #[getter]
     fn unique_key(&self) -> Option<&PyBackedStr> {
         self.unique_key.as_ref()
     }
 
+    /// The further properties as they were given; an empty ``dict`` where there are none.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match &self.properties {
@@ -250,46 +290,55 @@ impl Message {
         }
     }
 
+    /// The user's own number.
     #[getter]
     fn flag(&self) -> i32 {
         self.flag
     }
 
+    /// The producer's time, or ``None`` for the time of the append.
     #[getter]
     fn born_timestamp_ms(&self) -> Option<i64> {
         self.born_timestamp_ms
     }
 
+    /// The producer's address, or ``None`` for the store's own.
     #[getter]
     fn born_host(&self) -> Option<String> {
         self.born_host.map(|host| host.to_string())
     }
 
+    /// The delay level, 0 for none.
     #[getter]
     fn delay_level(&self) -> i32 {
         self.delay_level
     }
 
+    /// RocketMQ's bits, as given.
     #[getter]
     fn sys_flag(&self) -> i32 {
         self.sys_flag
     }
 
+    /// The store's time, or ``None`` for the time of the append.
     #[getter]
     fn store_timestamp_ms(&self) -> Option<i64> {
         self.store_timestamp_ms
     }
 
+    /// The store's address, or ``None`` for the store's own.
     #[getter]
     fn store_host(&self) -> Option<String> {
         self.store_host.map(|host| host.to_string())
     }
 
+    /// How often consumption was tried again.
     #[getter]
     fn reconsume_times(&self) -> i32 {
         self.reconsume_times
     }
 
+    /// Physical offset of the half message that a commit belongs to.
     #[getter]
     fn prepared_transaction_offset(&self) -> i64 {
         self.prepared_transaction_offset

@@ -33,7 +33,7 @@ impl Source {
 /// nearest memory until Python has it.
 const AHEAD: (usize, usize) = (32 << 10, 64);
 
-/// An iterator over messages.
+/// An iterator over messages; made by ``Store.scan`` and ``CommitLog.scan``.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct MessageScan {
     source: Source,
@@ -127,6 +127,7 @@ impl MessageScan {
         }
     }
 
+    /// How far the scan has come: behind what it gave or passed over last.
     #[getter]
     fn physical_offset(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| {
@@ -134,16 +135,19 @@ impl MessageScan {
         })
     }
 
+    /// Where the scan ends.
     #[getter]
     fn stop_physical_offset(&self) -> u64 {
         self.stop
     }
 
+    /// How many damaged ranges were passed over so far (``on_error="skip"``).
     #[getter]
     fn skipped_ranges(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| state.scan.skipped_ranges())
     }
 
+    /// How many bytes these had.
     #[getter]
     fn skipped_bytes(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| state.scan.skipped_bytes())

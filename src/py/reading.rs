@@ -28,13 +28,18 @@ const WAIT_SLICE: Duration = Duration::from_millis(100);
 /// How many messages are made before signals are looked at.
 const SIGNALS_EVERY: usize = 16 << 10;
 
-/// What a read of one queue answered.
+/// What a read of one queue answered (``GetMessageResult``).
 #[pyclass(module = "mqstore", frozen, get_all)]
 pub(crate) struct ReadResult {
+    /// RocketMQ's status, such as ``GetStatus.FOUND``.
     status: Py<PyAny>,
+    /// The messages, oldest first.
     messages: Py<PyTuple>,
+    /// Where the next read should begin.
     next_queue_offset: i64,
+    /// First entry that the queue still has.
     min_queue_offset: i64,
+    /// One past the queue's last entry.
     max_queue_offset: i64,
 }
 
@@ -138,6 +143,12 @@ pub(super) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
 
 #[pymethods]
 impl Store {
+    /// The message whose record begins at a place of the commit log.
+    ///
+    /// Raises:
+    ///     OffsetOutOfRangeError: The log does not reach there, or no longer.
+    ///     MessageNotFoundError: No record begins there.
+    ///     CorruptionError: One begins there, and is damaged.
     #[pyo3(signature = (physical_offset, /))]
     fn get(
         &self,
@@ -148,12 +159,47 @@ impl Store {
         Ok(py.detach(|| store.get(physical_offset))?.into())
     }
 
+    /// The message with an id.
+    ///
+    /// Args:
+    ///     message_id: A store's id (32 or 56 hex digits). Its address must be the record's own.
+    ///
+    /// Raises:
+    ///     MessageNotFoundError: Not an id, or no message of this store has it.
+    ///     CorruptionError: The record is there, and damaged.
     #[pyo3(signature = (message_id, /))]
     fn get_by_id(&self, py: Python<'_>, message_id: &str) -> PyResult<StoredMessage> {
         let store = self.reading()?;
         Ok(py.detach(|| store.get_by_id(message_id))?.into())
     }
 
+    /// Reads one queue from an entry on (``DefaultMessageStore#getMessage``).
+    ///
+    /// An unknown topic or queue, an empty queue, an offset outside of it are answers and not
+    /// errors: ``status`` says which.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     queue_id: Number of the queue in its topic.
+    ///     queue_offset: The entry to begin at.
+    ///     max_messages: At most this many messages; at least one is given where there is one, for
+    ///         0 too, as RocketMQ does.
+    ///     max_bytes: At most this many bytes of records; the first is given whatever its size.
+    ///     tags: A tag expression, ``"paid || refunded"``; ``None``, ``""`` and ``"*"`` are all.
+    ///         The hash in the queue chooses, the text in the message decides. A hash is held
+    ///         against its message once for each opened store, and again when the entry changed.
+    ///
+    /// What an entry leads to is held against the record's own topic, queue and queue offset. A
+    /// message whose entry leads elsewhere is taken from the log.
+    ///
+    /// Raises:
+    ///     NotDispatchedError: More of the log than a reader keeps is in no queue yet.
+    ///     CorruptionError: The body of the first message to be given is not the one that was
+    ///         stored, or its entry is damaged and so is the log where it should lie. Where others
+    ///         come before it they are given, and the next read raises; a read from the next queue
+    ///         offset on goes on behind it.
+    ///     InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
+    ///     ValueError: ``max_messages`` or ``max_bytes`` below 0.
     #[pyo3(signature = (topic, queue_id, queue_offset, *, max_messages=32, max_bytes=None, tags=None))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn read(
@@ -188,6 +234,22 @@ impl Store {
         })
     }
 
+    /// The queue offset at a time (``ConsumeQueue#getOffsetInQueueByTime``).
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     queue_id: Number of the queue in its topic.
+    ///     timestamp_ms: Store time.
+    ///     boundary: ``"lower"``: the first entry whose store time is not below ``timestamp_ms``,
+    ///         the end of the queue where there is none. ``"upper"``: the last entry whose store
+    ///         time is not above it, the beginning of the queue where there is none. Store times
+    ///         rise along a queue; one more than an hour outside of both neighbours' leads nowhere.
+    ///
+    /// Returns:
+    ///     The entry number; 0 for an unknown or empty queue.
+    ///
+    /// Raises:
+    ///     NotDispatchedError: More of the log than a reader keeps is in no queue yet.
     #[pyo3(signature = (topic, queue_id, timestamp_ms, *, boundary="lower"))]
     fn offset_at(
         &self,
@@ -206,6 +268,26 @@ impl Store {
         Ok(py.detach(|| store.offset_at(topic.as_bytes(), queue_id, timestamp_ms, boundary))?)
     }
 
+    /// Messages by key or unique key, through the index (``DefaultMessageStore#queryMessage``).
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``.
+    ///     begin_ms: First store time that counts; ``None`` is no bound.
+    ///     end_ms: Last store time that counts; ``None`` is no bound.
+    ///     max_messages: At most this many.
+    ///     exact: ``True``: newest first, each message once, topic, key and store time checked
+    ///         against the message itself, and what the index does not hold found too. ``False``:
+    ///         what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
+    ///         order.
+    ///
+    /// Entries are held against their messages, and slots and links against the entries around
+    /// them. Where something is not as it must be, that file's part of the log is read instead;
+    /// ``complete`` of the answer says whether all of it could be.
+    ///
+    /// Raises:
+    ///     CorruptionError: The body of a message of the key is not the one that was stored, or an
+    ///         index file was cut short.
     #[pyo3(signature = (topic, key, *, begin_ms=None, end_ms=None, max_messages=32, exact=true))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn query<'py>(
@@ -239,6 +321,21 @@ impl Store {
         ))
     }
 
+    /// Every message of the log in order, those of system topics too.
+    ///
+    /// Args:
+    ///     start_physical_offset: Messages that begin here or behind; ``None`` is the log's
+    ///         beginning. A place inside of a record moves on to the next one.
+    ///     stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
+    ///     topics: Only these topics.
+    ///     tags: Only messages that match this tag expression.
+    ///     begin_ms: Only store times from here on.
+    ///     end_ms: Only store times up to here.
+    ///     on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record; the scan
+    ///         counts what it skipped.
+    ///
+    /// Raises:
+    ///     CorruptionError: When iterated, at damage, with ``on_error="raise"``.
     #[pyo3(signature = (
         *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
         begin_ms=None, end_ms=None, on_error="raise"
@@ -264,6 +361,7 @@ impl Store {
         Ok(MessageScan::new(Source::Store(store), scan))
     }
 
+    /// Names of all topics that have a queue or a message, sorted.
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let store = self.reading()?;
         let names = py.detach(|| store.queue_names())?;
@@ -273,6 +371,7 @@ impl Store {
         Ok(topics)
     }
 
+    /// The queues of one topic or of all, sorted by topic and number.
     #[pyo3(signature = (topic=None))]
     fn queues(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<Vec<QueueInfo>> {
         let store = self.reading()?;
@@ -287,11 +386,24 @@ impl Store {
         })?)
     }
 
+    /// Moves a read-only view forward to what is in the files now; nothing to do in other modes.
+    ///
+    /// Raises:
+    ///     StoreIOError: The files can no longer be read.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.reading()?;
         Ok(py.detach(|| store.refresh())?)
     }
 
+    /// Waits until the log holds bytes behind a place.
+    ///
+    /// Args:
+    ///     physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
+    ///         store is refreshed meanwhile.
+    ///     timeout_s: Gives up after so many seconds.
+    ///
+    /// Returns:
+    ///     Whether the log got there in time.
     #[pyo3(signature = (physical_offset, /, *, timeout_s))]
     fn wait(&self, py: Python<'_>, physical_offset: i64, timeout_s: f64) -> PyResult<bool> {
         let store = self.reading()?;
@@ -311,6 +423,7 @@ impl Store {
         }
     }
 
+    /// Where the first commit log file begins; 0 in an empty store.
     #[getter]
     fn min_physical_offset(&self) -> PyResult<u64> {
         let store = self.reading()?;
@@ -318,6 +431,7 @@ impl Store {
         Ok(store.log().min_offset())
     }
 
+    /// Where the next record will be written; of a read-only store the end of its view.
     #[getter]
     fn max_physical_offset(&self) -> PyResult<u64> {
         let store = self.reading()?;
@@ -325,12 +439,18 @@ impl Store {
         Ok(store.log().end_offset())
     }
 
+    /// Up to where the log is known to be durable.
+    ///
+    /// Of a read-only store: the end of the log where no ``abort`` lies, else the durable mark.
+    /// Where RocketMQ has written since, the end of the last record whose store time is below
+    /// the checkpoint's.
     #[getter]
     fn flushed_offset(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.reading()?;
         Ok(py.detach(|| store.flushed_offset())?)
     }
 
+    /// Up to where the queues and the index hold the log.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<u64> {
         let store = self.reading()?;
@@ -338,6 +458,7 @@ impl Store {
         Ok(store.dispatched_offset())
     }
 
+    /// Whether the index files fit the settings and can be used for key queries.
     #[getter]
     fn index_usable(&self) -> PyResult<bool> {
         let store = self.reading()?;

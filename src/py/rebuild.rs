@@ -21,7 +21,22 @@ type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
 /// Queues that were made, queues that were kept, and how many entries no queue takes.
 type MadeQueues = (Vec<Row>, Vec<(String, i32)>, u64);
 
-/// Makes queues and index again.
+/// Makes queues and index again; ``mqstore.rebuild`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     what: ``"consumequeue"``, ``"index"``.
+///     topics: The topics whose queues are made; ``None`` for all.
+///     out: The folder to make them in; ``None`` is the store itself.
+///     dry_run: Makes nothing.
+///     threads: How many threads; ``None`` is as many as there are processors.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the work.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The queues, each ``(topic, queue_id, kind, entries, min_offset, max_offset, was)``; and the
+///     other fields of ``mqstore.RebuildReport`` by name.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, what, topics, out, dry_run, threads, progress, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
@@ -63,6 +78,21 @@ pub(super) fn rebuild<'py>(
 }
 
 /// Reads a range of a store's log and puts down what queues and index need of it.
+///
+/// Together, ``_rebuild_scan``, ``_rebuild_settle``, ``_rebuild_queues`` and ``_rebuild_index``
+/// make what ``rebuild`` does, and each may run on another machine.
+///
+/// Args:
+///     path: The store's root folder.
+///     begin: First physical offset.
+///     end: One past the last.
+///     groups: How many groups of queues there are.
+///     spill: The file that is written, which must not be there.
+///     what: As for ``rebuild``.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     What ``_rebuild_settle`` needs of it.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, begin, end, groups, spill, what, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
@@ -84,6 +114,18 @@ pub(super) fn _rebuild_scan<'py>(
 }
 
 /// Decides what of the ranges that were read belongs to the log.
+///
+/// Args:
+///     path: The store's root folder.
+///     scans: What ``_rebuild_scan`` gave, in the order of the ranges.
+///     end: Where the last of them ends.
+///     groups: As for ``_rebuild_scan``.
+///     spill: A file beside theirs that is written, which must not be there.
+///     what: As for ``rebuild``.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The plan that the other two need, and what was learned of the log.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, scans, end, groups, spill, what, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
@@ -114,6 +156,19 @@ pub(super) fn _rebuild_settle<'py>(
 }
 
 /// Makes a group of a store's queues of what was put down.
+///
+/// Args:
+///     path: The store's root folder.
+///     plan: What ``_rebuild_settle`` gave.
+///     group: The group's number, from 0.
+///     groups: As for ``_rebuild_scan``.
+///     spills: The folder of the files that were written.
+///     out: An empty folder.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The queues as ``rebuild`` gives them, those that were kept, and how many entries no queue
+///     takes.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, plan, group, groups, spills, out, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
@@ -139,6 +194,15 @@ pub(super) fn _rebuild_queues<'py>(
 }
 
 /// Makes one of a store's index files of what was put down.
+///
+/// Args:
+///     path: The store's root folder.
+///     plan: What ``_rebuild_settle`` gave.
+///     number: Which of the files, from 0.
+///     now_ms: The time that the file is named after.
+///     spills: The folder of the files that were written.
+///     out: An empty folder.
+///     settings: As for ``open_store``.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, plan, number, now_ms, spills, out, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]

@@ -11,7 +11,22 @@ use crate::error::Error;
 use super::progress::with_progress;
 use super::store::config_of;
 
-/// Finds the whole messages of damaged files, and makes a store of them.
+/// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
+///
+/// Args:
+///     source: A store, a folder of files, or a file.
+///     out: The store to make, or ``None`` to look only.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The fields of ``mqstore.SalvageReport`` but the two paths, with plain tuples in them.
+///
+/// Raises:
+///     NotAStoreError: No file is there to read.
+///     ConfigError: ``out`` lies inside of ``source``.
+///     UnsupportedError: More loose pieces than can be put in order.
+///     StoreIOError: Something is at ``out`` already, or the system refused something.
 #[pyfunction]
 #[pyo3(signature = (source, out, /, *, progress, settings))]
 pub(super) fn salvage<'py>(

@@ -24,7 +24,7 @@ use super::reading::{bound, on_damage, scan_filter};
 use super::signals::{Signals, drop_aside};
 use super::store::Store;
 
-/// An Arrow schema.
+/// An Arrow schema, for anything that takes ``__arrow_c_schema__``.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ArrowSchema(SchemaRef);
 
@@ -36,11 +36,13 @@ impl ArrowSchema {
 
 #[pymethods]
 impl ArrowSchema {
+    /// Names of the columns, in order.
     #[getter]
     fn names(&self) -> Vec<&str> {
         self.0.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
+    /// The schema as a capsule of the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.0.as_ref())?)
     }
@@ -82,7 +84,9 @@ pub(super) trait Batches: Send {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
 }
 
-/// Rows as an Arrow stream, read anew by each consumer.
+/// Rows of a store as an Arrow stream, read anew by each consumer.
+///
+/// polars, DuckDB, pandas and pyarrow take it as it is. No file is open between two consumers.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ArrowScan {
     source: Arc<dyn BatchSource>,
@@ -96,15 +100,22 @@ impl ArrowScan {
 
 #[pymethods]
 impl ArrowScan {
+    /// The columns that the stream has.
     #[getter]
     fn schema(&self) -> ArrowSchema {
         ArrowSchema(self.source.schema())
     }
 
+    /// The schema as a capsule of the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.source.schema().as_ref())?)
     }
 
+    /// A new stream over all rows, as a capsule.
+    ///
+    /// Args:
+    ///     requested_schema: A schema capsule; where it asks for view types (``string_view``,
+    ///         ``binary_view``) the stream has them.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -127,6 +138,10 @@ impl ArrowScan {
         Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(stream, Arc::new(field))), None)?)
     }
 
+    /// All rows at once: a ``pyarrow.Table``.
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: pyarrow is not installed.
     fn read_all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
         let signals = Signals::new();
@@ -348,6 +363,32 @@ pub(super) fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
 
 #[pymethods]
 impl Store {
+    /// The same messages as Arrow record batches.
+    ///
+    /// A requested schema may ask for view types: bodies then stay where they were read, and are
+    /// copied only where a batch would hold many times their size.
+    ///
+    /// Of 16 MiB and more the log is read by up to four threads, as there are processors, each with
+    /// parts of its own; they end when nobody holds the stream any more. Rows keep their order.
+    ///
+    /// Args:
+    ///     columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
+    ///         ``raw_body`` and ``error``.
+    ///     batch_rows: At most this many rows in a batch.
+    ///     batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more. Of
+    ///         a long log those with bodies are of about 2 MiB, made by several threads.
+    ///     start_physical_offset: As in ``scan``, and so are the rest.
+    ///     stop_physical_offset: As in ``scan``.
+    ///     topics: As in ``scan``.
+    ///     tags: As in ``scan``.
+    ///     begin_ms: As in ``scan``.
+    ///     end_ms: As in ``scan``.
+    ///     on_error: As in ``scan``.
+    ///     verify_crc: Whether each body is held against its checksum, also where no column shows
+    ///         it. Places and lengths are checked in any case.
+    ///
+    /// Raises:
+    ///     ValueError: No such column.
     #[pyo3(signature = (
         *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
         stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,

@@ -26,7 +26,24 @@ pub(super) type TotalsRow = (u64, u64, i64, i64);
 /// and bytes that were deleted.
 type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64, u64));
 
-/// Counts the messages of a store.
+/// Counts messages; ``mqstore.stats`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     by: Names out of ``topic``, ``queue_id``, ``hour``, ``day``, ``tags``.
+///     topics: As for ``Store.scan``, and so are the next four.
+///     tags: As for ``Store.scan``.
+///     begin_ms: As for ``Store.scan``.
+///     end_ms: As for ``Store.scan``.
+///     on_error: As for ``Store.scan``.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the count.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
+///     of what had no room; how many damaged ranges were passed over, and their bytes; how many
+///     messages and bytes of the whole store were deleted.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, by, topics, tags, begin_ms, end_ms, on_error, progress, settings))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]

@@ -31,7 +31,15 @@ use super::values::AppendResult;
 pub(super) const CHUNK: usize = 1024;
 pub(super) const CHUNK_BYTES: usize = 4 << 20;
 
-/// A message store.
+/// A message store; made by ``mqstore.open``.
+///
+/// Any number of threads may use one store. It is a context manager, and leaving the block closes
+/// it, with an exception too: what was appended is kept. After ``close`` every method raises
+/// ``StoreClosedError``; the properties ``path``, ``mode``, ``config`` and ``recovery`` stay
+/// readable. A scan ends where the log ended when it was asked for, whatever is appended meanwhile.
+///
+/// A handle that crossed a ``fork`` still reads in the child, and raises ``StoreClosedError`` where
+/// it would write. It does not pickle: hand on the path, and open the store there.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct Store {
     store: Arc<MessageStore>,
@@ -100,7 +108,23 @@ fn forked() -> PyErr {
     ))
 }
 
-/// Opens a store.
+/// Opens a store; ``mqstore.open`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     mode: ``"r"``, ``"r+"`` or ``"a"``.
+///     settings: What was given, by the field names of ``mqstore.StoreConfig``, each ``bool``,
+///         ``int`` or ``str``. What is left out is taken from the files there, else from what
+///         the store was made with, else from RocketMQ's defaults. A name that the store has no use
+///         for does nothing.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
+///     ConfigError: A setting that cannot be, or that contradicts the files there.
+///     StoreLockedError: Another process, or another handle of this one, writes to it.
+///     CorruptionError: Damage in the flushed part of the log (modes ``"r+"`` and ``"a"``).
+///     StoreIOError: The operating system refused something.
+///     ValueError: No such mode.
 #[pyfunction]
 #[pyo3(signature = (path, mode, settings, /))]
 pub(super) fn open_store(
@@ -161,6 +185,34 @@ pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
 
 #[pymethods]
 impl Store {
+    /// Writes one message.
+    ///
+    /// Returns when the message is durable under ``SYNC_FLUSH``, and when it is in the log under
+    /// ``ASYNC_FLUSH``. A read that follows in the same process sees it. The first append to a
+    /// topic also enters it in ``config/topics.json``.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     body: What is sent, stored as it is.
+    ///     queue_id: Number of the queue in its topic, from 0.
+    ///     tags: The one tag of the message.
+    ///     keys: One key, or an iterable of keys.
+    ///     unique_key: The client's id of the message.
+    ///     properties: Further properties; see ``Message``.
+    ///     flag: A number of the user's own.
+    ///     born_timestamp_ms: The producer's time; ``None`` is now.
+    ///     born_host: The producer's address; ``None`` is the store's own.
+    ///     delay_level: Written as property ``DELAY`` where it is not 0.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's name for
+    ///         why. Nothing was written.
+    ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
+    ///         ``.result`` says where.
+    ///     StorePoisonedError: A flush failed, now or before; the store is read-only until opened
+    ///         again.
+    ///     StoreReadOnlyError: The store was opened with mode ``"r"``.
+    ///     StoreIOError: The disk is full, or another refusal of the operating system.
     #[pyo3(
         signature = (
             topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
@@ -214,6 +266,23 @@ impl Store {
         })
     }
 
+    /// Writes many messages, sharing flushes.
+    ///
+    /// Args:
+    ///     messages: Messages, or mappings by the argument names of ``Message``. They are
+    ///         taken in chunks of at most 1,024 messages or 4 MiB of bodies, and a chunk is
+    ///         checked before any of it is written; a crash may keep a part of a chunk.
+    ///
+    /// Returns:
+    ///     One result for each message, in order.
+    ///
+    /// Raises:
+    ///     StoreError: The culprit's own error, as ``append`` raises it, with ``.index``, its
+    ///         place among ``messages``, and ``.results``, what was written before.
+    ///     TypeError: Something that is no message; with the same two attributes, as is what
+    ///         ``messages`` itself raises. Of its chunk nothing was written.
+    ///     KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` is what was written, and
+    ///         ``.index`` the place of the first message that was not.
     #[pyo3(signature = (messages, /))]
     fn append_many<'py>(
         &self,
@@ -269,6 +338,22 @@ impl Store {
         }
     }
 
+    /// Writes the messages of one queue as a producer's batch: all of them or none.
+    ///
+    /// They get consecutive queue offsets and one store time, and lie one behind the other in one
+    /// file of the commit log. Each is a message of its own afterwards.
+    ///
+    /// Args:
+    ///     messages: Messages, or mappings by the argument names of ``Message``, all of one
+    ///         topic and queue, without a delay level and outside of transactions.
+    ///
+    /// Returns:
+    ///     One result for each message, in order.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: A message may not be, they are not of one queue, or together they
+    ///         fit into no file or exceed ``max_message_size``; nothing was written.
+    ///     StoreError: As ``append`` raises it.
     #[pyo3(signature = (messages, /))]
     fn append_batch<'py>(
         &self,
@@ -291,16 +376,22 @@ impl Store {
         Ok(results)
     }
 
+    /// Makes everything appended so far durable: log, queues, index, checkpoint.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.writing()?;
         Ok(py.detach(|| store.flush())?)
     }
 
+    /// Waits until the queues and the index hold everything appended so far.
     fn wait_dispatched(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.writing()?;
         Ok(py.detach(|| store.wait_dispatched())?)
     }
 
+    /// Flushes, stops the services and gives the lock back; closing twice does nothing.
+    ///
+    /// Raises:
+    ///     StorePoisonedError: A flush failed: ``abort`` stays, and the next open recovers.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = &self.store;
         let closed = py.detach(|| {
@@ -333,16 +424,19 @@ impl Store {
         self.close(py)
     }
 
+    /// The store's root folder, absolute.
     #[getter]
     fn path(&self) -> OsString {
         self.path.clone().into_os_string()
     }
 
+    /// How it was opened.
     #[getter]
     fn mode(&self) -> &'static str {
         self.mode
     }
 
+    /// The settings in force: what was given, what the files told, and defaults for the rest.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -365,6 +459,7 @@ impl Store {
         CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
     }
 
+    /// What opening for writing found and did; ``None`` in mode ``"r"``.
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let report = self.store.recovery();
@@ -377,6 +472,14 @@ impl Store {
         self.store.leaves_out_last()
     }
 
+    /// What was met at open that is no damage but worth knowing, and what happened since.
+    ///
+    /// A line each; the last 1,000 of what happened since. That is which files retention deleted,
+    /// and how many of their messages each consumer group had not read. These lines are logged as
+    /// warnings of the logger ``mqstore`` too, by the next call on the store or by ``close``.
+    ///
+    /// Also which of the broker's JSON files are gone, empty or unreadable now, so that their
+    /// backups (``.bak``) count.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         if !self.store.is_of_parent() {

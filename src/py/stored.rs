@@ -18,7 +18,14 @@ pub(super) const MOST_BODY: usize = 64 << 20;
 /// How many bytes of a body a `repr` shows.
 const SHOWN_BODY: usize = 64;
 
-/// A message as the commit log holds it: its record, of which fields are read when asked.
+/// A message as the commit log holds it.
+///
+/// It owns a copy of its record and reads a field when it is asked for, so listing a million
+/// messages decodes only what is looked at. Two are equal when their records are equal byte for
+/// byte. Made by the store and by ``decode``; it pickles as its record.
+///
+/// Text that is not UTF-8 is shown with U+FFFD where a byte cannot be read; ``raw_properties`` has
+/// the bytes.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct StoredMessage {
     record: Box<[u8]>,
@@ -67,81 +74,101 @@ impl StoredMessage {
 
 #[pymethods]
 impl StoredMessage {
+    /// Name of the topic.
     #[getter]
     fn topic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         Ok(PyString::new(py, &text(self.view()?.topic())))
     }
 
+    /// Number of the queue in its topic.
     #[getter]
     fn queue_id(&self) -> PyResult<i32> {
         Ok(self.view()?.queue_id())
     }
 
+    /// Entry number in its queue.
     #[getter]
     fn queue_offset(&self) -> PyResult<i64> {
         Ok(self.view()?.queue_offset())
     }
 
+    /// Where the record begins in the whole commit log, as the record itself says.
     #[getter]
     fn physical_offset(&self) -> PyResult<i64> {
         Ok(self.view()?.physical_offset())
     }
 
+    /// Length of the whole record in bytes.
     #[getter]
     fn store_size(&self) -> usize {
         self.record.len()
     }
 
+    /// The user's own number.
     #[getter]
     fn flag(&self) -> PyResult<i32> {
         Ok(self.view()?.flag())
     }
 
+    /// RocketMQ's bits (``MessageSysFlag``).
     #[getter]
     fn sys_flag(&self) -> PyResult<i32> {
         Ok(self.view()?.sys_flag())
     }
 
+    /// The producer's time.
     #[getter]
     fn born_timestamp_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.born_timestamp_ms())
     }
 
+    /// The producer's address, ``"ip:port"`` or ``"[v6]:port"``.
     #[getter]
     fn born_host(&self) -> PyResult<String> {
         Ok(self.view()?.born_host().to_string())
     }
 
+    /// The store's time.
     #[getter]
     fn store_timestamp_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.store_timestamp_ms())
     }
 
+    /// The store's address, ``"ip:port"`` or ``"[v6]:port"``.
     #[getter]
     fn store_host(&self) -> PyResult<String> {
         Ok(self.view()?.store_host().to_string())
     }
 
+    /// How often consumption was tried again.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.view()?.reconsume_times())
     }
 
+    /// Physical offset of the half message that a commit belongs to, else 0.
     #[getter]
     fn prepared_transaction_offset(&self) -> PyResult<i64> {
         Ok(self.view()?.prepared_transaction_offset())
     }
 
+    /// CRC-32 of ``raw_body`` as stored, with the top bit clear.
     #[getter]
     fn body_crc(&self) -> PyResult<i32> {
         Ok(self.view()?.body_crc())
     }
 
+    /// The body as it is stored.
     #[getter]
     fn raw_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.view()?.body()))
     }
 
+    /// The body as the producer sent it: decompressed where ``sys_flag`` says so.
+    ///
+    /// Raises:
+    ///     CorruptionError: The stored bytes cannot be decompressed, or give more than 64 MiB;
+    ///         ``raw_body`` is still there.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let view = self.view()?;
@@ -159,6 +186,9 @@ impl StoredMessage {
         }
     }
 
+    /// All properties, in the order stored; of a name given twice the later value.
+    ///
+    /// At most 1,024 pairs are read (``MessageDecoder#string2messageProperties``).
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
@@ -169,16 +199,19 @@ impl StoredMessage {
         Ok(all)
     }
 
+    /// The property block as it is stored.
     #[getter]
     fn raw_properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.view()?.raw_properties()))
     }
 
+    /// Property ``TAGS``, or ``None``.
     #[getter]
     fn tags(&self) -> PyResult<Option<String>> {
         self.property(names::TAGS)
     }
 
+    /// Property ``KEYS``, split at single spaces, empty pieces left out.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let keys = self.view()?.property(names::KEYS).unwrap_or_default();
@@ -186,16 +219,21 @@ impl StoredMessage {
         PyTuple::new(py, keys)
     }
 
+    /// Property ``UNIQ_KEY``, or ``None``.
     #[getter]
     fn unique_key(&self) -> PyResult<Option<String>> {
         self.property(names::UNIQ_KEY)
     }
 
+    /// The store's id: its address and the physical offset in upper-case hex.
+    ///
+    /// ``MessageDecoder#createMessageId``.
     #[getter]
     fn message_id(&self) -> PyResult<String> {
         Ok(self.view()?.message_id())
     }
 
+    /// The transaction type in ``sys_flag``.
     #[getter]
     fn transaction(&self) -> PyResult<&'static str> {
         Ok(match self.view()?.transaction() {
@@ -206,12 +244,14 @@ impl StoredMessage {
         })
     }
 
+    /// Property ``DELAY`` as a number, 0 where it is missing or not a number.
     #[getter]
     fn delay_level(&self) -> PyResult<i32> {
         let level = self.property(names::DELAY)?;
         Ok(level.and_then(|level| level.parse().ok()).unwrap_or(0))
     }
 
+    /// The whole record as it is stored, ``store_size`` bytes long.
     #[getter]
     fn record<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.record)
@@ -277,6 +317,14 @@ pub(super) fn shown_body(py: Python<'_>, body: &[u8]) -> PyResult<String> {
 }
 
 /// Reads one record.
+///
+/// Args:
+///     buffer: Bytes that begin with a record; what follows it is not looked at.
+///     verify_crc: Checks the body's checksum too.
+///
+/// Raises:
+///     CorruptionError: Not a record, or a damaged one; ``path`` is ``None`` and ``offset`` counts
+///         from the first byte given.
 #[pyfunction]
 #[pyo3(signature = (buffer, /, *, verify_crc=true))]
 pub(super) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<StoredMessage> {

@@ -15,7 +15,11 @@ use super::store::config_of;
 /// Shares of the messages whose longest time is told.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// Looks at every message of a store, for the report.
+/// What a report shows of the messages; damage is passed over.
+///
+/// ``topics`` are ``(name, messages, bytes, first_ms, last_ms)``, the largest first, at
+/// most 4,096, and ``others`` the rest. ``cells`` are ``(begin_ms, topic, messages, bytes)`` by
+/// time, each ``step_ms`` long, the topic by its place in ``topics`` or one behind the last.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(super) fn _survey<'py>(

@@ -28,7 +28,26 @@ use super::store::config_of;
 /// A message or a whole record, and its queue offset and place in the log where it has such.
 type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>);
 
-/// Makes a store of messages.
+/// Makes a store of messages; ``mqstore.import_store`` is the public door to this.
+///
+/// Args:
+///     path: The store to make; nothing, or an empty folder, may be there.
+///     batches: Messages, or whole records as bytes, each with its queue offset or ``None`` for the
+///         next one of its queue, and the physical offset that it had or ``None``. A message that
+///         names no time or host gets the present ones.
+///     settings: As for ``open_store``.
+///     files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
+///         changed with the numbers of the messages.
+///     base_offset: Where the log begins.
+///     renumber: Whether each queue is numbered from 0 on.
+///
+/// Returns:
+///     How many messages were written, the bytes of their records, how many others stand in for
+///     queue offsets that no message has, and whether each lies where its record said.
+///
+/// Raises:
+///     InvalidMessageError: Bytes that are no record, or a record that fits into no file.
+///     StoreIOError: Something is at ``path`` already, or the system refused something.
 #[pyfunction]
 #[pyo3(signature = (path, batches, /, *, settings, files, base_offset, renumber))]
 pub(super) fn import_messages<'py>(
@@ -129,7 +148,31 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
     Ok(Redaction { rules: made, salt })
 }
 
-/// Copies a store or a part of it.
+/// Copies a store or a part of it; ``mqstore.copy`` is the public door to this.
+///
+/// Args:
+///     path: The store.
+///     out: The store to make; nothing, or an empty folder, may be there.
+///     topics: Only these topics.
+///     tags: A tag expression.
+///     keys: Only messages with one of these keys.
+///     begin_ms: First store time.
+///     end_ms: Last store time.
+///     renumber: Whether each queue is numbered from 0 on.
+///     rules: Patterns of topics, what takes the place of bodies, and of properties by their
+///         names: ``("zeros", None)``, ``("hash", None)``, ``("remove", None)``, or
+///         ``("constant", bytes)``.
+///     salt: What is hashed with each value.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The fields of ``mqstore.CopyReport`` but the two paths.
+///
+/// Raises:
+///     CorruptionError: Damage in the source.
+///     ConfigError: A property that may not be replaced.
+///     StoreIOError: Something is at ``out`` already, or the system refused something.
 #[pyfunction]
 #[pyo3(signature = (
     path, out, /, *, topics, tags, keys, begin_ms, end_ms, renumber, rules, salt, progress, settings
@@ -175,7 +218,22 @@ pub(super) fn copy_store<'py>(
     Ok(fields)
 }
 
-/// Holds two stores against each other.
+/// Holds two stores against each other; ``mqstore.diff`` is the public door to this.
+///
+/// Args:
+///     a: The first store.
+///     b: The second.
+///     progress: Called with ``(done_queues, total_queues)`` now and then.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     ``queues`` and ``messages`` as in ``mqstore.DiffReport``; ``differing``, each ``(topic,
+///     queue_id, same, missing, extra, different)``; ``differences``, each ``(kind, topic,
+///     queue_id, queue_offset, fields)``.
+///
+/// Raises:
+///     NotDispatchedError: Too much of a log is in no queue.
+///     StoreIOError: The system refused something.
 #[pyfunction]
 #[pyo3(signature = (a, b, /, *, progress, settings))]
 pub(super) fn diff_stores<'py>(

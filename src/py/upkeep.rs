@@ -71,7 +71,14 @@ fn cure(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// Says what recovery would do, or does it.
+/// Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     dry_run: Changes nothing.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the call before anything was changed.
+///     settings: As for ``open_store``.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, dry_run, progress, settings))]
 pub(super) fn recover<'py>(
@@ -92,7 +99,17 @@ pub(super) fn recover<'py>(
 /// Path, bytes, whether it goes, reason.
 type Row = (OsString, u64, bool, String);
 
-/// Says what retention would delete, or deletes it.
+/// Says what retention would delete, or deletes it; ``mqstore.clean`` is the public door.
+///
+/// Args:
+///     path: The store's root folder.
+///     now_ms: The time that counts, Unix milliseconds; ``None`` is now.
+///     dry_run: Changes nothing.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The files, each ``(path, bytes, delete, reason)``, and the other fields of
+///     ``mqstore.CleanReport`` by name.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, now_ms, dry_run, settings))]
 pub(super) fn clean<'py>(

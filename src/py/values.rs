@@ -89,13 +89,17 @@ enum Id {
 #[pyclass(module = "mqstore", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendResult {
+    /// Where its record begins in the whole commit log.
     #[pyo3(get)]
     physical_offset: i64,
+    /// Length of its record in bytes.
     #[pyo3(get)]
     store_size: u32,
+    /// Its entry number in its queue.
     #[pyo3(get)]
     queue_offset: i64,
     id: Id,
+    /// The store's time of it.
     #[pyo3(get)]
     store_timestamp_ms: i64,
 }
@@ -127,6 +131,7 @@ impl AppendResult {
         Self { physical_offset, store_size, queue_offset, id, store_timestamp_ms }
     }
 
+    /// Its id: the store's address and the physical offset in hex.
     #[getter]
     fn message_id(&self) -> String {
         match &self.id {
@@ -144,12 +149,15 @@ value_methods!(AppendResult {
     "store_timestamp_ms",
 });
 
-/// What was written out of an Arrow stream.
+/// What ``Store.append_arrow`` wrote.
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendSummary {
+    /// How many messages.
     pub(super) count: u64,
+    /// Where the first of them begins; the end of the log where there were none.
     pub(super) first_physical_offset: i64,
+    /// Where the last of them ends.
     pub(super) end_physical_offset: i64,
 }
 
@@ -163,7 +171,12 @@ impl AppendSummary {
 
 value_methods!(AppendSummary { "count", "first_physical_offset", "end_physical_offset" });
 
-/// The parts of a message id.
+/// The parts of a message id; ``str`` gives the id itself, in upper-case hex.
+///
+/// Args:
+///     host: The store's IP address, without the port.
+///     port: The store's port, as stored (a signed 32-bit number).
+///     physical_offset: Where the record begins in that store's commit log.
 #[pyclass(module = "mqstore", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct MessageId(pub(super) host::MessageId);
@@ -178,16 +191,19 @@ impl MessageId {
         Ok(Self(host::MessageId { host: Host::new(address, port), physical_offset }))
     }
 
+    /// The store's IP address.
     #[getter]
     fn host(&self) -> String {
         self.0.host.address().to_string()
     }
 
+    /// The store's port.
     #[getter]
     fn port(&self) -> i32 {
         self.0.host.port()
     }
 
+    /// Where the record begins in that store's commit log.
     #[getter]
     fn physical_offset(&self) -> i64 {
         self.0.physical_offset
@@ -204,12 +220,19 @@ value_methods!(MessageId { "host", "port", "physical_offset" });
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct QueueInfo {
+    /// Name of the topic.
     pub(super) topic: String,
+    /// Number of the queue in its topic.
     pub(super) queue_id: i32,
+    /// First entry whose message the log still has.
     pub(super) min_offset: i64,
+    /// One past the last entry.
     pub(super) max_offset: i64,
+    /// ``"SimpleCQ"`` or ``"BatchCQ"``, RocketMQ's own names (``CQType``).
     pub(super) kind: String,
+    /// Store time of the message at ``min_offset``; ``None`` in an empty queue.
     pub(super) first_store_timestamp_ms: Option<i64>,
+    /// Store time of the message before ``max_offset``; ``None`` in an empty queue.
     pub(super) last_store_timestamp_ms: Option<i64>,
 }
 
@@ -247,14 +270,19 @@ value_methods!(QueueInfo {
     "last_store_timestamp_ms",
 });
 
-/// How far a consumer group has come in one queue.
+/// How far a consumer group has come in one queue (``config/consumerOffset.json``).
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct GroupOffset {
+    /// Name of the topic.
     pub(super) topic: String,
+    /// Number of the queue in its topic.
     pub(super) queue_id: i32,
+    /// The entry that the group takes next.
     pub(super) queue_offset: i64,
+    /// One past the queue's last entry; 0 where the store has no such queue.
     pub(super) max_offset: i64,
+    /// Entries still to be taken: ``max_offset - queue_offset``, at least 0.
     pub(super) lag: i64,
 }
 

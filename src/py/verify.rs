@@ -21,7 +21,24 @@ use super::store::config_of;
 type Row =
     (&'static str, &'static str, OsString, Option<u64>, String, String, String, &'static str);
 
-/// Checks a store.
+/// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
+///
+/// Args:
+///     path: The store's root folder.
+///     level: ``"quick"`` follows the frames of the log and looks at lengths, names and headers;
+///         ``"full"`` also computes every checksum and holds each queue entry, index entry and the
+///         checkpoint against the log.
+///     threads: How many threads; ``None`` is as many as there are processors.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the check.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with
+///     severity ``"error"``, ``"warning"`` or ``"info"`` and ``path`` relative to the store, sorted
+///     by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
+///     ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
+///     findings there are of each code, listed or not.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, level, threads, progress, settings))]
 pub(super) fn verify<'py>(
@@ -40,6 +57,20 @@ pub(super) fn verify<'py>(
 }
 
 /// Checks a share of a store's queues and index files by themselves.
+///
+/// Together, ``_verify_structures``, ``_verify_log`` and ``_verify_join`` find what ``verify``
+/// does, and each may run on another machine.
+///
+/// Args:
+///     path: The store's root folder.
+///     part: The share's number, from 0.
+///     parts: How many shares there are.
+///     level: As for ``verify``, as are the others.
+///     threads: How many threads.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     What ``_verify_log`` and ``_verify_join`` need of it.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, part, parts, level, threads, settings))]
 pub(super) fn _verify_structures<'py>(
@@ -59,6 +90,18 @@ pub(super) fn _verify_structures<'py>(
 }
 
 /// Walks the files of a store's log that begin in a range of physical offsets.
+///
+/// Args:
+///     path: The store's root folder.
+///     structures: What ``_verify_structures`` gave for all shares, in order.
+///     begin: First physical offset.
+///     end: One past the last.
+///     level: As for ``verify``, as are the others.
+///     threads: How many threads.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     What ``_verify_join`` needs of it.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, structures, begin, end, level, threads, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
@@ -80,7 +123,7 @@ pub(super) fn _verify_log<'py>(
     told.map(Cow::Owned)
 }
 
-/// Puts together what the parts of a check found.
+/// Puts together what the parts of a check found; it gives what ``verify`` gives.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, structures, walks, level, threads, settings))]
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
