@@ -125,7 +125,7 @@ coverage: $(MADE)/native-debug ## Lines and branches of the Rust core that the t
 	  cargo llvm-cov report --branch --lcov --output-path target/coverage.lcov
 	@$(PY) scripts/coverage.py target/coverage.lcov --lines 95 --branches 90 $(ARGS)
 
-MUTATED := src/format/*.rs src/log/index_*.rs src/log/slot_table.rs \
+MUTATED := src/format/*.rs src/log/index_*.rs src/log/index/slot_table.rs \
   $(foreach name,recover analysis redispatch index_audit,src/store/$(name).rs)
 
 .PHONY: mutants

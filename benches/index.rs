@@ -17,9 +17,9 @@ use criterion::{
 };
 use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
-use mqstore::format::sys_flag::Transaction;
+use mqstore::format::message::sys_flag::Transaction;
 use mqstore::log::dispatch_keys::DispatchKeys;
-use mqstore::log::index_file::{IndexFile, IndexOpen, IndexPut};
+use mqstore::log::index::file::{IndexFile, IndexOpen, IndexPut};
 use mqstore::log::{IndexService, OffsetLists};
 use mqstore::time::FixedClock;
 

@@ -16,10 +16,10 @@ use mqstore::format::crc::crc32;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
 use mqstore::log::IndexService;
-use mqstore::log::index_file::{IndexFile, IndexOpen, IndexPut};
-use mqstore::log::index_query::IndexAnswer;
-use mqstore::log::index_run::IndexRun;
-use mqstore::log::scanner::Scanned;
+use mqstore::log::index::file::{IndexFile, IndexOpen, IndexPut};
+use mqstore::log::index::query::IndexAnswer;
+use mqstore::log::index::run::IndexRun;
+use mqstore::log::read::scanner::Scanned;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
 use mqstore::time::SystemClock;
 

@@ -11,7 +11,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use data::{BODY_BYTES, Sample};
 use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
-use mqstore::format::consume_queue::TagFilter;
+use mqstore::format::queue::consume_queue::TagFilter;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 
 /// How many bytes of records one round of a benchmark writes.
@@ -101,7 +101,8 @@ fn read(c: &mut Criterion) {
             let mut at = 0;
             b.iter(|| {
                 at = (at + 7919) % sample.properties.len().min(count);
-                let key = mqstore::format::properties::indexed(&sample.properties[at]).unique_key;
+                let key = mqstore::format::message::properties::indexed(&sample.properties[at])
+                    .unique_key;
                 let found = store
                     .query(&KeyQuery {
                         topic: b"BenchTopic",
@@ -138,7 +139,7 @@ fn columns(c: &mut Criterion) {
     use mqstore::columns::{
         BatchBuilder, BatchLimits, Column, MessageBatches, schema_like, schema_of,
     };
-    use mqstore::store::scan::{OnDamage, Scan, ScanFilter};
+    use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
     let all: Vec<_> = Column::usual().collect();
     let three = vec![Column::Topic, Column::QueueOffset, Column::StoreTimestamp];

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mqstore::files::storage::{Region, Stamp};
+use mqstore::files::system::storage::{Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Storage, StorageFile};
 
 type Cells = Arc<[AtomicU8]>;

@@ -12,15 +12,18 @@ use mqstore::StoreConfig;
 use mqstore::care::verify::verify_on;
 use mqstore::care::{Severity, VerifyOptions};
 use mqstore::files::{Access, FileKind, Os, Storage};
+use mqstore::format::body;
 use mqstore::format::checkpoint::CheckpointFields;
-use mqstore::format::config_json::{OffsetTable, TopicTable, parse_delay_offsets};
-use mqstore::format::consume_queue::QueueEntry;
+use mqstore::format::config::json;
+use mqstore::format::config::tables::{OffsetTable, TopicTable, parse_delay_offsets};
 use mqstore::format::index::IndexLayout;
+use mqstore::format::message::properties;
 use mqstore::format::message::{Frame, read_frame};
-use mqstore::format::{batch, body, cq_ext, json, properties};
+use mqstore::format::queue::consume_queue::QueueEntry;
+use mqstore::format::queue::{batch, consume_queue_ext};
 use mqstore::log::OffsetLists;
-use mqstore::log::index_file::{IndexFile, IndexOpen};
-use mqstore::log::scanner::Scanned;
+use mqstore::log::index::file::{IndexFile, IndexOpen};
+use mqstore::log::read::scanner::Scanned;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 use mqstore::time::SystemClock;
 use tempfile::TempDir;
@@ -76,7 +79,7 @@ pub(crate) fn queue(bytes: &[u8]) {
         black_box(entry.is_valid());
     }
     let mut rest = bytes;
-    while let Ok(cq_ext::ExtFrame::Unit(_, len)) = cq_ext::read_unit(rest) {
+    while let Ok(consume_queue_ext::ExtFrame::Unit(_, len)) = consume_queue_ext::read_unit(rest) {
         assert!(len > 0);
         rest = rest.get(len..).unwrap_or_default();
     }
@@ -234,7 +237,7 @@ fn ask(storage: &Arc<dyn Storage>, root: &Path, mode: OpenMode) -> Option<(u64, 
     }
     for queue in 0..2 {
         for number in [0, 3, i64::MAX] {
-            let filter = mqstore::format::consume_queue::TagFilter::parse("*");
+            let filter = mqstore::format::queue::consume_queue::TagFilter::parse("*");
             let _ = black_box(store.read(b"Topic", queue, number, 32, None, &filter));
         }
         let boundary = mqstore::store::Boundary::Lower;

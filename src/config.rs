@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::format::consume_queue::DelayLevels;
-use crate::format::host::Host;
 use crate::format::index::IndexLayout;
+use crate::format::message::host::Host;
+use crate::format::queue::consume_queue::DelayLevels;
 
 /// When an append counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

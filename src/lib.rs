@@ -20,6 +20,6 @@ mod py;
 pub mod store;
 pub mod time;
 
-pub use config::StoreConfig;
-pub use error::{Error, Result};
-pub use store::{MessageStore, NewMessage, OpenMode};
+pub use crate::config::StoreConfig;
+pub use crate::error::{Error, Result};
+pub use crate::store::{MessageStore, NewMessage, OpenMode};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::store::clean::Judgement;
-use crate::store::retention::{DiskUse, Levels, Occasion, Pressure};
+use crate::store::write::retention::clean::Judgement;
+use crate::store::write::retention::{DiskUse, Levels, Occasion, Pressure};
 use crate::store::{MessageStore, OpenMode};
 
 /// What retention deletes, or would delete.

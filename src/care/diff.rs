@@ -10,8 +10,8 @@ use std::path::Path;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::consume_queue::TagFilter;
 use crate::format::message::{Frame, Record, read_frame};
+use crate::format::queue::consume_queue::TagFilter;
 use crate::store::{MessageStore, OpenMode};
 
 /// How many differences are listed; all are counted.

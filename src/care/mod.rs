@@ -3,34 +3,30 @@
 
 pub mod clean;
 pub mod copy;
-mod deleted;
 pub mod diff;
 pub mod doctor;
 pub mod finding;
 mod meter;
-pub mod new_store;
-pub mod numbering;
 mod pass;
 pub mod rebuild;
 pub mod recover;
-pub mod redact;
 pub mod salvage;
 pub mod stats;
 pub mod survey;
 pub mod transfer;
 pub mod verify;
 
-pub use clean::{CleanReport, clean};
-pub use copy::{CopyOptions, CopyReport, copy};
-pub use diff::{DiffReport, DifferenceKind, diff};
-pub use doctor::{Diagnosis, doctor};
-pub use finding::{Code, Finding, Severity};
-pub use pass::Skipped;
-pub use rebuild::{
+pub use self::clean::{CleanReport, clean};
+pub use self::copy::{CopyOptions, CopyReport, copy};
+pub use self::diff::{DiffReport, DifferenceKind, diff};
+pub use self::doctor::{Diagnosis, doctor};
+pub use self::finding::{Code, Finding, Severity};
+pub use self::pass::Skipped;
+pub use self::rebuild::{
     RebuildOptions, RebuildReport, RebuiltQueue, Target as RebuildTarget, What as RebuildWhat,
     rebuild,
 };
-pub use recover::recover;
-pub use salvage::{SalvageReport, salvage};
-pub use stats::{Stats, StatsOptions, stats};
-pub use verify::{Level, VerifyOptions, VerifyReport, verify};
+pub use self::recover::recover;
+pub use self::salvage::{SalvageReport, salvage};
+pub use self::stats::{Stats, StatsOptions, stats};
+pub use self::verify::{Level, VerifyOptions, VerifyReport, verify};

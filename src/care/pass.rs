@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use crate::error::{Error, Result};
 use crate::format::message::MessageView;
-use crate::log::scanner::Taken;
+use crate::log::read::scanner::Taken;
 use crate::store::MessageStore;
-use crate::store::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 /// How much is read between two calls of `progress`.
 const STEP: u64 = 16 << 20;

@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::files::{Os, Storage};
 use crate::store::MessageStore;
-use crate::store::plan::{self, RecoveryPlan};
+use crate::store::open::plan::{self, RecoveryPlan};
 use crate::time::SystemClock;
 
 /// Says what recovery would do to the store at `path`; unless it is a dry run, does it: also where

@@ -13,8 +13,8 @@ use super::pass::{Skipped, each_message};
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::format::message::MessageView;
-use crate::format::properties::names;
-use crate::store::scan::{OnDamage, ScanFilter};
+use crate::format::message::properties::names;
+use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{MessageStore, OpenMode};
 
 const HOUR_MS: i64 = 3_600_000;

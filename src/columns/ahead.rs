@@ -18,7 +18,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use super::scan::BatchError;
-use crate::store::halt::Halt;
+use crate::store::read::halt::Halt;
 
 /// A shorter log is not worth the threads.
 const LONG: u64 = 16 << 20;

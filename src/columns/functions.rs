@@ -18,21 +18,21 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 use arrow_select::take::take;
 
-use super::builder::{BatchBuilder, BatchLimits};
-use super::derived::Properties;
-use super::given::{is_text, kind};
+use super::build::builder::{BatchBuilder, BatchLimits};
+use super::build::derived::Properties;
+use super::rows::given::{is_text, kind};
 use super::rows::{MessageRows, RowsError};
 use super::schema::{Column, schema_of};
 use crate::error::{Error, PutStatus};
 use crate::format::body;
-use crate::format::consume_queue;
 use crate::format::crc;
 use crate::format::java;
+use crate::format::message::properties::names;
+use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
-use crate::format::properties::names;
-use crate::format::sys_flag::{self, Compression, Transaction};
-use crate::log::scanner::Taken;
-use crate::store::append;
+use crate::format::queue::consume_queue;
+use crate::log::read::scanner::Taken;
+use crate::store::write::append;
 
 /// Most bytes that one body may come to when it is decompressed.
 const MOST_BODY: usize = 64 << 20;

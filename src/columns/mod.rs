@@ -1,29 +1,25 @@
 //! Messages as Arrow arrays.
 
+pub mod build;
+
 mod ahead;
-mod bodies;
-mod builder;
-mod derived;
 mod functions;
-mod given;
-mod pool;
 mod queue_entries;
-mod rows;
+pub mod rows;
 mod scan;
 mod schema;
 mod slice;
 mod stats;
-mod variable;
 
-pub use ahead::{BatchesAhead, Maker, makers};
-pub use builder::{BatchBuilder, BatchLimits};
-pub use functions::{Function, FunctionError};
-pub use queue_entries::{QueueBatches, queue_schema};
-pub use rows::{MessageRows, RowsError};
-pub use scan::{BatchError, MessageBatches, ScanMaker, Scans};
-pub use schema::{Column, schema, schema_like, schema_of};
-pub use slice::SliceBatches;
-pub use stats::stats_batch;
+pub use self::ahead::{BatchesAhead, Maker, makers};
+pub use self::build::builder::{BatchBuilder, BatchLimits};
+pub use self::functions::{Function, FunctionError};
+pub use self::queue_entries::{QueueBatches, queue_schema};
+pub use self::rows::{MessageRows, RowsError};
+pub use self::scan::{BatchError, MessageBatches, ScanMaker, Scans};
+pub use self::schema::{Column, schema, schema_like, schema_of};
+pub use self::slice::SliceBatches;
+pub use self::stats::stats_batch;
 
 #[cfg(test)]
 mod tests;

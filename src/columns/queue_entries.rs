@@ -6,7 +6,7 @@ use arrow_array::{Int16Array, Int32Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::scan::BatchError;
-use crate::log::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 
 /// The columns of an entry.
 #[must_use]

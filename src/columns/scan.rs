@@ -7,14 +7,14 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use super::ahead::Maker;
-use super::builder::BatchBuilder;
+use super::build::builder::BatchBuilder;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
-use crate::log::scanner::Taken;
+use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 use crate::store::MessageStore;
-use crate::store::scan::Scan;
-use crate::store::scan_part::{ScanPart, ScanParts};
+use crate::store::read::scan::Scan;
+use crate::store::read::scan_part::{ScanPart, ScanParts};
 
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]

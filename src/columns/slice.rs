@@ -8,14 +8,14 @@ use arrow_array::{
 use arrow_cast::cast;
 use arrow_schema::ArrowError;
 
-use super::builder::BatchBuilder;
+use super::build::builder::BatchBuilder;
 use super::scan::BatchError;
 use super::schema::Column;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
-use crate::log::scanner::Taken;
+use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
-use crate::store::slice::{Damage, Sink, Slice};
+use crate::store::read::slice::{Damage, Sink, Slice};
 
 /// How much damage is kept before it is given.
 const MOST_DAMAGE: usize = 1024;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
-use super::derived::Times;
+use super::build::derived::Times;
 use super::schema::Column;
 use crate::care::stats::{Group, Grouping, Stats, Totals};
 

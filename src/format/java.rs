@@ -3,7 +3,7 @@
 
 use super::bytes::{u32_of, u64_of};
 
-pub use super::host::{Host, MessageId, message_id, parse_message_id};
+pub use super::message::host::{Host, MessageId, message_id, parse_message_id};
 
 /// Capacity of a `HashMap` made without one.
 pub const FRESH_MAP_CAPACITY: usize = 16;

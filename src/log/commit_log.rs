@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::planted::{self, Bug};
+use crate::files::system::planted::{self, Bug};
 use crate::files::{Ahead, FileRun, Room, StorageFile};
+use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
-use crate::format::peek;
 
 /// How much of a log is written over itself at a time.
 const WRITTEN_AGAIN: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! The keys of a message, as the index takes them.
 
 use crate::format::java::TopicHash;
-use crate::format::properties::{MAX_LEN, split_keys};
-use crate::format::sys_flag::Transaction;
+use crate::format::message::properties::{MAX_LEN, split_keys};
+use crate::format::message::sys_flag::Transaction;
 
 /// How many keys of one message are put: all that its properties have room for, and the unique one.
 pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;

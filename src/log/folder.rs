@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::file_run::OpenFiles;
+use crate::files::run::file_run::OpenFiles;
 use crate::files::{Access, FileKind, FileRun, Storage};
 
 /// How many files of one folder are kept open.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::planted::{self, Bug};
+use crate::files::system::planted::{self, Bug};
 use crate::files::{Access, Ahead, Bell, Front, FrontFiles, MappedFile, fill_holes};
 use crate::format::message::{self, BLANK_LEN};
 

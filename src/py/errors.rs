@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, FormatError, PutStatus};
-use crate::format::host::Host;
+use crate::format::message::host::Host;
 
 use super::values::AppendResult;
 

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyMemoryView, PyString, PyTuple};
 
-use crate::format::host::Host;
-use crate::store::compose::PropertyBlock;
+use crate::format::message::host::Host;
+use crate::store::write::property_block::PropertyBlock;
 
 use super::errors::invalid;
 

@@ -19,7 +19,7 @@ pub(super) fn generation() -> u64 {
 /// Runs in a forked child before any other code of Python's.
 #[pyfunction]
 fn count_fork() {
-    crate::files::locks::let_go_after_fork();
+    crate::files::system::locks::let_go_after_fork();
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 

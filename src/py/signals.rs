@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use crate::store::halt::Halt;
+use crate::store::read::halt::Halt;
 
 /// How long a signal may wait.
 const EVERY: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::error;
-use crate::format::host::{self, Host};
+use crate::format::message::host::{self, Host};
 
 /// What a value is made of, by the names in its `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{Access, Storage, make_folder};
-use crate::format::json;
+use crate::format::config::json;
 
 use super::lock;
 

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
-use crate::format::batch::{self, BatchQueueEntry};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::message::MAGIC_BLANK;
+use crate::format::queue::batch::{self, BatchQueueEntry};
 
 /// A structure that a store's folder may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
-use crate::files::planted::{self, Bug};
+use crate::files::system::planted::{self, Bug};
 use crate::files::{Access, FileKind, Storage, StorageFile};
 
 /// The right to write to a store, held until it is dropped.

@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::{Storage, memory_bytes};
-use crate::format::consume_queue::TagFilter;
+use crate::format::queue::consume_queue::TagFilter;
 use crate::log::CommitLog;
-use crate::log::scanner::Scanner;
+use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
-use super::analysis::Progress;
-use super::append::{self, NewMessage};
-use super::core::{Core, guard};
+use super::open::analysis::Progress;
+use super::write::append::{self, NewMessage};
+use super::write::core::{Core, guard};
 
-use super::halt::Halt;
-use super::key_query::{self, KeyQuery, QueryResult};
-use super::notices::Notices;
+use super::open::recover::RecoveryReport;
 use super::open::{self, OnFlushedDamage, Opened};
-use super::pull::{self, ReadRequest, ReadResult};
-use super::recover::RecoveryReport;
-use super::services::Services;
-use super::time_search::{self, Boundary};
-use super::view::QueueView;
+use super::read::halt::Halt;
+use super::read::key_query::{self, KeyQuery, QueryResult};
+use super::read::queue_read::{self, ReadRequest, ReadResult};
+use super::read::queue_view::QueueView;
+use super::read::time_search::{self, Boundary};
+use super::write::background::Services;
+use super::write::notices::Notices;
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum OpenMode {
 type Check = for<'a> fn(
     &'a NewMessage<'a>,
     &StoreConfig,
-    &super::queues::QueueTable,
+    &super::queue_table::QueueTable,
     u64,
 ) -> Result<append::Checked<'a>>;
 
@@ -372,7 +372,7 @@ impl MessageStore {
             limits,
             halt,
         };
-        self.core.ask(topic, queue_id, |view| pull::read(&self.core.log, view, &request))
+        self.core.ask(topic, queue_id, |view| queue_read::read(&self.core.log, view, &request))
     }
 
     /// The queue offset that belongs to a time.

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{FileKind, Storage, make_folder};
-use crate::format::json;
+use crate::format::config::json;
 
 use super::config_file::{backup_of, read};
-use super::index_settings;
 use super::lock;
-use super::parts;
+use super::open::index_settings;
+use super::open::inspect;
 use super::paths::StorePaths;
 
 /// Version of the file that this library writes.
@@ -254,13 +254,13 @@ fn found_sizes(
     config.mapper_file_size_batch_consume_queue = None;
     config.mapped_file_size_consume_queue_ext = None;
     (config.max_hash_slot_num, config.max_index_num) = (None, None);
-    let log_size = parts::commit_log_file_size(storage, paths, &config)?;
-    let layout = parts::queue_layout(&**storage, paths, &config)?;
+    let log_size = inspect::commit_log_file_size(storage, paths, &config)?;
+    let layout = inspect::queue_layout(&**storage, paths, &config)?;
     let index = index_settings::index_layout(&**storage, paths, &config)?;
     config.mapped_file_size_commit_log = Some(log_size);
-    parts::settle_queues(&mut config, &layout);
+    inspect::settle_queues(&mut config, &layout);
     if let Ok(layout) = index {
-        parts::settle(&mut config, layout);
+        inspect::settle(&mut config, layout);
     }
     Ok(config)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::lock;
 use super::paths::StorePaths;
-use super::queues::names_a_folder;
+use super::queue_table::names_a_folder;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
 use crate::log::QueueKind;

@@ -4,7 +4,7 @@
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
 
-use mqstore::files::planted::{Bug, plant};
+use mqstore::files::system::planted::{Bug, plant};
 
 use crate::{failing_calls, flush, power_cuts, recovery, retention};
 

@@ -8,18 +8,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqstore::Error;
-use mqstore::care::new_store::{ConfigFile, NewStore};
-use mqstore::care::numbering::Rule as NumberRule;
-use mqstore::care::redact::{Redaction, Replacement, Rule, check_property};
+use mqstore::care::copy::redact::{Redaction, Replacement, Rule, check_property};
+use mqstore::care::transfer::new_store::{ConfigFile, NewStore};
+use mqstore::care::transfer::numbering::Rule as NumberRule;
 use mqstore::care::transfer::{Plan, Transfer, config_files};
 use mqstore::care::{CopyOptions, VerifyOptions, copy, diff, verify};
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
-use mqstore::format::batch::{self, BatchItem};
-use mqstore::format::config_json::{OffsetTable, TopicTable};
+use mqstore::format::config::tables::{OffsetTable, TopicTable};
 use mqstore::format::crc;
+use mqstore::format::message::properties::{self, names};
 use mqstore::format::message::{Frame, Record, read_frame};
-use mqstore::format::properties::{self, names};
+use mqstore::format::queue::batch::{self, BatchItem};
 use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};

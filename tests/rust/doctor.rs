@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use mqstore::Error;
 use mqstore::care::{Code, Diagnosis, Severity, StatsOptions, doctor, stats};
-use mqstore::format::properties::{self, names};
+use mqstore::format::message::properties::{self, names};
 use mqstore::store::NewMessage;
 
 use crate::support::{Home, START_MS, patch, places, set_len, small};

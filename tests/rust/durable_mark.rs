@@ -10,8 +10,8 @@ use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Result;
 use mqstore::files::Os;
 use mqstore::store::mark::Mark;
+use mqstore::store::open::plan::plan;
 use mqstore::store::paths::StorePaths;
-use mqstore::store::plan::plan;
 use mqstore::store::{MessageStore, NewMessage, OpenMode, RecoveryReport};
 
 use crate::support::storage::{Call, Staged};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::StorageFile;
-use mqstore::format::properties::{self, names};
-use mqstore::store::groups::ConsumerGroup;
+use mqstore::format::message::properties::{self, names};
+use mqstore::store::read::groups::ConsumerGroup;
 use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
 use crate::support::storage::{Call, Staged};
@@ -64,7 +64,7 @@ pub(crate) fn fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote() {
     assert_eq!(returned.load(Ordering::SeqCst), 0);
     assert!(store.queue(b"FooBar", 0).unwrap().is_none_or(|queue| queue.max_offset == 0));
     let read = store
-        .read(b"FooBar", 0, 0, 32, None, &mqstore::format::consume_queue::TagFilter::ALL)
+        .read(b"FooBar", 0, 0, 32, None, &mqstore::format::queue::consume_queue::TagFilter::ALL)
         .unwrap();
     assert_eq!(read.status, GetStatus::NoMessageInQueue);
     stage.release();
@@ -87,7 +87,7 @@ fn fl02_without_waiting_for_flushes_all_return_and_can_be_read() {
     }
     assert_eq!(store.queue(b"FooBar", 0).unwrap().unwrap().max_offset, 10);
     let read = store
-        .read(b"FooBar", 0, 0, 32, None, &mqstore::format::consume_queue::TagFilter::ALL)
+        .read(b"FooBar", 0, 0, 32, None, &mqstore::format::queue::consume_queue::TagFilter::ALL)
         .unwrap();
     assert_eq!(read.records.len(), 10);
     assert_eq!(store.log().flushed_offset(), 0);

@@ -35,8 +35,8 @@ fn each_flip(bytes: &[u8], mut seen: impl FnMut(usize, &[u8])) {
 }
 
 /// A host of either kind.
-fn host() -> impl Strategy<Value = mqstore::format::host::Host> {
-    use mqstore::format::host::Host;
+fn host() -> impl Strategy<Value = mqstore::format::message::host::Host> {
+    use mqstore::format::message::host::Host;
     prop_oneof![
         (any::<[u8; 4]>(), any::<i32>()).prop_map(|(address, port)| Host::V4(address, port)),
         (any::<[u8; 16]>(), any::<i32>()).prop_map(|(address, port)| Host::V6(address, port)),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mqstore::format::consume_queue::TagFilter;
-use mqstore::log::scanner::Taken;
-use mqstore::store::halt::Halt;
-use mqstore::store::scan::{OnDamage, Scan, ScanFilter};
+use mqstore::format::queue::consume_queue::TagFilter;
+use mqstore::log::read::scanner::Taken;
+use mqstore::store::read::halt::Halt;
+use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 use crate::support::Home;
 

@@ -5,8 +5,8 @@ use std::fs;
 use mqstore::Error;
 use mqstore::care::{Code, VerifyOptions, VerifyReport};
 use mqstore::format::message::{Frame, FrameError, read_frame};
-use mqstore::log::scanner::{Scanned, Stop};
-use mqstore::store::pull::view_of;
+use mqstore::log::read::scanner::{Scanned, Stop};
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
 use mqstore::time::Clock;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use mqstore::care::{VerifyOptions, VerifyReport};
-use mqstore::store::pull::view_of;
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{Boundary, MessageStore};
 
 use crate::support::{Home, body, check, names_in, places, read_queue, set_len};

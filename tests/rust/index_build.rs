@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mqstore::format::index::IndexLayout;
 use mqstore::log::IndexBuilder;
-use mqstore::log::index_file::{IndexFile, RESERVE_STEP};
+use mqstore::log::index::file::{IndexFile, RESERVE_STEP};
 use mqstore::time::FixedClock;
 
 use crate::support::START_MS;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqstore::error::{Error, Result};
 use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
-use mqstore::log::index_file::{IndexFile, IndexOpen};
+use mqstore::log::index::file::{IndexFile, IndexOpen};
 use mqstore::log::{IndexRun, IndexService};
 use mqstore::time::FixedClock;
 

@@ -9,7 +9,7 @@ use mqstore::care::{
     Code, RebuildOptions, RebuildTarget, RebuildWhat, Severity, VerifyOptions, doctor, rebuild,
 };
 use mqstore::store::OpenMode;
-use mqstore::store::plan::plan;
+use mqstore::store::open::plan::plan;
 
 use crate::support::{Home, by_key, check, key, patch, set_len, small};
 

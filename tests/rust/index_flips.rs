@@ -8,8 +8,8 @@ use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::format::index::{ENTRY_LEN, IndexLayout};
 use mqstore::format::java::key_hash;
-use mqstore::format::properties::{self, names};
-use mqstore::store::pull::view_of;
+use mqstore::format::message::properties::{self, names};
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage};
 
 use crate::support::{Home, START_MS, patch, set_len, small};

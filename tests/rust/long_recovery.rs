@@ -11,12 +11,12 @@ use mqstore::config::StoreConfig;
 use mqstore::files::{Access, FileRun, Os};
 use mqstore::format::message::MAGIC_V1;
 use mqstore::log::CommitLog;
-use mqstore::log::scanner::{Scanned, Stop};
-use mqstore::store::gather::Wanted;
-use mqstore::store::log_parts::LogReading;
-use mqstore::store::parts::queue_layout;
+use mqstore::log::read::scanner::{Scanned, Stop};
+use mqstore::store::dispatch::gather::Wanted;
+use mqstore::store::dispatch::log_parts::LogReading;
+use mqstore::store::open::inspect::queue_layout;
 use mqstore::store::paths::StorePaths;
-use mqstore::store::queues::{QueueLayout, QueueTable};
+use mqstore::store::queue_table::{QueueLayout, QueueTable};
 use mqstore::store::{MessageStore, NewMessage};
 
 use crate::support::{Home, START_MS, append, by_key, key, names_in, places, set_len, small};

@@ -3,8 +3,8 @@
 
 use mqstore::Error;
 use mqstore::config::FlushDiskType;
-use mqstore::files::new_files::MANY;
-use mqstore::format::consume_queue::TagFilter;
+use mqstore::files::run::new_files::MANY;
+use mqstore::format::queue::consume_queue::TagFilter;
 use mqstore::store::{MessageStore, NewMessage};
 
 use crate::power_cuts::{Place, config, number_of, numbered};
@@ -30,7 +30,7 @@ fn queued(store: &MessageStore) -> Vec<usize> {
             let queue = i32::try_from(queue).unwrap();
             store.read(TOPIC, queue, 0, 100, None, &TagFilter::ALL).unwrap().records
         })
-        .map(|record| number_of(mqstore::store::pull::view_of(&record).unwrap().body()))
+        .map(|record| number_of(mqstore::store::read::queue_read::view_of(&record).unwrap().body()))
         .collect();
     numbers.sort_unstable();
     numbers

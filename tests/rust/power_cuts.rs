@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use mqstore::care::{Severity, VerifyOptions, verify::verify_on};
 use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::store::open::seal::Seal;
 use mqstore::store::paths::StorePaths;
-use mqstore::store::seal::Seal;
 use mqstore::store::{MessageStore, NewMessage, OpenMode, RecoveryMode};
 use mqstore::time::FixedClock;
 
@@ -62,7 +62,7 @@ pub(crate) fn number_of(body: &[u8]) -> usize {
 
 /// Which message a record is of.
 fn number_in(record: &[u8]) -> usize {
-    number_of(mqstore::store::pull::view_of(record).unwrap().body())
+    number_of(mqstore::store::read::queue_read::view_of(record).unwrap().body())
 }
 
 /// A store on a simulated disk, and its clock.
@@ -231,7 +231,7 @@ fn recover(cut: &Cut, image: &Image, flush: FlushDiskType, again: bool) -> (Vec<
         .map(|queue| (&b"Topic"[..], queue))
         .chain([(&b"Batch"[..], 0)])
         .flat_map(|(topic, queue)| {
-            let filter = mqstore::format::consume_queue::TagFilter::ALL;
+            let filter = mqstore::format::queue::consume_queue::TagFilter::ALL;
             let read = store.read(topic, queue, 0, 100_000, None, &filter).unwrap();
             let numbers: Vec<_> = read.records.iter().map(|record| number_in(record)).collect();
             assert!(numbers.is_sorted(), "queue {queue}: {numbers:?}");

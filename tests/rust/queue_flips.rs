@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
-use mqstore::format::batch::{self, BatchItem};
-use mqstore::format::consume_queue::{ENTRY_LEN, TagFilter};
-use mqstore::format::properties::{self, names};
-use mqstore::store::pull::view_of;
+use mqstore::format::message::properties::{self, names};
+use mqstore::format::queue::batch::{self, BatchItem};
+use mqstore::format::queue::consume_queue::{ENTRY_LEN, TagFilter};
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{GetStatus, MessageStore, NewMessage, OpenMode};
 
 use crate::support::{Home, START_MS, patch, small};

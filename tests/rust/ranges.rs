@@ -7,11 +7,11 @@ use std::sync::Arc;
 use mqstore::error::Error;
 use mqstore::files::{Access, FileRun, Os};
 use mqstore::format::crc::body_crc;
-use mqstore::format::host::Host;
+use mqstore::format::message::host::Host;
 use mqstore::format::message::{Record, Version, write_blank};
 use mqstore::log::CommitLog;
-use mqstore::log::range_scan::{Lost, Met, RangeScan};
-use mqstore::log::scanner::{Scanned, Scanner, Stop, Taken};
+use mqstore::log::read::range_scan::{Lost, Met, RangeScan};
+use mqstore::log::read::scanner::{Scanned, Scanner, Stop, Taken};
 use proptest::prelude::*;
 
 const FILE: u64 = 2048;

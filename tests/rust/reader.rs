@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
-use mqstore::store::plan::plan;
+use mqstore::store::open::plan::plan;
 use mqstore::store::{MessageStore, OpenMode};
 use mqstore::{Error, StoreConfig};
 

@@ -11,9 +11,9 @@ use mqstore::care::rebuild::rebuild_on;
 use mqstore::care::{RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat};
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
-use mqstore::format::consume_queue::TagFilter;
 use mqstore::format::message::MAGIC_V1;
-use mqstore::store::pull::view_of;
+use mqstore::format::queue::consume_queue::TagFilter;
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{GetStatus, MessageStore, NewMessage};
 
 use crate::support::storage::{Call, Staged};
@@ -313,7 +313,7 @@ fn the_log_goes_on_behind_damage_that_was_flushed() {
     for number in [46, 54, 98] {
         let read = read_queue(&store, 2, i64::try_from(number / 4).unwrap());
         assert!(!read.records.is_empty(), "{number}: {read:?}");
-        let first = mqstore::store::pull::view_of(&read.records[0]).unwrap();
+        let first = mqstore::store::read::queue_read::view_of(&read.records[0]).unwrap();
         assert_eq!(first.body(), body(number));
     }
 }

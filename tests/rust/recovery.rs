@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use mqstore::Error;
 use mqstore::files::Access;
 use mqstore::format::message::MIN_RECORD_LEN;
-use mqstore::store::pull::view_of;
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{MessageStore, OpenMode, RecoveryMode};
 
 use crate::support::storage::Staged;
@@ -448,7 +448,7 @@ fn rt07_a_queue_whose_messages_are_all_gone_keeps_its_numbers() {
     let store = home.read();
     let first_other = view_of(
         &store
-            .read(b"Other", 0, 4, 1, None, &mqstore::format::consume_queue::TagFilter::ALL)
+            .read(b"Other", 0, 4, 1, None, &mqstore::format::queue::consume_queue::TagFilter::ALL)
             .unwrap()
             .records[0],
     )

@@ -8,7 +8,7 @@ use mqstore::Error;
 use mqstore::care::recover;
 use mqstore::files::{Os, Storage};
 use mqstore::store::MessageStore;
-use mqstore::store::plan::{RecoveryPlan, plan};
+use mqstore::store::open::plan::{RecoveryPlan, plan};
 
 use crate::support::{Home, check, names_in, places, set_len};
 

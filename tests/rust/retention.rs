@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use mqstore::Error;
 use mqstore::config::{Retention, StoreConfig};
-use mqstore::format::properties::{self, names};
-use mqstore::log::scanner::Taken;
-use mqstore::store::clean::Cleaned;
-use mqstore::store::pull::{GetStatus, view_of};
-use mqstore::store::retention::{DiskUse, Fate, Occasion};
-use mqstore::store::scan::{OnDamage, Scan, ScanFilter};
+use mqstore::format::message::properties::{self, names};
+use mqstore::log::read::scanner::Taken;
+use mqstore::store::read::queue_read::{GetStatus, view_of};
+use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
+use mqstore::store::write::retention::clean::Cleaned;
+use mqstore::store::write::retention::{DiskUse, Fate, Occasion};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage};
 use mqstore::time::CalendarTime;
 

@@ -9,11 +9,11 @@ use mqstore::error::{FormatError, Result};
 use mqstore::files::{Os, Storage};
 use mqstore::format::message::MessageView;
 use mqstore::log::CommitLog;
-use mqstore::log::block::Block;
-use mqstore::log::range_scan::{Lost, RangeScan};
-use mqstore::log::scanner::Taken;
-use mqstore::store::scan::ScanFilter;
-use mqstore::store::slice::{
+use mqstore::log::read::block::Block;
+use mqstore::log::read::range_scan::{Lost, RangeScan};
+use mqstore::log::read::scanner::Taken;
+use mqstore::store::read::scan::ScanFilter;
+use mqstore::store::read::slice::{
     AtDamage, Damage, Places, QueuePart, Sink, Slice, SliceFilter, open_log, places_of,
 };
 

@@ -73,7 +73,8 @@ fn a_changed_bit_in_each_field_is_found() {
         let store = home.read();
         let mut scanner = store.scanner(0, None, true);
         let mut records = Vec::new();
-        while let Ok(mqstore::log::scanner::Scanned::Message(view)) = scanner.step().unwrap() {
+        while let Ok(mqstore::log::read::scanner::Scanned::Message(view)) = scanner.step().unwrap()
+        {
             records.push(u64::try_from(view.physical_offset()).unwrap());
         }
         records
@@ -479,7 +480,7 @@ fn of_a_message_with_very_many_keys_the_first_must_be_in_the_index() {
     let store = home.create();
     let keys: Vec<_> = (0..1500).map(|number| format!("k{number}")).collect();
     let mut raw = Vec::new();
-    mqstore::format::properties::push(&mut raw, b"KEYS", keys.join(" ").as_bytes());
+    mqstore::format::message::properties::push(&mut raw, b"KEYS", keys.join(" ").as_bytes());
     for number in 0..2 {
         let message = mqstore::store::NewMessage {
             properties: if number == 0 { &raw } else { b"KEYS\x01k\x02" },

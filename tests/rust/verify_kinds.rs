@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use mqstore::care::{Code, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
-use mqstore::format::batch::{BatchItem, BatchQueueEntry, ENTRY_LEN};
-use mqstore::format::consume_queue::DelayLevels;
-use mqstore::format::cq_ext;
-use mqstore::format::properties::{self, names};
+use mqstore::format::message::properties::{self, names};
+use mqstore::format::queue::batch::{BatchItem, BatchQueueEntry, ENTRY_LEN};
+use mqstore::format::queue::consume_queue::DelayLevels;
+use mqstore::format::queue::consume_queue_ext;
 use mqstore::store::{MessageStore, NewMessage};
 
 use crate::support::{Home, START_MS, patch, set_len, small};
@@ -283,10 +283,10 @@ fn damage_of_an_extension_is_named() {
 fn an_address_beyond_its_extension_is_told_and_the_rest_still_read() {
     let home = Home::extended(80);
     for (what, address) in [
-        ("beyond", cq_ext::address_of(1 << 40).unwrap()),
-        ("far beyond", cq_ext::address_of(cq_ext::MAX_OFFSET).unwrap()),
-        ("inside a unit", cq_ext::address_of(130 + 8).unwrap()),
-        ("at the end of a file", cq_ext::address_of(120).unwrap()),
+        ("beyond", consume_queue_ext::address_of(1 << 40).unwrap()),
+        ("far beyond", consume_queue_ext::address_of(consume_queue_ext::MAX_OFFSET).unwrap()),
+        ("inside a unit", consume_queue_ext::address_of(130 + 8).unwrap()),
+        ("at the end of a file", consume_queue_ext::address_of(120).unwrap()),
     ] {
         let copy = home.copy();
         let entry = copy.read().queue(b"Topic", 1).unwrap().unwrap().units(3, 1).unwrap()[0].entry;

@@ -129,7 +129,7 @@ fn transactions_that_came_to_nothing_need_no_entries() {
     let home = Home::new(small());
     let store = home.create();
     let mut properties = Vec::new();
-    mqstore::format::properties::push(&mut properties, b"KEYS", b"k");
+    mqstore::format::message::properties::push(&mut properties, b"KEYS", b"k");
     // None, prepared, committed, rolled back.
     for (number, sys_flag) in [0, 4, 8, 12].into_iter().enumerate() {
         home.clock.set(START_MS + i64::try_from(number).unwrap());

@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::error::{Error, Result};
-use crate::format::consume_queue::ENTRY_LEN;
 use crate::format::java::key_hash;
-use crate::format::sys_flag::Transaction;
+use crate::format::message::sys_flag::Transaction;
+use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::log::CommitLog;
-use crate::log::scanner::{Scanned, Scanner, Stop};
-use crate::store::dispatch::DispatchRequest;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::store::dispatch::dispatcher::DispatchRequest;
 
 /// How many keys are remembered at a time, each at the place that its hash leads to.
 const KEYS: usize = 1 << 20;

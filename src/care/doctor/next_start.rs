@@ -7,7 +7,7 @@ use crate::files::{Access, FileKind, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::parse_index_name;
 use crate::format::index::{HEADER_LEN, IndexHeader};
-use crate::format::peek;
+use crate::format::message::peek;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::lock;
 use crate::store::paths::StorePaths;

@@ -11,9 +11,9 @@ use super::{RebuiltQueue, What};
 use crate::error::{Error, Result};
 use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
-use crate::log::index_build::{BuiltIndex, IndexBuilder};
+use crate::log::index::builder::{BuiltIndex, IndexBuilder};
 use crate::log::{Queue, QueueKind};
-use crate::store::queues::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
+use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
 /// How much of an index file is written before a thread of its own begins to flush it.

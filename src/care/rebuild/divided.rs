@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 use crate::files::Os;
 use crate::format::index::IndexHeader;
 use crate::log::Queue;
-use crate::log::index_build::IndexBuilder;
-use crate::store::gather::Gathered;
-use crate::store::parts;
+use crate::log::index::builder::IndexBuilder;
+use crate::store::dispatch::gather::Gathered;
+use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
 use crate::time::{FixedClock, SystemClock};
 
@@ -152,8 +152,8 @@ impl Part<'_> {
             threads: None,
         };
         let paths = StorePaths::new(self.path, self.config);
-        if !parts::is_store(&Os, &paths)? {
-            return Err(parts::not_a_store(&Os, &paths));
+        if !inspect::is_store(&Os, &paths)? {
+            return Err(inspect::not_a_store(&Os, &paths));
         }
         let (storage, clock) = (Arc::new(Os), Arc::new(SystemClock));
         let job = Job::load(storage, clock, paths, self.config.clone(), &options)?;

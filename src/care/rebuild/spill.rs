@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::stretch::Chunk;
 use crate::error::{Error, Result};
 use crate::format::crc::crc32;
-use crate::store::gather::{Gathered, Keyed, Lane, QueuedUnit};
+use crate::store::dispatch::gather::{Gathered, Keyed, Lane, QueuedUnit};
 
 /// Whom something gathered is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use crate::care::verify::record::{FileReader, Lies, Record};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::message::MessageView;
-use crate::format::peek;
-use crate::store::gather::{Gather, Gathered, SpareGathered, Wanted};
+use crate::format::message::peek;
+use crate::store::dispatch::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
 /// How many bytes of the log one task reads.

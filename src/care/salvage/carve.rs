@@ -11,10 +11,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::StorageFile;
-use crate::format::elided::{HEAD_MOST, body_place, without_body};
+use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
+use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
-use crate::format::peek;
-use crate::store::queues::names_a_folder;
+use crate::store::queue_table::names_a_folder;
 
 /// What is read at a time.
 const BLOCK: usize = 1 << 20;

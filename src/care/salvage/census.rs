@@ -2,14 +2,14 @@
 
 use hashbrown::HashMap;
 
-use crate::care::numbering::QueueName;
-use crate::format::batch::{self, InnerRange};
+use crate::care::transfer::numbering::QueueName;
 use crate::format::message::MessageView;
-use crate::format::properties;
-use crate::format::sys_flag::{self, Transaction};
+use crate::format::message::properties;
+use crate::format::message::sys_flag::{self, Transaction};
+use crate::format::queue::batch::{self, InnerRange};
 use crate::log::QueueKind;
-use crate::store::lmq;
-use crate::store::queues::TopicKinds;
+use crate::store::dispatch::lmq;
+use crate::store::queue_table::TopicKinds;
 
 /// The numbers of one queue, as far as they were seen.
 #[derive(Clone, Copy, Debug)]

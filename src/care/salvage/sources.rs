@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::Problem;
 use super::merge::Source;
 use super::tables::sound_tables;
-use crate::care::new_store::ConfigFile;
+use crate::care::transfer::new_store::ConfigFile;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
 use crate::format::file_name;
-use crate::store::parts::is_store;
+use crate::store::open::inspect::is_store;
 use crate::store::paths::StorePaths;
 
 /// What there is to read.

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::Problem;
 use super::sources::problem;
-use crate::care::new_store::ConfigFile;
 use crate::care::transfer::check_table;
+use crate::care::transfer::new_store::ConfigFile;
 use crate::error::Result;
 use crate::files::{FileKind, Storage};
 use crate::store::config_file::{backup_of, read_json};

@@ -26,7 +26,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::log::QueueKind;
-use crate::log::index_run::IndexRunFile;
+use crate::log::index::run::IndexRunFile;
 
 /// Who hears how far a part is, and can end it.
 type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;

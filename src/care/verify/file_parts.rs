@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::Context;
 use super::index::Index;
-use super::index_check::Edges;
+use super::index::index_check::Edges;
 use super::log_walk::{self, FileEnd, FileWalk, MOST_DAMAGED};
 use super::queues::Queues;
 use super::record::FileReader;
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::config::StoreConfig;
     use crate::files::{Access, Os};
-    use crate::format::peek;
+    use crate::format::message::peek;
     use crate::store::{MessageStore, NewMessage, OpenMode};
 
     #[test]

@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::file_parts::FilePart;
 use super::index::Index;
-use super::index_check::{Edges, IndexCheck, Unindexed};
-use super::queue_check::{QueueCheck, Walked};
+use super::index::index_check::{Edges, IndexCheck, Unindexed};
 use super::queues::Queues;
+use super::queues::queue_check::{QueueCheck, Walked};
 use super::record::{Faults, FileReader, Lies, Record, property_crc};
 use super::times::Times;
 use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::FileRun;
-use crate::format::consume_queue::delay_level;
 use crate::format::java::TopicHash;
-use crate::format::peek;
-use crate::format::properties::Indexed;
-use crate::format::sys_flag::Transaction;
-use crate::store::dispatch::DispatchRequest;
-use crate::store::queues::{most_queue_id, names_a_folder};
+use crate::format::message::peek;
+use crate::format::message::properties::Indexed;
+use crate::format::message::sys_flag::Transaction;
+use crate::format::queue::consume_queue::delay_level;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::queue_table::{most_queue_id, names_a_folder};
 
 /// How many bytes go by between two looks at whether to stop.
 const STEP: u64 = 4 << 20;

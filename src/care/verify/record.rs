@@ -9,9 +9,9 @@ use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{FileRun, StorageFile};
 use crate::format::bytes::i32_at;
 use crate::format::crc;
-use crate::format::elided::{self, Checksum, HEAD_MOST};
+use crate::format::message::elided::{self, Checksum, HEAD_MOST};
+use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
-use crate::format::peek::{self, SIGNATURE};
 
 /// What is read at a time: enough to be worth a call, little enough to stay in the processor's cache.
 pub(in crate::care) const BLOCK: usize = 256 << 10;

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 
 use super::queues::Queues;
 use super::{Context, State};
-use crate::care::deleted::is_deleted;
 use crate::care::finding::{Code, Severity};
+use crate::care::transfer::deleted::is_deleted;
 use crate::error::{Error, FormatError};
 use crate::files::FileKind;
-use crate::format::config_json::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
-use crate::format::consume_queue::SCHEDULE_TOPIC;
-use crate::format::json;
+use crate::format::config::json;
+use crate::format::config::tables::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
+use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::store::config_file;
-use crate::store::queues::{TopicKinds, is_broker_topic};
+use crate::store::dispatch::lmq;
+use crate::store::queue_table::{TopicKinds, is_broker_topic};
 use crate::store::remembered::Remembered;
-use crate::store::{lmq, topics};
+use crate::store::write::topics;
 
 /// Topics that a broker makes for itself at each start, whatever the table says
 /// (`TopicConfigManager#init`).
@@ -116,7 +117,7 @@ impl Tables {
 }
 
 fn of_groups(table: &OffsetTable) -> Vec<Place> {
-    let place = |at: crate::format::config_json::GroupOffset<'_>| Place {
+    let place = |at: crate::format::config::tables::GroupOffset<'_>| Place {
         of: format!("group {} in {}", at.group, at.topic),
         topic: at.topic.as_bytes().into(),
         queue_id: at.queue_id,

@@ -5,8 +5,9 @@ use arrow_select::concat::concat_batches;
 use super::*;
 use crate::columns::tests::{batches, written};
 use crate::columns::{BatchBuilder, BatchLimits, Column, ScanMaker, schema_of};
-use crate::store::scan::{OnDamage, Scan, ScanFilter};
-use crate::store::{MessageStore, NewMessage, append};
+use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::write::append;
+use crate::store::{MessageStore, NewMessage};
 
 /// The same scan as [`batches`], on so many threads.
 fn ahead(

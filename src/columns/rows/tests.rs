@@ -6,7 +6,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{Field, TimeUnit};
 
 use super::*;
-use crate::format::properties::{self, Indexed};
+use crate::format::message::properties::{self, Indexed};
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(

@@ -1,10 +1,10 @@
 //! The store as a whole: what goes in comes out, also after a restart or a crash.
 
 use super::*;
-use crate::format::properties::{self, names};
-use crate::log::scanner::Scanned;
-use crate::store::pull::view_of;
-use crate::store::retention::{DiskUse, Occasion};
+use crate::format::message::properties::{self, names};
+use crate::log::read::scanner::Scanned;
+use crate::store::read::queue_read::view_of;
+use crate::store::write::retention::{DiskUse, Occasion};
 use crate::store::{GetStatus, RecoveryMode};
 
 fn config() -> StoreConfig {

@@ -1,12 +1,12 @@
 //! What `docs/format.md` shows is what the source reads and writes.
 
-use mqstore::format::consume_queue::QueueEntry;
+use mqstore::format::config::json;
 use mqstore::format::crc::property_crc_text;
 use mqstore::format::index::{IndexLayout, seconds_since};
 use mqstore::format::java::{key_hash, key_hash_of};
-use mqstore::format::json;
 use mqstore::format::message::{Frame, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, read_frame};
-use mqstore::format::{consume_queue, cq_ext};
+use mqstore::format::queue::consume_queue::QueueEntry;
+use mqstore::format::queue::{consume_queue, consume_queue_ext};
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/format.md");
@@ -63,7 +63,7 @@ fn numbers_on_the_page_are_those_of_the_source() {
     says(format!("0 to {}", seconds_since(1, i64::MAX)));
     let blank = QueueEntry::PRE_BLANK;
     says(format!("({}, {}, {})", blank.physical_offset, blank.store_size, blank.tags_code));
-    says(format!("Any code up to {}", cq_ext::MAX_ADDRESS));
+    says(format!("Any code up to {}", consume_queue_ext::MAX_ADDRESS));
     assert_eq!(consume_queue::DELAY_LEVELS_MS.len(), 18);
     says("Levels 1 to 18".into());
     says(format!("Files up to {} MiB, {} levels and", json::MAX_LEN >> 20, json::MAX_DEPTH));

@@ -1,10 +1,10 @@
 //! Structures of a fixed length: entries of queues and of the index, the index header, the checkpoint.
 
 use super::{config, each_flip};
-use mqstore::format::batch::BatchQueueEntry;
 use mqstore::format::checkpoint::CheckpointFields;
-use mqstore::format::consume_queue::QueueEntry;
 use mqstore::format::index::{IndexEntry, IndexHeader, IndexLayout, seconds_since};
+use mqstore::format::queue::batch::BatchQueueEntry;
+use mqstore::format::queue::consume_queue::QueueEntry;
 use proptest::prelude::*;
 
 /// For each byte of `bytes`, changed in every way: exactly the field it lies in reads differently.

@@ -1,10 +1,10 @@
 //! What is taken over from Java, against its definition, and texts that stand for something.
 
 use super::{config, host};
-use mqstore::format::consume_queue::{TagFilter, tags_code};
 use mqstore::format::file_name::{offset_name, parse_index_name, parse_offset_name};
-use mqstore::format::host::{Host, MessageId, message_id, parse_message_id};
 use mqstore::format::java::{char_count, hash_code, hash_map_order, key_hash, key_hash_of};
+use mqstore::format::message::host::{Host, MessageId, message_id, parse_message_id};
+use mqstore::format::queue::consume_queue::{TagFilter, tags_code};
 use proptest::prelude::*;
 
 /// `String.hashCode` as its documentation defines it.

@@ -2,9 +2,11 @@
 
 use super::{config, each_flip};
 use mqstore::error::CorruptionKind;
-use mqstore::format::batch::{BatchItem, items};
 use mqstore::format::body::{BodyError, decompress};
-use mqstore::format::cq_ext::{ExtFrame, ExtUnit, address_of, offset_of, read_unit};
+use mqstore::format::queue::batch::{BatchItem, items};
+use mqstore::format::queue::consume_queue_ext::{
+    ExtFrame, ExtUnit, address_of, offset_of, read_unit,
+};
 use proptest::prelude::*;
 
 fn batch() -> (Vec<BatchItem<'static>>, Vec<u8>) {
@@ -138,7 +140,7 @@ proptest! {
 mod codecs {
     use super::*;
     use mqstore::format::body::compress;
-    use mqstore::format::sys_flag::Compression;
+    use mqstore::format::message::sys_flag::Compression;
 
     proptest! {
         #![proptest_config(config(300))]

@@ -2,8 +2,8 @@
 
 use super::{config, each_flip};
 use mqstore::error::CorruptionKind;
-use mqstore::format::config_json::{GroupOffset, OffsetTable, TopicConfig, TopicTable};
-use mqstore::format::json::{parse, to_text};
+use mqstore::format::config::json::{parse, to_text};
+use mqstore::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, TopicTable};
 use proptest::prelude::*;
 
 const SAMPLE: &str =

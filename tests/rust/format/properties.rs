@@ -1,7 +1,9 @@
 //! Properties: the reader rule against its plain reading, at every length.
 
 use super::{config, each_flip};
-use mqstore::format::properties::{Indexed, get, indexed, iter, names, push, to_map, without};
+use mqstore::format::message::properties::{
+    Indexed, get, indexed, iter, names, push, to_map, without,
+};
 use proptest::prelude::*;
 
 /// The rule of `MessageDecoder#string2messageProperties`, word for word.

@@ -3,11 +3,11 @@
 use super::{config, each_flip, host};
 use mqstore::error::CorruptionKind;
 use mqstore::format::crc::body_crc;
-use mqstore::format::host::Host;
+use mqstore::format::message::host::Host;
+use mqstore::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use mqstore::format::message::{
     Frame, FrameError, MAGIC_BLANK, MessageView, Record, Version, read_frame, write_blank,
 };
-use mqstore::format::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use proptest::prelude::*;
 
 const V4: Host = Host::V4([10, 1, 2, 3], 10_911);

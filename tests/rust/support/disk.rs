@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mqstore::files::storage::{Region, Stamp};
+use mqstore::files::system::storage::{Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Storage, StorageFile};
 
 use super::inode::{Cells, FileClock, Inode, Kept};

@@ -15,13 +15,13 @@ use mqstore::care::{Code, VerifyOptions, VerifyReport, verify};
 use mqstore::config::StoreConfig;
 use mqstore::error::{AppendResult, Result};
 use mqstore::files::{Os, Storage};
-use mqstore::format::consume_queue::TagFilter;
 use mqstore::format::crc;
-use mqstore::format::host::Host;
+use mqstore::format::message::host::Host;
+use mqstore::format::message::properties::{self, names};
 use mqstore::format::message::{MessageView, Record, Version};
-use mqstore::format::properties::{self, names};
-use mqstore::log::scanner::{Scanned, Stop};
-use mqstore::store::pull::view_of;
+use mqstore::format::queue::consume_queue::TagFilter;
+use mqstore::log::read::scanner::{Scanned, Stop};
+use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode, ReadResult};
 use mqstore::time::FixedClock;
 
@@ -209,7 +209,7 @@ impl Home {
             fs::write(&path, []).unwrap();
             set_len(&path, self.config.mapped_file_size_consume_queue.unwrap());
         }
-        let entry = mqstore::format::consume_queue::QueueEntry {
+        let entry = mqstore::format::queue::consume_queue::QueueEntry {
             physical_offset: offset,
             store_size: size,
             tags_code: tags,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use mqstore::files::storage::{Identity, Region, Stamp};
+use mqstore::files::system::storage::{Identity, Region, Stamp};
 use mqstore::files::{Access, DirEntry, FileKind, FileStat, Os, Storage, StorageFile};
 
 /// A call that a test can let fail or count.

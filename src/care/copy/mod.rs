@@ -1,0 +1,226 @@
+//! A copy of a store, or of a part of it: by topic, tag, key and time, its messages' content changed
+//! where that is asked for.
+
+pub mod redact;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use self::redact::Redaction;
+use super::transfer::deleted::is_deleted;
+use super::transfer::new_store::ConfigFile;
+use super::transfer::numbering::Rule;
+use super::transfer::{Plan, TOPICS, Transfer, config_files};
+use crate::config::StoreConfig;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Os, Storage};
+use crate::format::config::tables::TopicTable;
+use crate::format::message::properties;
+use crate::format::message::{MessageView, Record};
+use crate::log::read::scanner::{Scanned, Stop};
+use crate::store::paths::StorePaths;
+use crate::store::read::scan::ScanFilter;
+use crate::store::{MessageStore, OpenMode};
+
+/// How often progress is told, in bytes of the log.
+const TELL_EVERY: u64 = 4 << 20;
+
+/// What a copy is to hold.
+#[derive(Clone, Debug)]
+pub struct CopyOptions {
+    /// Which messages.
+    pub filter: ScanFilter,
+    /// Only messages with one of these keys, or unique keys; `None` takes all.
+    pub keys: Option<HashSet<Box<[u8]>>>,
+    /// Whether each queue is numbered from 0 on.
+    pub renumber: bool,
+    /// What is changed in the messages.
+    pub redaction: Redaction,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self {
+            filter: ScanFilter::ALL,
+            keys: None,
+            renumber: false,
+            redaction: Redaction::default(),
+        }
+    }
+}
+
+impl CopyOptions {
+    fn takes_all(&self) -> bool {
+        let filter = &self.filter;
+        let any_time = (filter.begin_ms, filter.end_ms) == (i64::MIN, i64::MAX);
+        self.keys.is_none() && filter.topics.is_none() && filter.tags.is_all() && any_time
+    }
+
+    fn takes(&self, view: &MessageView<'_>) -> bool {
+        self.filter.takes(view)
+            && self.keys.as_ref().is_none_or(|keys| {
+                let found = properties::indexed(view.raw_properties());
+                found.unique_key.is_some_and(|key| keys.contains(key))
+                    || properties::split_keys(found.keys.unwrap_or_default())
+                        .any(|key| keys.contains(key))
+            })
+    }
+}
+
+/// What [`copy`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyReport {
+    /// Messages copied.
+    pub messages: u64,
+    /// Bytes of their records in the copy.
+    pub bytes: u64,
+    /// Messages that were not asked for.
+    pub left_out: u64,
+    /// Messages in the place of such, so that the others keep their queue offsets.
+    pub stand_ins: u64,
+    /// Messages that were changed.
+    pub redacted: u64,
+    /// Whether queue offsets were given anew.
+    pub renumbered: bool,
+    /// Whether every record lies at the physical offset that it has in the source.
+    pub in_place: bool,
+    /// The files of the configuration that came along.
+    pub config_files: Vec<String>,
+    /// Topics that are deleted in the source: their messages are in the copy's log, and in no queue.
+    pub deleted_topics: Vec<String>,
+}
+
+/// Finds out which topics of a store were deleted, and are not asked for by name.
+struct Deleted<'a> {
+    storage: &'a dyn Storage,
+    paths: StorePaths,
+    table: Option<TopicTable>,
+    judged: HashMap<Box<[u8]>, bool>,
+}
+
+impl<'a> Deleted<'a> {
+    fn new(
+        storage: &'a dyn Storage,
+        paths: StorePaths,
+        files: &[ConfigFile],
+        filter: &ScanFilter,
+    ) -> Self {
+        let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
+        // Who names a topic wants it to be served.
+        let table = table.filter(|_| filter.topics.is_none());
+        let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
+        Self { storage, paths, table, judged: HashMap::new() }
+    }
+
+    fn see(&mut self, topic: &[u8]) {
+        let Some(table) = &self.table else { return };
+        if !self.judged.contains_key(topic) {
+            let is_deleted = is_deleted(self.storage, &self.paths, table, topic);
+            self.judged.insert(topic.into(), is_deleted);
+        }
+    }
+
+    fn into_names(self) -> Vec<String> {
+        let deleted = self.judged.into_iter().filter(|(_, is_deleted)| *is_deleted);
+        let names = deleted.map(|(topic, _)| String::from_utf8_lossy(&topic).into_owned());
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Copies the messages of the store at `path` that are asked for into a new one at `out`, its
+/// configuration with them. A topic that was deleted there stays deleted, unless the filter names it:
+/// its messages come along in the log, where nothing leads to them. The source is only read. `progress`
+/// is told how many bytes of its log are done, of how many, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`] for a queue
+/// with too many messages left out to be kept in its numbers; [`Error::Io`].
+pub fn copy(
+    path: &Path,
+    out: &Path,
+    config: StoreConfig,
+    options: &CopyOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<CopyReport> {
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let store = MessageStore::open(path, OpenMode::Read, config)?;
+    let paths = StorePaths::new(path, store.config());
+    let files = config_files(&*storage, &paths.config())?;
+    let mut deleted = Deleted::new(&*storage, paths, &files, &options.filter);
+    let begin = store.log().min_offset();
+    let file_size = store.log().run().file_size();
+    let base_offset = match (options.renumber, options.takes_all()) {
+        (true, _) => 0,
+        (false, true) => begin,
+        // Behind the first file: entries that lead before the log count as gone, and a broker passes
+        // them over; where it begins at 0 nothing lies before it.
+        (false, false) => begin.max(file_size),
+    };
+    let mut report = CopyReport {
+        renumbered: options.renumber,
+        config_files: files.iter().map(|(name, _)| name.clone()).collect(),
+        ..CopyReport::default()
+    };
+    let plan = Plan {
+        config: store.config().clone(),
+        base_offset,
+        rule: if options.renumber { Rule::FromZero } else { Rule::Keep },
+        closed_up: HashSet::new(),
+        files,
+    };
+    let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
+    let mut scanner = store.scanner(begin, None, true);
+    let total = store.end_offset().saturating_sub(begin);
+    let mut told = 0;
+    loop {
+        let done = scanner.position().saturating_sub(begin);
+        if done >= told {
+            told = done + TELL_EVERY;
+            if progress(done, total).is_break() {
+                return Err(Error::io("copy", path)(std::io::ErrorKind::Interrupted.into()));
+            }
+        }
+        let at = scanner.position();
+        match scanner.step()? {
+            Ok(Scanned::Message(view)) => {
+                if !options.takes(&view) {
+                    report.left_out += 1;
+                    continue;
+                }
+                deleted.see(view.topic());
+                let record = Record::of(&view);
+                if record.property_crc {
+                    // It is made anew, which must not make damage look sound.
+                    view.check_property_crc().map_err(|error| error.in_file(path, at))?;
+                }
+                match options.redaction.changed(&view)? {
+                    None => transfer.put(&record)?,
+                    Some(changed) => {
+                        report.redacted += 1;
+                        transfer.put(&changed.of(&record))?;
+                    }
+                }
+            }
+            Ok(Scanned::Blank { .. }) => {}
+            Err(Stop::End) => break,
+            Err(Stop::Empty) => {
+                return Err(Error::corrupt(path, at, CorruptionKind::Size, "a record", "zeros"));
+            }
+            Err(Stop::Damage(corruption)) => return Err(Error::Corrupt(Box::new(corruption))),
+        }
+    }
+    let _ = progress(total, total);
+    report.messages = transfer.messages;
+    report.bytes = transfer.bytes;
+    report.stand_ins = transfer.stand_ins;
+    report.in_place = transfer.in_place;
+    report.deleted_topics = deleted.into_names();
+    transfer.delete_topics(report.deleted_topics.clone());
+    transfer.finish()?;
+    Ok(report)
+}

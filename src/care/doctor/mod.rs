@@ -1,0 +1,412 @@
+//! Naming what is wrong with a store: the broken states that operators of RocketMQ report, each with
+//! its evidence and the command that cures it.
+//!
+//! A diagnosis is made of the findings of [`verify`](super::verify()), of what the messages themselves
+//! tell, and of what RocketMQ would do at its next start. A finding that is no part of a known state
+//! is a diagnosis by itself. Nothing is written.
+
+mod cure;
+mod log_facts;
+mod next_start;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use self::cure::Words;
+use self::log_facts::{LogFacts, QueuePlace};
+use super::finding::{Code, Finding, Severity};
+use super::transfer::deleted::is_deleted;
+use super::verify::{VerifyOptions, VerifyReport, verify};
+use crate::config::StoreConfig;
+use crate::error::Result;
+use crate::files::{Access, FileRun, Os, Storage};
+use crate::format::config::tables::TopicTable;
+use crate::format::java::key_hash;
+use crate::format::message::properties::{self, split_keys};
+use crate::log::CommitLog;
+use crate::store::config_file;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::inventory::{self, Structure};
+use crate::store::lock::StoreLock;
+use crate::store::open::inspect;
+use crate::store::paths::StorePaths;
+use crate::store::read::queue_read;
+
+/// How many lines of evidence a diagnosis has.
+const MOST_EVIDENCE: usize = 5;
+
+/// A state that a store is in, and the way out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// What it is.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What shows it, a line each.
+    pub evidence: Vec<String>,
+    /// The command that cures it, as a shell takes it; `None` where there is none.
+    pub cure: Option<String>,
+}
+
+/// Examines the store at `path`. `progress` is called now and then with the bytes that were looked
+/// at and those there are, on the calling thread, and can end it.
+///
+/// # Errors
+/// As [`verify`].
+pub fn doctor(
+    path: &Path,
+    config: &StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Vec<Diagnosis>> {
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let paths = StorePaths::new(path, config);
+    let mut whole = 1;
+    let report = verify(path, config.clone(), &VerifyOptions::default(), &mut |done, total| {
+        whole = total;
+        progress(done, total.saturating_mul(2))
+    })?;
+    let log_size = inspect::commit_log_file_size(&storage, &paths, config)?;
+    let (run, _) = FileRun::load(
+        Arc::clone(&storage),
+        Arc::default(),
+        paths.commit_log().to_vec(),
+        log_size,
+        Access::Read,
+    )?;
+    let end = run.end_offset().unwrap_or(0);
+    let log = CommitLog::new(run, end);
+    let queue_file_size = inspect::queue_layout(&*storage, &paths, config)
+        .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
+    let span = end.saturating_sub(log.min_offset()).max(1);
+    // The second walk is over the log alone.
+    let facts = log_facts::read(&log, queue_file_size, &mut |done| {
+        let done = u128::from(whole) * u128::from(done) / u128::from(span);
+        let done = u64::try_from(done).unwrap_or(whole);
+        progress(whole.saturating_add(done), whole.saturating_mul(2))
+    })?;
+    let mut examined = Examined {
+        path,
+        storage: &*storage,
+        in_use: StoreLock::is_held(&*storage, &paths),
+        paths: &paths,
+        log: &log,
+        facts: &facts,
+        diagnoses: BTreeMap::new(),
+    };
+    examined.examine(&report)?;
+    let barred = Barred::by(&report);
+    Ok(examined.diagnoses.into_values().map(|state| state.diagnosis(path, barred)).collect())
+}
+
+/// What cannot be done to a store before something else was mended by hand.
+#[derive(Clone, Copy)]
+struct Barred {
+    /// Opening it for writing: files of its log are missing, or have the wrong length.
+    recovery: bool,
+    /// That, and making queues and index again: something else has the name of a folder or file.
+    repair: bool,
+}
+
+impl Barred {
+    fn by(report: &VerifyReport) -> Self {
+        let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
+        let of_log = |found: &Finding| {
+            matches!(found.code, Code::FileLength | Code::FileGap)
+                && found.path.starts_with("commitlog")
+        };
+        let in_the_way = |found: &Finding| {
+            found.code == Code::NoRegularFile && found.severity == Severity::Error
+        };
+        // Of what lies in a queue's folder a rebuild clears away.
+        let repair = any(&|found| in_the_way(found) && found.path.components().count() == 1);
+        Self { recovery: any(&in_the_way) || any(&of_log), repair }
+    }
+
+    fn bars(self, command: &str) -> bool {
+        (self.recovery && command.starts_with("mqstore recover "))
+            || (self.repair && command.starts_with("mqstore rebuild "))
+    }
+}
+
+/// A diagnosis while evidence comes in.
+struct State {
+    code: Code,
+    severity: Severity,
+    evidence: Vec<String>,
+    more: usize,
+    topics: BTreeSet<String>,
+    place: Option<(QueuePlace, String)>,
+}
+
+impl State {
+    fn add(&mut self, severity: Severity, evidence: String) {
+        // The worst comes first by its order.
+        self.severity = self.severity.min(severity);
+        if self.evidence.len() < MOST_EVIDENCE {
+            self.evidence.push(evidence);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn diagnosis(mut self, store: &Path, barred: Barred) -> Diagnosis {
+        if self.more > 0 {
+            self.evidence.push(format!("and {} more", self.more));
+        }
+        let mut words =
+            Words { topics: self.topics.iter().map(|t| &**t).collect(), ..Words::default() };
+        words.needs_topics = self.code == Code::DocTopicDeleted;
+        if let Some((place, key)) = &self.place {
+            words.queue_id = place.queue_id;
+            words.time_ms = place.time_ms;
+            words.key = key;
+        }
+        let cure = cure::command_in(self.code.fix())
+            .filter(|command| !barred.bars(command))
+            .and_then(|command| cure::fill(command, store, &words));
+        let Self { code, severity, evidence, .. } = self;
+        Diagnosis { code, severity, evidence, cure }
+    }
+}
+
+/// What is known of a store.
+struct Examined<'a> {
+    path: &'a Path,
+    storage: &'a dyn Storage,
+    in_use: bool,
+    paths: &'a StorePaths,
+    log: &'a CommitLog,
+    facts: &'a LogFacts,
+    diagnoses: BTreeMap<Code, State>,
+}
+
+impl Examined<'_> {
+    fn state(&mut self, code: Code) -> &mut State {
+        self.diagnoses.entry(code).or_insert_with(|| State {
+            code,
+            severity: Severity::Info,
+            evidence: Vec::new(),
+            more: 0,
+            topics: BTreeSet::new(),
+            place: None,
+        })
+    }
+
+    fn examine(&mut self, report: &VerifyReport) -> Result<()> {
+        let deleted = self.deleted_topics()?;
+        let database = self.queues_in_database()?;
+        for finding in &report.findings {
+            self.take(finding, &deleted, database.is_some());
+        }
+        // Of these nothing else is asked once the queues are known to lie elsewhere.
+        if let Some(database) = database {
+            let evidence = format!("a RocksDB database in {database}, and no files of queues");
+            self.state(Code::DocRocksDb).add(Severity::Warning, evidence);
+        }
+        self.tell_deleted(&deleted);
+        if !self.in_use {
+            self.tell_next_start()?;
+        }
+        self.tell_keys()?;
+        self.tell_times()?;
+        Ok(())
+    }
+
+    /// Sorts a finding into the state that it shows.
+    fn take(&mut self, finding: &Finding, deleted: &BTreeSet<String>, in_database: bool) {
+        let topic = topic_of(&finding.path);
+        let in_queues = finding.path.starts_with("consumequeue");
+        if topic.is_some_and(|topic| deleted.contains(topic)) {
+            return;
+        }
+        let code = match finding.code {
+            Code::QueueMissing | Code::QueueTail if in_database => return,
+            Code::QueueTail if self.in_use => return,
+            Code::QueueMissing | Code::QueueTail => Code::DocUndispatched,
+            Code::IndexTail if self.in_use => return,
+            Code::IndexTail | Code::IndexMissing => Code::DocIndexLacks,
+            Code::IndexUnusable
+            | Code::IndexHeader
+            | Code::IndexSlot
+            | Code::IndexChain
+            | Code::IndexNowhere
+            | Code::IndexOther
+            | Code::IndexEntry => Code::DocIndexLacks,
+            Code::QueueOrder | Code::QueueHole => Code::DocQueueOrder,
+            Code::FileLength | Code::FileGap if in_queues => Code::DocQueueOrder,
+            Code::QueueNowhere | Code::QueueOther | Code::QueueSize => Code::DocQueueWrong,
+            Code::QueueFileEmpty => Code::DocEmptyLast,
+            Code::EmptyFile if in_queues => Code::DocEmptyLast,
+            // What a start does about it is told by another state.
+            Code::NotClosed => return,
+            _ if finding.severity == Severity::Info => return,
+            other => other,
+        };
+        let severity = match code {
+            // Worth a word even where a start of RocketMQ would mend it.
+            Code::DocUndispatched | Code::DocIndexLacks => finding.severity.min(Severity::Warning),
+            _ => finding.severity,
+        };
+        let topic = topic.map(str::to_owned);
+        let state = self.state(code);
+        state.topics.extend(topic);
+        state.add(severity, format!("{}: {}", finding.code, finding.message()));
+    }
+
+    /// Topics with messages that the table of topics no longer has, and no folder of queues.
+    fn deleted_topics(&self) -> Result<BTreeSet<String>> {
+        let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
+            return Ok(BTreeSet::new());
+        };
+        let Ok(table) = TopicTable::parse(&bytes) else { return Ok(BTreeSet::new()) };
+        let mut deleted = BTreeSet::new();
+        for topic in self.facts.topics.keys() {
+            let Ok(name) = std::str::from_utf8(topic) else { continue };
+            if is_deleted(self.storage, self.paths, &table, topic) {
+                deleted.insert(name.to_owned());
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn tell_deleted(&mut self, deleted: &BTreeSet<String>) {
+        if deleted.is_empty() {
+            return;
+        }
+        for name in deleted {
+            let count = self.facts.topics.get(name.as_bytes()).copied().unwrap_or(0);
+            let evidence =
+                format!("{count} messages of {name}, which config/topics.json does not have");
+            self.state(Code::DocTopicDeleted).add(Severity::Info, evidence);
+        }
+        let others = self.facts.topics.keys().filter_map(|topic| std::str::from_utf8(topic).ok());
+        let others: BTreeSet<String> =
+            others.filter(|topic| !deleted.contains(*topic)).map(str::to_owned).collect();
+        self.state(Code::DocTopicDeleted).topics = others;
+    }
+
+    /// A database where queues lie, if no file holds them.
+    fn queues_in_database(&self) -> Result<Option<String>> {
+        let has_files = self.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
+        if has_files || self.facts.topics.is_empty() {
+            return Ok(None);
+        }
+        let found = inventory::inventory(self.storage, self.path)?;
+        let of_queues = |found: &&inventory::Found| {
+            found.structure == Structure::RocksDb && !found.path.starts_with("config")
+        };
+        Ok(found.iter().find(of_queues).map(|found| found.path.clone()))
+    }
+
+    fn tell_next_start(&mut self) -> Result<()> {
+        let Some(start) = next_start::foresee(self.storage, self.paths, self.log)? else {
+            return Ok(());
+        };
+        for doomed in &start.doomed {
+            self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());
+        }
+        self.state(Code::DocSlowStart).add(Severity::Warning, start.work);
+        Ok(())
+    }
+
+    /// Keys with one hash: the message that another key leads to.
+    fn tell_keys(&mut self) -> Result<()> {
+        let Some(collision) = &self.facts.collisions.first else { return Ok(()) };
+        let [older, newer] = collision.places;
+        let (topic, key) =
+            (String::from_utf8_lossy(&collision.topic), String::from_utf8_lossy(&collision.key));
+        let other = self.key_with(older, collision.hash)?.unwrap_or_else(|| "another".to_owned());
+        let evidence = format!(
+            "{:?} at physical offset {newer} and {other:?} at {older} have the hash {}, as have {} \
+             messages more",
+            format!("{topic}#{key}"),
+            collision.hash,
+            self.facts.collisions.count - 1
+        );
+        let place =
+            QueuePlace { topic: collision.topic.clone(), queue_id: 0, queue_offset: 0, time_ms: 0 };
+        let state = self.state(Code::DocKeyCollision);
+        state.topics.insert(topic.into_owned());
+        state.place = Some((place, key.into_owned()));
+        state.add(Severity::Info, evidence);
+        Ok(())
+    }
+
+    /// The key of a message that has this hash, with its topic.
+    fn key_with(&self, place: u64, hash: i32) -> Result<Option<String>> {
+        let Some((topic, keys)) = self.keys_at(place)? else { return Ok(None) };
+        let key = keys.iter().find(|key| key_hash(&topic, key) == hash);
+        Ok(key.map(|key| {
+            format!("{}#{}", String::from_utf8_lossy(&topic), String::from_utf8_lossy(key))
+        }))
+    }
+
+    #[expect(clippy::type_complexity, reason = "a topic and its keys, used twice here")]
+    fn keys_at(&self, place: u64) -> Result<Option<(Vec<u8>, Vec<Vec<u8>>)>> {
+        let place = i64::try_from(place).unwrap_or(i64::MAX);
+        let Ok(record) = self.log.get(place, self.log.end_offset()) else { return Ok(None) };
+        let Some(view) = queue_read::view_of(&record) else { return Ok(None) };
+        let request = DispatchRequest::of(&view);
+        let properties = properties::indexed(view.raw_properties());
+        let keys = properties.unique_key.into_iter();
+        let keys = keys.chain(split_keys(properties.keys.unwrap_or_default()));
+        Ok(Some((request.topic.to_vec(), keys.map(<[u8]>::to_vec).collect())))
+    }
+
+    /// Times that step back, and those that tie where a file of a queue ends.
+    fn tell_times(&mut self) -> Result<()> {
+        let facts = self.facts;
+        if let Some((place, time_ms)) = facts.steps_back.first {
+            let evidence = format!(
+                "{} messages with a time before that of an older one, the first at physical offset \
+                 {place} with {time_ms} ms; by up to {} ms",
+                facts.steps_back.count, facts.furthest_back_ms
+            );
+            let keys = self.keys_at(place)?;
+            let state = self.state(Code::DocClockBack);
+            if let Some((topic, keys)) = keys {
+                let key = keys.first().map(|key| String::from_utf8_lossy(key).into_owned());
+                state.topics.insert(String::from_utf8_lossy(&topic).into_owned());
+                let (queue_id, queue_offset) = (0, 0);
+                let topic = topic.into();
+                let place = QueuePlace { topic, queue_id, queue_offset, time_ms };
+                state.place = key.map(|key| (place, key));
+            }
+            state.add(Severity::Info, evidence);
+        }
+        for (tally, what) in [
+            (&facts.queue_steps_back, "with a time before that of the one in front"),
+            (&facts.ties_at_edges, "that begin a file with the time of the last one before"),
+        ] {
+            let Some(place) = &tally.first else { continue };
+            let topic = String::from_utf8_lossy(&place.topic).into_owned();
+            let evidence = format!(
+                "{} messages {what}, the first in queue {} of {topic} at {} with {} ms",
+                tally.count, place.queue_id, place.queue_offset, place.time_ms
+            );
+            let state = self.state(Code::DocTimeLookup);
+            if state.place.is_none() {
+                state.topics.insert(topic);
+                state.place = Some((place.clone(), String::new()));
+            }
+            state.add(Severity::Info, evidence);
+        }
+        Ok(())
+    }
+}
+
+/// The topic that a path below the root belongs to.
+fn topic_of(path: &Path) -> Option<&str> {
+    let mut parts = path.components();
+    let first = parts.next()?;
+    let of_queues = ["consumequeue", "batchconsumequeue", "consumequeue_ext"];
+    if !of_queues.iter().any(|dir| first.as_os_str() == *dir) {
+        return None;
+    }
+    match parts.next()? {
+        Component::Normal(topic) => topic.to_str(),
+        _ => None,
+    }
+}

@@ -1,0 +1,579 @@
+//! Making queues and index again from the log alone (`DefaultMessageStore.doDispatch`), offline.
+//!
+//! The log is read in stretches on several threads; each gathers what its records need, and the
+//! stretches are put together again in order, so that only what a walk from record to record comes to
+//! is entered. Meanwhile the stretches before are entered, queues and index side by side. In place,
+//! all of it is made in a folder beside the old one first, see [`crate::store::swap`].
+
+mod build;
+pub mod divided;
+mod spill;
+mod stretch;
+mod walk;
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use self::build::Build;
+use self::stretch::{Chunk, Reading, Spare, Stretch};
+use self::walk::Walk;
+use super::meter::{Meter, thread_count, watched};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, FileRun, Os, Storage};
+use crate::format::index::IndexLayout;
+use crate::log::index::builder::BuiltIndex;
+use crate::log::{Queue, QueueKind, StoreCheckpoint};
+use crate::store::dispatch::gather::Wanted;
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{Flushed, Mark};
+use crate::store::open::index_settings::{self, NoLayout};
+use crate::store::open::inspect;
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
+use crate::store::remembered;
+use crate::store::swap::{self, Move};
+use crate::store::write::topics;
+use crate::time::{Clock, FAR_MS, SystemClock};
+
+/// Which structures are made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct What {
+    /// The queues: plain, of batches, light ones, and their extensions.
+    pub queues: bool,
+    /// The index.
+    pub index: bool,
+}
+
+/// Where [`rebuild`] puts what it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Nowhere: it only says what there would be.
+    Nothing,
+    /// In the place of what the store has now, which is kept in its quarantine.
+    InPlace,
+    /// Below a folder that is empty or not there yet.
+    Folder(PathBuf),
+}
+
+/// How [`rebuild`] goes about it.
+#[derive(Clone, Debug)]
+pub struct RebuildOptions {
+    /// What is made.
+    pub what: What,
+    /// The topics whose queues are made; all where it is left out. The index always has all.
+    pub topics: Option<Vec<Box<[u8]>>>,
+    /// Where to.
+    pub target: Target,
+    /// How many threads; as many as there are processors where it is left out.
+    pub threads: Option<usize>,
+}
+
+/// A queue that the log has messages of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltQueue {
+    /// Its topic, as its bytes.
+    pub topic: Box<[u8]>,
+    /// Its number.
+    pub queue_id: i32,
+    /// Its kind.
+    pub kind: QueueKind,
+    /// How many entries it has.
+    pub entries: u64,
+    /// The first queue offset.
+    pub min_offset: i64,
+    /// One past the last.
+    pub max_offset: i64,
+    /// The same two of the queue that was there before, if one was.
+    pub was: Option<(i64, i64)>,
+}
+
+/// What [`rebuild`] read and made.
+#[derive(Clone, Debug)]
+pub struct RebuildReport {
+    /// Messages of the log.
+    pub messages: u64,
+    /// Where the log begins.
+    pub log_start: u64,
+    /// Where it ends.
+    pub log_end: u64,
+    /// Ranges of physical offsets without a message, although the log goes on behind them.
+    pub damaged: Vec<(u64, u64)>,
+    /// The queues, by topic and number.
+    pub queues: Vec<RebuiltQueue>,
+    /// Queues of whose messages the log holds none any more: they keep their numbers.
+    pub kept: Vec<(Box<[u8]>, i32)>,
+    /// Index files and entries.
+    pub index: BuiltIndex,
+    /// Entries that no queue takes, such as those of a topic that cannot name a folder.
+    pub refused: u64,
+    /// Entries of light queues, which the settings given do not ask for.
+    pub left_out: u64,
+    /// Where the old folders are kept.
+    pub quarantine: Option<PathBuf>,
+}
+
+/// How many stretches are read before they are put together, at the most: bounds the memory.
+const MOST_AT_ONCE: usize = 16;
+/// How many gathered units or keys are entered at once.
+const MOST_READY: usize = 1 << 20;
+
+/// Makes queues and index of the store at `path` again. `progress` is called with the bytes that were
+/// read and those there are, and can end it; then everything is as before.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Locked`] in place when somebody writes to the store,
+/// [`Error::InvalidConfig`] where a setting differs from the files or the folder to make is not
+/// empty, [`Error::MessageNotFound`] for a topic that neither log nor queues know, [`Error::Io`], also
+/// of kind `Interrupted` when `progress` ended it.
+pub fn rebuild(
+    path: &Path,
+    config: StoreConfig,
+    options: &RebuildOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<RebuildReport> {
+    rebuild_on(Arc::new(Os), Arc::new(SystemClock), path, config, options, progress)
+}
+
+/// [`rebuild`] on another storage, with another clock.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_on(
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    path: &Path,
+    config: StoreConfig,
+    options: &RebuildOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<RebuildReport> {
+    let paths = StorePaths::new(path, &config);
+    if !inspect::is_store(&*storage, &paths)? {
+        return Err(inspect::not_a_store(&*storage, &paths));
+    }
+    inspect::check_folders(&*storage, &paths)?;
+    if let Target::Folder(out) = &options.target {
+        check_out(&*storage, path, out)?;
+    }
+    // The lock comes before anything else is looked at.
+    let lock = match options.target {
+        Target::InPlace => Some(StoreLock::take(&*storage, &paths)?),
+        _ => None,
+    };
+    if lock.is_some() {
+        swap::settle(&*storage, &paths)?;
+    }
+    let threads = thread_count(options.threads);
+    let told = (Arc::clone(&storage), paths.clone(), config.clone());
+    let job = Job::load(storage, clock, paths, config, options)?;
+    let made = watched("rebuild", path, threads, progress, |meter| job.make(threads, meter));
+    let outcome = made.and_then(|made| job.put(made));
+    if outcome.is_err() {
+        job.clear();
+    } else if lock.is_some() && options.what.index {
+        let (storage, paths, config) = told;
+        remembered::keep(&storage, &paths, &config, false)?;
+    }
+    drop(lock);
+    outcome
+}
+
+/// Refuses a folder that holds something, or lies in the store.
+fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
+    let refuse = |reason: String| Err(Error::InvalidConfig { field: "out".to_owned(), reason });
+    if out.starts_with(root) {
+        return refuse(format!("{} lies in the store itself", out.display()));
+    }
+    match storage.kind(out).map_err(Error::io("stat", out))? {
+        None => Ok(()),
+        Some(FileKind::Directory) => {
+            let entries = storage.list(out).map_err(Error::io("list", out))?;
+            match entries.iter().find(|entry| entry.name != STAGING_OUT) {
+                None => Ok(()),
+                Some(entry) => refuse(format!(
+                    "{} is not empty: {} is there",
+                    out.display(),
+                    entry.name.to_string_lossy()
+                )),
+            }
+        }
+        Some(_) => refuse(format!("{} is not a folder", out.display())),
+    }
+}
+
+/// Below the folder that was asked for: what is not whole yet.
+const STAGING_OUT: &str = ".rebuilding";
+
+/// A rebuild, everything known that does not come from the log's records.
+struct Job<'a> {
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    paths: StorePaths,
+    options: &'a RebuildOptions,
+    log: FileRun,
+    queues: QueueTable,
+    layout: QueueLayout,
+    kinds: TopicKinds,
+    index: Option<IndexLayout>,
+    flushed: Flushed,
+}
+
+/// What was made, and lies where it is not seen yet.
+struct Made {
+    build: Build,
+    walk: Walk,
+    kept: Vec<Arc<Queue>>,
+    index: BuiltIndex,
+    staging: Option<PathBuf>,
+}
+
+impl<'a> Job<'a> {
+    fn load(
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        paths: StorePaths,
+        config: StoreConfig,
+        options: &'a RebuildOptions,
+    ) -> Result<Self> {
+        let log_size = inspect::commit_log_file_size(&storage, &paths, &config)?;
+        let (log, _) = FileRun::load(
+            Arc::clone(&storage),
+            Arc::default(),
+            paths.commit_log().to_vec(),
+            log_size,
+            Access::Read,
+        )?;
+        let mut layout = inspect::queue_layout(&*storage, &paths, &config)?;
+        let (mut kinds, _) = topics::kinds(&*storage, &paths)?;
+        let (queues, _) = QueueTable::load(
+            Arc::clone(&storage),
+            Arc::default(),
+            layout.clone(),
+            kinds.clone(),
+            Access::Read,
+        )?;
+        for queue in queues.all() {
+            kinds.entry(queue.topic().into()).or_insert(queue.kind());
+            // A bare store has queues of any number.
+            layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
+        }
+        let index = match index_settings::index_layout(&*storage, &paths, &config)? {
+            Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
+            Err(_) if !options.what.index => None,
+            // Files that tell nothing are what is to be made again, as it was asked for.
+            Err(none) => match index_settings::told_layout(&*storage, &paths, &config)? {
+                None => return Err(none.refusal(&config)),
+                told => told,
+            },
+        };
+        let crashed = lock::was_aborted(&*storage, &paths)?
+            && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));
+        let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read)?;
+        // A mark that cannot be read says nothing; verifying tells.
+        let mark = Mark::read(&*storage, &paths).unwrap_or_default();
+        let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
+        Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed })
+    }
+
+    /// Where it is made, if it is.
+    fn staging(&self) -> Option<PathBuf> {
+        match &self.options.target {
+            Target::Nothing => None,
+            Target::InPlace => Some(swap::staging(&self.paths)),
+            Target::Folder(out) => Some(out.join(STAGING_OUT)),
+        }
+    }
+
+    /// Takes away what is not whole.
+    fn clear(&self) {
+        let unfinished = match &self.options.target {
+            Target::Nothing => return,
+            // Behind a written list of moves the next opening finishes it.
+            Target::InPlace if swap::is_listed(&*self.storage, &self.paths) => return,
+            Target::InPlace => self.paths.rebuild(),
+            Target::Folder(out) => out.join(STAGING_OUT),
+        };
+        // The error that led here is the one to be heard of.
+        let _ = swap::remove_tree(&*self.storage, &unfinished);
+    }
+
+    fn make(&self, threads: usize, meter: &Meter) -> Result<Made> {
+        let staging = self.staging();
+        let mut build = match &staging {
+            None => Build::count(),
+            Some(dir) => {
+                swap::remove_tree(&*self.storage, dir)?;
+                self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
+                let (what, kinds) = (self.options.what, self.kinds.clone());
+                let (storage, clock) = (&self.storage, &self.clock);
+                Build::below(dir, storage, what, &self.layout, kinds, self.index, clock)?
+            }
+        };
+        let walk = self.read(threads, &mut build, meter)?;
+        let kept = self.keep(&build, staging.as_deref(), |_| true)?;
+        self.check_topics(&build, &kept)?;
+        let index = match &staging {
+            Some(dir) => build.finish(&*self.storage, dir)?,
+            None => BuiltIndex { keys: build.keys, ..BuiltIndex::default() },
+        };
+        Ok(Made { build, walk, kept, index, staging })
+    }
+
+    /// Puts what was made where it belongs.
+    fn put(&self, made: Made) -> Result<RebuildReport> {
+        let Made { build, walk, kept, index, staging } = made;
+        let quarantine = match (&self.options.target, &staging) {
+            (Target::InPlace, Some(dir)) => self.swap(dir, &walk, &index)?,
+            (Target::Folder(out), Some(dir)) => {
+                self.publish(dir, out)?;
+                None
+            }
+            _ => None,
+        };
+        let refused = build.refused;
+        Ok(RebuildReport {
+            messages: walk.records,
+            log_start: self.log.min_offset().unwrap_or(0),
+            log_end: walk.cursor,
+            damaged: walk.damaged,
+            queues: self.queues_of(build),
+            kept: kept.iter().map(|queue| (queue.topic().into(), queue.queue_id())).collect(),
+            index,
+            refused,
+            left_out: walk.left_out,
+            quarantine,
+        })
+    }
+
+    /// The queues that were found, each with what it was before.
+    fn queues_of(&self, build: Build) -> Vec<RebuiltQueue> {
+        let mut queues: Vec<_> = build.found.into_values().collect();
+        for queue in &mut queues {
+            let before = self.queues.get(&queue.topic, queue.queue_id);
+            queue.was = before.map(|before| span(&before, self.log.min_offset().unwrap_or(0)));
+        }
+        queues
+    }
+
+    /// How many keys one index file holds.
+    fn keys_of_file(&self) -> u64 {
+        self.index.map_or(0, |layout| u64::from(layout.max_entry_count().saturating_sub(1)))
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading {
+            log: &self.log,
+            wanted: Wanted {
+                queues: &self.queues,
+                topics: self.options.topics.as_deref(),
+                with_queues: self.options.what.queues,
+                with_index: self.options.what.index,
+                with_surplus_keys: false,
+                latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
+            },
+            flushed: self.flushed,
+            spare: Spare::default(),
+        }
+    }
+
+    /// Reads the log and enters its records.
+    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
+        let reading = self.reading();
+        let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
+        meter.set_total(total.max(1));
+        let mut stretches = stretch::stretches(&self.log);
+        let at_once = (threads * 8).clamp(2, MOST_AT_ONCE);
+        let mut walk = Walk::new(self.log.min_offset().unwrap_or(0));
+        let mut ready = Vec::new();
+        loop {
+            let next: Vec<Stretch> =
+                if walk.ended { Vec::new() } else { stretches.by_ref().take(at_once).collect() };
+            let (entered, read) = rayon::join(
+                || build.take(&ready),
+                || next.par_iter().map(|part| read(&reading, part)).collect::<Result<Vec<_>>>(),
+            );
+            entered?;
+            reading.spare.give_back(ready.drain(..));
+            let read = read?;
+            if next.is_empty() {
+                break;
+            }
+            let mut gathered = 0;
+            for (part, chunk) in next.iter().zip(read) {
+                walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {
+                    gathered += chunk.gathered.units.len() + chunk.gathered.hashes.len();
+                    ready.push(chunk);
+                    if gathered > MOST_READY {
+                        gathered = 0;
+                        build.take(&std::mem::take(&mut ready))?;
+                    }
+                    Ok(())
+                })?;
+                meter.advance(part.len());
+            }
+            if meter.is_cancelled() {
+                let root = self.paths.root();
+                return Err(Error::io("rebuild", root)(std::io::ErrorKind::Interrupted.into()));
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Of the queues that `is_own` names, those of whose messages the log holds none any more: a copy of
+    /// their last file lets the next message go on with the right number.
+    fn keep(
+        &self,
+        build: &Build,
+        staging: Option<&Path>,
+        is_own: impl Fn(&Queue) -> bool,
+    ) -> Result<Vec<Arc<Queue>>> {
+        let mut kept = Vec::new();
+        if !self.options.what.queues {
+            return Ok(kept);
+        }
+        let start = self.log.min_offset().unwrap_or(0);
+        for queue in self.queues.all() {
+            let reach = u64::try_from(queue.reach()).unwrap_or(0);
+            let is_past = queue.max_offset() > 0 && reach > 0 && reach <= start;
+            let is_wanted = self.is_wanted(queue.topic()) && is_own(&queue);
+            if !is_wanted || build.has(&queue) || !is_past {
+                continue;
+            }
+            if let (Some(dir), Some(last)) = (staging, queue.run().files().last()) {
+                let topic = String::from_utf8_lossy(queue.topic()).into_owned();
+                let dir = dir.join(queue.kind().folder()).join(topic);
+                copy_file(&*self.storage, &last.path, &dir.join(queue.queue_id().to_string()))?;
+                self.storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+            }
+            kept.push(queue);
+        }
+        Ok(kept)
+    }
+
+    fn is_wanted(&self, topic: &[u8]) -> bool {
+        let topics = self.options.topics.as_ref();
+        topics.is_none_or(|topics| topics.iter().any(|wanted| **wanted == *topic))
+    }
+
+    /// Refuses a topic that nobody knows.
+    fn check_topics(&self, build: &Build, kept: &[Arc<Queue>]) -> Result<()> {
+        for topic in self.options.topics.iter().flatten() {
+            let in_log = build.found.keys().any(|(known, _)| **known == **topic);
+            let in_queues = kept.iter().any(|queue| queue.topic() == &**topic);
+            if self.options.what.queues && !in_log && !in_queues {
+                let name = String::from_utf8_lossy(topic);
+                return Err(Error::MessageNotFound {
+                    what: format!(
+                        "topic {name:?} has no message in the log; `mqstore topics` lists those \
+                         that have"
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets what was made take the place of what was there.
+    fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
+        // Queues and index must not outlive the records that they lead to.
+        for file in self.log.files().iter() {
+            self.log.open(file)?.sync().map_err(Error::io("flush", &file.path))?;
+        }
+        let mut moves = Vec::new();
+        let kind = |path: &Path| self.storage.kind(path).map_err(Error::io("stat", path));
+        let mut add = |folder: PathBuf| -> Result<()> {
+            let has_new = kind(&dir.join(&folder))?.is_some();
+            if has_new || kind(&self.paths.root().join(&folder))?.is_some() {
+                moves.push(Move { folder, has_new });
+            }
+            Ok(())
+        };
+        if self.options.what.queues {
+            let tops = [QueueKind::Plain.folder(), QueueKind::Batch.folder(), "consumequeue_ext"];
+            for top in tops {
+                match &self.options.topics {
+                    None => add(PathBuf::from(top))?,
+                    Some(topics) => {
+                        for topic in topics {
+                            add(Path::new(top).join(&*String::from_utf8_lossy(topic)))?;
+                        }
+                    }
+                }
+            }
+        }
+        if self.options.what.index {
+            add(PathBuf::from("index"))?;
+        }
+        // New folders first: what only goes can go late.
+        moves.sort_by_key(|step| !step.has_new);
+        let kept = swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms())?;
+        self.note(walk, index)?;
+        Ok(kept)
+    }
+
+    /// Tells the checkpoint how far queues and index are known to be flushed, so that no recovery
+    /// throws them away.
+    fn note(&self, walk: &Walk, index: &BuiltIndex) -> Result<()> {
+        let path = self.paths.checkpoint();
+        let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
+        let fields = &mut checkpoint.fields;
+        if self.options.what.queues && self.options.topics.is_none() {
+            fields.logics_msg_timestamp_ms = walk.newest_ms;
+        }
+        if self.options.what.index {
+            fields.index_msg_timestamp_ms = index.end_timestamp_ms.min(walk.newest_ms);
+        }
+        checkpoint.flush(&*self.storage)
+    }
+
+    /// Moves what was made from its first folder into the one that was asked for.
+    fn publish(&self, dir: &Path, out: &Path) -> Result<()> {
+        for entry in self.storage.list(dir).map_err(Error::io("list", dir))? {
+            let (from, to) = (dir.join(&entry.name), out.join(&entry.name));
+            self.storage.rename(&from, &to).map_err(Error::io("rename", &from))?;
+        }
+        self.storage.remove_dir(dir).map_err(Error::io("remove", dir))?;
+        self.storage.sync_dir(out).map_err(Error::io("flush", out))
+    }
+}
+
+/// The first queue offset whose message the log still has, and one past the last.
+fn span(queue: &Queue, log_start: u64) -> (i64, i64) {
+    (queue.first_at_or_behind(log_start).unwrap_or(0), queue.max_offset())
+}
+
+fn read(reading: &Reading<'_>, part: &Stretch) -> Result<Chunk> {
+    match stretch::read(reading, part) {
+        // Retention of a running broker took the file away.
+        Err(error) if stretch::is_gone(&error) => Ok(Chunk::default()),
+        chunk => chunk,
+    }
+}
+
+fn copy_file(storage: &dyn Storage, from: &Path, dir: &Path) -> Result<()> {
+    const BLOCK: usize = 1 << 20;
+    storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    let to = dir.join(from.file_name().unwrap_or_default());
+    let source = storage.open(from, Access::Read).map_err(Error::io("open", from))?;
+    let len = source.stat().map_err(Error::io("stat", from))?.len;
+    let copy = storage.create(&to, len).map_err(Error::io("create", &to))?;
+    let mut block = vec![0; BLOCK];
+    let mut at = 0;
+    while let Some(data) = source.next_data(at).map_err(Error::io("read", from))? {
+        let read = source.read_at(&mut block, data).map_err(Error::io("read", from))?;
+        let bytes = block.get(..read).unwrap_or_default();
+        if bytes.is_empty() {
+            break;
+        }
+        if bytes.iter().any(|byte| *byte != 0) {
+            copy.write_at(bytes, data).map_err(Error::io("write", &to))?;
+        }
+        at = data + read as u64;
+    }
+    copy.sync().map_err(Error::io("flush", &to))?;
+    storage.sync_dir(dir).map_err(Error::io("flush", dir))
+}

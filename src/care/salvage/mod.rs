@@ -1,0 +1,256 @@
+//! Carving whole messages out of what is left of a store, and making a new store of them.
+//!
+//! Three readings: the first finds whole records and notes only where runs of them lie; the second
+//! puts them into the order of the log and sees which queues are complete; the third writes. So memory
+//! grows with the number of damages, and not with what the files hold.
+
+mod carve;
+mod census;
+mod merge;
+mod sources;
+mod tables;
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+pub use self::carve::Carved;
+use self::carve::{Extent, Flawed, Window, carve};
+use self::census::Census;
+use self::merge::merge;
+pub use self::merge::{Conflict, Merged};
+use self::sources::{Found, find};
+use super::transfer::new_store::refuse_what_is_there;
+use super::transfer::numbering::{QueueName, Rule};
+use super::transfer::{Plan, Transfer, kinds};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Os, Storage};
+use crate::format::message::Record;
+use crate::store::paths::StorePaths;
+use crate::store::remembered::Remembered;
+
+/// How often progress is told, in bytes.
+const TELL_EVERY: u64 = 8 << 20;
+/// A record that claims more is not looked at: it would have to be held in memory.
+const MOST_RECORD: u64 = 64 << 20;
+/// Runs of records that may be known: hostile files consist of nothing else.
+const MOST_EXTENTS: usize = 4 << 20;
+/// How many messages that are not whole are listed; all are counted.
+const MOST_LISTED: usize = 1_000;
+
+/// A message that was passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The file that holds it.
+    pub path: PathBuf,
+    /// Where it begins there.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// What it says of its place in the log.
+    pub physical_offset: i64,
+    /// What speaks against it.
+    pub reason: &'static str,
+}
+
+/// A file, or a part of it, that could not be made use of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it, and what was done instead.
+    pub reason: String,
+}
+
+/// What [`salvage`] found and wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SalvageReport {
+    /// The files that were read, and what was found in each.
+    pub files: Vec<(PathBuf, Carved)>,
+    /// Whole messages, each counted once.
+    pub messages: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+    /// What was met when they were put in order.
+    pub merged: Merged,
+    /// Queues that hold one of them.
+    pub queues: u64,
+    /// Queues in which messages are missing, or stand twice: they are numbered anew.
+    pub renumbered: Vec<QueueName>,
+    /// Numbers that are missing in these between the first message and the last.
+    pub missing: u64,
+    /// Whether every record lies at the physical offset that it names; `None` where none was written.
+    pub in_place: Option<bool>,
+    /// The files of the configuration that came along.
+    pub config_files: Vec<String>,
+    /// The first messages that look whole but for one thing; the files count them all.
+    pub passed_over: Vec<PassedOver>,
+    /// Files that could not be read, or not made use of.
+    pub problems: Vec<Problem>,
+}
+
+/// Finds the whole messages in `from`, and makes a store of them at `out`, where that is given. `from`
+/// is a store, a folder of files, or a file; it is only read. What cannot be read of it stops nothing:
+/// it is told. `progress` is told how many bytes are done, of how many, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`] where there is no file to read; [`Error::InvalidConfig`] for an `out` inside
+/// of `from`; [`Error::Unsupported`] for files with more loose pieces than can be put in order;
+/// [`Error::Io`] where no file can be read, or nothing written.
+pub fn salvage(
+    from: &Path,
+    out: Option<&Path>,
+    config: StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<SalvageReport> {
+    salvage_on(Arc::new(Os), from, out, config, progress)
+}
+
+/// [`salvage`] on another storage.
+///
+/// # Errors
+/// As [`salvage`].
+pub fn salvage_on(
+    storage: Arc<dyn Storage>,
+    from: &Path,
+    out: Option<&Path>,
+    mut config: StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<SalvageReport> {
+    if let Some(out) = out {
+        if out.starts_with(from) {
+            return Err(Error::InvalidConfig {
+                field: "out".to_owned(),
+                reason: format!("{} lies inside of what is read", out.display()),
+            });
+        }
+        refuse_what_is_there(&*storage, out)?;
+    }
+    let remembered = Remembered::load(&*storage, &StorePaths::new(from, &config));
+    let Found { sources, files, hint, problems } = find(&storage, from, &config)?;
+    let mut report = SalvageReport {
+        config_files: files.iter().map(|(name, _)| name.clone()).collect(),
+        problems,
+        ..SalvageReport::default()
+    };
+    let most_record = config.max_message_size.saturating_add(128 << 10).max(MOST_RECORD);
+    let most_record = usize::try_from(most_record).unwrap_or(usize::MAX).min(i32::MAX as usize);
+    let mut bytes = 0;
+    for source in &sources {
+        bytes += source.file.stat().map_err(Error::io("stat", &source.path))?.len;
+    }
+    let mut meter = Meter {
+        path: from.to_owned(),
+        bytes,
+        readings: if out.is_some() { 3 } else { 2 },
+        reading: 0,
+        told: 0,
+        progress,
+    };
+
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut before = 0;
+    for (number, source) in (0_u32..).zip(&sources) {
+        let mut window = Window::new(&*source.file, &source.path)?;
+        let passed_over = &mut report.passed_over;
+        let mut flawed = |found: Flawed| {
+            if passed_over.len() < MOST_LISTED {
+                let Flawed { at: offset, size: bytes, physical_offset, reason } = found;
+                let path = source.path.clone();
+                passed_over.push(PassedOver { path, offset, bytes, physical_offset, reason });
+            }
+        };
+        let mut tell = |at| meter.at(before + at);
+        let carved = carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut tell)?;
+        if window.unreadable > 0 {
+            let reason = format!("the disk does not give {} bytes of it", window.unreadable);
+            report.problems.push(Problem { path: source.path.clone(), reason });
+        }
+        if extents.len() > MOST_EXTENTS {
+            return Err(Error::Unsupported {
+                what: format!("more than {MOST_EXTENTS} pieces without order; salvage it in parts"),
+                path: source.path.clone(),
+            });
+        }
+        before += carved.bytes;
+        report.files.push((source.path.clone(), carved));
+    }
+
+    let file_size = config
+        .mapped_file_size_commit_log
+        .or_else(|| hint.filter(|size| extents.iter().all(|extent| extent.fits(*size))));
+    let file_size = file_size.or(remembered.config.mapped_file_size_commit_log);
+    let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
+    config.mapped_file_size_commit_log = Some(file_size);
+    remembered.fill_in_copy(&mut config);
+
+    meter.next_reading();
+    let mut census = Census::new(kinds(&files));
+    report.merged = merge(&sources, &extents, &mut |view| {
+        census.see(view);
+        meter.at(census.bytes)
+    })?;
+    report.messages = census.messages;
+    report.bytes = census.bytes;
+    report.queues = census.queues();
+    report.missing = census.missing();
+    report.renumbered = census.broken();
+    let Some(out) = out else {
+        meter.end();
+        return Ok(report);
+    };
+
+    meter.next_reading();
+    let first = census.first.unwrap_or(0);
+    // As in a copy of a part: what is gone before a queue's first message lies before the log.
+    let base_offset = if census.begins_late() { first.max(file_size) } else { first };
+    let closed_up: HashSet<QueueName> = report.renumbered.iter().cloned().collect();
+    let plan = Plan { config, base_offset, rule: Rule::Keep, closed_up, files };
+    let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
+    merge(&sources, &extents, &mut |view| {
+        transfer.put(&Record::of(view))?;
+        meter.at(transfer.bytes)
+    })?;
+    report.in_place = Some(transfer.in_place);
+    transfer.finish()?;
+    meter.end();
+    Ok(report)
+}
+
+/// How far the readings have come, as it is told.
+struct Meter<'p> {
+    path: PathBuf,
+    /// Bytes of one reading, and how many readings there are.
+    bytes: u64,
+    readings: u64,
+    /// The reading that is done now.
+    reading: u64,
+    told: u64,
+    progress: &'p mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+}
+
+impl Meter<'_> {
+    fn at(&mut self, done: u64) -> Result<()> {
+        let done = self.reading * self.bytes + done.min(self.bytes);
+        if done >= self.told {
+            self.told = done + TELL_EVERY;
+            if (self.progress)(done, self.bytes * self.readings).is_break() {
+                let error = std::io::ErrorKind::Interrupted.into();
+                return Err(Error::io("salvage", &self.path)(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn next_reading(&mut self) {
+        self.reading += 1;
+    }
+
+    fn end(self) {
+        let total = self.bytes * self.readings;
+        let _ = (self.progress)(total, total);
+    }
+}

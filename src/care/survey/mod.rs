@@ -1,0 +1,233 @@
+//! What a report shows of a store's messages: by topic, over time, and how long they were on their
+//! way. One walk over the log, and memory that does not grow with it: times are counted in steps that
+//! get longer, topics beyond a number together.
+
+mod latency;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use hashbrown::HashMap;
+
+pub use self::latency::{Latency, LatencyRange};
+use super::pass::{Skipped, each_message};
+use super::stats::Totals;
+use crate::config::StoreConfig;
+use crate::error::Result;
+use crate::store::read::scan::OnDamage;
+use crate::store::{MessageStore, OpenMode};
+
+/// How many topics are told apart.
+const MOST_TOPICS: usize = 4096;
+/// How many steps of time there are, those of each topic apart. With the longest steps a topic has
+/// three at most.
+const MOST_CELLS: usize = 1 << 16;
+const SECOND: i64 = 1000;
+const DAY: i64 = 86_400 * SECOND;
+/// How long a step of time is, milliseconds; each is a multiple of the one before.
+const STEPS_MS: [i64; 22] = [
+    SECOND,
+    5 * SECOND,
+    10 * SECOND,
+    30 * SECOND,
+    60 * SECOND,
+    300 * SECOND,
+    600 * SECOND,
+    1800 * SECOND,
+    3600 * SECOND,
+    6 * 3600 * SECOND,
+    DAY,
+    7 * DAY,
+    28 * DAY,
+    364 * DAY,
+    3_640 * DAY,
+    36_400 * DAY,
+    364_000 * DAY,
+    3_640_000 * DAY,
+    36_400_000 * DAY,
+    364_000_000 * DAY,
+    3_640_000_000 * DAY,
+    36_400_000_000 * DAY,
+];
+
+/// Messages of one topic in one step of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// When the step begins, Unix milliseconds.
+    pub begin_ms: i64,
+    /// Which topic: its place in [`Survey::topics`], or one behind the last for all others.
+    pub topic: usize,
+    /// How many messages.
+    pub messages: u64,
+    /// Sizes of their records together.
+    pub bytes: u64,
+}
+
+/// What [`survey`] found.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The topics, those with the most bytes first.
+    pub topics: Vec<(Box<[u8]>, Totals)>,
+    /// What belongs to further topics.
+    pub others: Totals,
+    /// How long a step of time is, milliseconds.
+    pub step_ms: i64,
+    /// What was stored in each step, by time and topic.
+    pub cells: Vec<Cell>,
+    /// From born to stored.
+    pub latency: Latency,
+    /// Damage that was passed over.
+    pub skipped: Skipped,
+}
+
+/// Looks at every message of the store at `path`; damage is passed over. `progress` is called now
+/// and then with the bytes that were read and those there are, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`](crate::error::Error::NotAStore); [`Error::Io`](crate::error::Error::Io) when
+/// the system cannot read, or of kind `Interrupted` when `progress` ended it.
+pub fn survey(
+    path: &Path,
+    config: StoreConfig,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Survey> {
+    let store = MessageStore::open(path, OpenMode::Read, config)?;
+    let mut counts = Counts::default();
+    let mut latency = Latency::default();
+    let skipped = each_message(&store, OnDamage::Skip, progress, |view| {
+        let (size, time_ms) = (view.store_size(), view.store_timestamp_ms());
+        counts.add(view.topic(), size, time_ms);
+        latency.add(view.born_timestamp_ms(), time_ms);
+    })?;
+    Ok(counts.finish(latency, skipped))
+}
+
+#[derive(Default)]
+struct Counts {
+    ids: HashMap<Box<[u8]>, usize>,
+    topics: Vec<Totals>,
+    others: Totals,
+    /// By begin of the step and topic: messages and bytes.
+    cells: HashMap<(i64, usize), (u64, u64)>,
+    /// Which of the lengths a step has.
+    level: usize,
+}
+
+impl Counts {
+    fn add(&mut self, topic: &[u8], size: u32, time_ms: i64) {
+        let id = match self.ids.get(topic) {
+            Some(id) => *id,
+            None if self.topics.len() < MOST_TOPICS => {
+                self.topics.push(Totals::default());
+                self.ids.insert(topic.into(), self.topics.len() - 1);
+                self.topics.len() - 1
+            }
+            None => MOST_TOPICS,
+        };
+        self.topics.get_mut(id).unwrap_or(&mut self.others).add(size, time_ms);
+        let cell = self.cells.entry((begin(time_ms, STEPS_MS[self.level]), id)).or_default();
+        cell.0 = cell.0.saturating_add(1);
+        cell.1 = cell.1.saturating_add(u64::from(size));
+        while self.cells.len() > MOST_CELLS && self.level + 1 < STEPS_MS.len() {
+            self.level += 1;
+            self.lengthen();
+        }
+    }
+
+    fn lengthen(&mut self) {
+        let step_ms = STEPS_MS[self.level];
+        for ((begin_ms, id), (messages, bytes)) in std::mem::take(&mut self.cells) {
+            let cell = self.cells.entry((begin(begin_ms, step_ms), id)).or_default();
+            cell.0 = cell.0.saturating_add(messages);
+            cell.1 = cell.1.saturating_add(bytes);
+        }
+    }
+
+    fn finish(self, latency: Latency, skipped: Skipped) -> Survey {
+        let mut order: Vec<_> = self.ids.into_iter().collect();
+        let bytes = |id: usize| self.topics.get(id).map_or(0, |totals| totals.bytes);
+        order.sort_unstable_by(|a, b| bytes(b.1).cmp(&bytes(a.1)).then_with(|| a.0.cmp(&b.0)));
+        let mut places = vec![order.len(); MOST_TOPICS + 1];
+        let mut topics = Vec::with_capacity(order.len());
+        for (place, (name, id)) in order.into_iter().enumerate() {
+            if let (Some(slot), Some(totals)) = (places.get_mut(id), self.topics.get(id)) {
+                *slot = place;
+                topics.push((name, *totals));
+            }
+        }
+        let others = topics.len();
+        let mut cells: Vec<_> = self
+            .cells
+            .into_iter()
+            .map(|((begin_ms, id), (messages, bytes))| Cell {
+                begin_ms,
+                topic: places.get(id).copied().unwrap_or(others),
+                messages,
+                bytes,
+            })
+            .collect();
+        cells.sort_unstable_by_key(|cell| (cell.begin_ms, cell.topic));
+        let step_ms = STEPS_MS[self.level];
+        Survey { topics, others: self.others, step_ms, cells, latency, skipped }
+    }
+}
+
+/// When the step begins that holds a time.
+fn begin(time_ms: i64, step_ms: i64) -> i64 {
+    time_ms.div_euclid(step_ms).saturating_mul(step_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_is_a_multiple_of_the_one_before() {
+        for pair in STEPS_MS.windows(2) {
+            assert!(pair[1] > pair[0] && pair[1] % pair[0] == 0, "{pair:?}");
+        }
+        let last = STEPS_MS[STEPS_MS.len() - 1];
+        assert!(i64::MAX / last <= 3);
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_the_times_and_topics() {
+        let mut counts = Counts::default();
+        let mut state = 1_u64;
+        for number in 0..200_000_u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let topic = (number % 5000).to_be_bytes();
+            counts.add(&topic, 10, state.cast_signed());
+            assert!(counts.cells.len() <= MOST_CELLS);
+        }
+        let survey = counts.finish(Latency::default(), Skipped::default());
+        assert_eq!(survey.topics.len(), MOST_TOPICS);
+        assert_eq!(survey.others.messages, 904 * 40);
+        let cells: u64 = survey.cells.iter().map(|cell| cell.messages).sum();
+        assert_eq!(cells, 200_000);
+        let others: u64 = survey
+            .cells
+            .iter()
+            .filter(|cell| cell.topic == MOST_TOPICS)
+            .map(|cell| cell.messages)
+            .sum();
+        assert_eq!(others, survey.others.messages);
+    }
+
+    #[test]
+    fn topics_come_by_size_and_steps_by_time() {
+        let mut counts = Counts::default();
+        for (topic, size, time_ms) in
+            [(&b"small"[..], 1, 5_500), (b"large", 7, 4_999), (b"large", 7, 5_000), (b"same", 1, 0)]
+        {
+            counts.add(topic, size, time_ms);
+        }
+        let survey = counts.finish(Latency::default(), Skipped::default());
+        let names: Vec<_> = survey.topics.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, [&b"large"[..], b"same", b"small"]);
+        assert_eq!(survey.step_ms, 1000);
+        let cells: Vec<_> =
+            survey.cells.iter().map(|cell| (cell.begin_ms, cell.topic, cell.bytes)).collect();
+        assert_eq!(cells, [(0, 1, 1), (4000, 0, 7), (5000, 0, 7), (5000, 2, 1)]);
+    }
+}

@@ -1,0 +1,346 @@
+//! Messages on their way into a new store: their numbers, what stands in for those that are missing,
+//! and the configuration that goes with them.
+
+pub(crate) mod deleted;
+pub mod new_store;
+pub mod numbering;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use serde_json::Value;
+
+use self::new_store::{ConfigFile, NewStore};
+use self::numbering::{Numbering, QueueName, Rule};
+use crate::config::StoreConfig;
+use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::files::{FileKind, Storage};
+use crate::format::config::json;
+use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, TopicTable};
+use crate::format::message::Record;
+use crate::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
+use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::log::QueueKind;
+use crate::store::config_file;
+use crate::store::dispatch::lmq;
+use crate::store::paths::SETTINGS_FILE;
+use crate::store::queue_table::{TopicKinds, is_broker_topic};
+use crate::time::{Clock, SystemClock};
+
+/// What stands in for a message that was left out has this property, and no body.
+const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";
+/// More messages than this stand in for others only where as many are copied.
+const FREE_STAND_INS: u64 = 1 << 16;
+
+/// The names of the tables of consumer offsets.
+const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"];
+const DELAY_FILE: &str = "delayOffset.json";
+pub(super) const TOPICS: &str = "topics.json";
+/// What a topic has at least.
+const LEAST_QUEUES: i32 = 4;
+
+/// How messages get into a new store.
+#[derive(Debug)]
+pub struct Transfer {
+    new: NewStore,
+    numbering: Numbering,
+    files: Vec<ConfigFile>,
+    /// Messages written.
+    pub messages: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+    /// Messages written in the place of others.
+    pub stand_ins: u64,
+    /// Whether every record lies where it lay before.
+    pub in_place: bool,
+}
+
+/// What a new store is to be like.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its settings.
+    pub config: StoreConfig,
+    /// Where its log begins.
+    pub base_offset: u64,
+    /// How messages are numbered.
+    pub rule: Rule,
+    /// Queues that are closed up where others are kept.
+    pub closed_up: HashSet<QueueName>,
+    /// The files below `config` that come along.
+    pub files: Vec<ConfigFile>,
+}
+
+impl Transfer {
+    /// A transfer into a new store at `out`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where something is in the way; [`Error::Corrupt`] where a table of topics or of
+    /// offsets cannot be read, and would have to be changed.
+    pub fn begin(storage: Arc<dyn Storage>, out: &Path, plan: Plan) -> Result<Self> {
+        let Plan { config, base_offset, rule, closed_up, files } = plan;
+        let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
+        for (name, bytes) in &files {
+            if OFFSET_FILES.contains(&name.as_str()) {
+                for at in offsets(name, bytes)?.iter() {
+                    numbering.watch(at.topic.as_bytes(), at.queue_id, at.queue_offset);
+                }
+            } else if name == DELAY_FILE {
+                for (queue_id, at) in delays(&delay_table(bytes)?) {
+                    numbering.watch(SCHEDULE_TOPIC, queue_id, at);
+                }
+            } else if name == TOPICS {
+                topic_table(bytes)?;
+            }
+        }
+        let new = NewStore::create(storage, out, config, base_offset)?;
+        Ok(Self { new, numbering, files, messages: 0, bytes: 0, stand_ins: 0, in_place: true })
+    }
+
+    /// The number that the next message of a queue gets which has none.
+    pub fn next_number(&mut self, topic: &[u8], queue_id: i32) -> i64 {
+        self.numbering.next(topic, queue_id)
+    }
+
+    /// Where the log ends.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.new.end_offset()
+    }
+
+    /// Writes a record, and before it what stands in for those that are missing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a record that cannot be, or for a queue with more missing than
+    /// may stand in; [`Error::Io`].
+    pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
+        let numbered = self.numbering.number(record);
+        let missing = numbered.missing;
+        if !missing.is_empty() {
+            let count = u64::try_from(missing.end.saturating_sub(missing.start)).unwrap_or(0);
+            let allowed = FREE_STAND_INS.max(self.messages);
+            if self.stand_ins.saturating_add(count) > allowed {
+                return Err(too_many(record, missing.start, missing.end));
+            }
+            for queue_offset in missing {
+                let stand_in = stand_in(record, queue_offset);
+                self.new.put(&stand_in)?;
+                self.stand_ins += 1;
+            }
+        }
+        let changed = Record {
+            queue_offset: numbered.queue_offset,
+            properties: numbered.properties.as_deref().unwrap_or(record.properties),
+            ..*record
+        };
+        let at = self.new.put(&changed)?;
+        self.in_place &= u64::try_from(record.physical_offset) == Ok(at);
+        self.messages += 1;
+        self.bytes += changed.encoded_size() as u64;
+        Ok(())
+    }
+
+    /// Says which topics are to be deleted ones: with messages in the log, but neither queues nor a
+    /// place in the table of topics.
+    pub fn delete_topics(&mut self, topics: Vec<String>) {
+        let is_other = |topic: &[u8]| !topics.iter().any(|name| name.as_bytes() == topic);
+        self.numbering.batch_topics.retain(|topic, _| is_other(topic));
+        self.new.delete_topics(topics);
+    }
+
+    /// Makes the store from what was written; the tables of offsets name the new numbers.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(mut self) -> Result<()> {
+        if self.numbering.more_queues {
+            let config = self.new.config_mut();
+            (config.enable_lmq, config.enable_multi_dispatch) = (true, true);
+        }
+        enter_topics(&mut self.files, &self.numbering)?;
+        for (name, bytes) in &mut self.files {
+            if OFFSET_FILES.contains(&name.as_str()) {
+                moved_offsets(name, bytes, &self.numbering)?;
+            } else if name == DELAY_FILE {
+                moved_delays(bytes, &self.numbering)?;
+            }
+        }
+        self.new.finish(&self.files)
+    }
+}
+
+/// A message without body or properties of its own, in the place of one that is not there.
+fn stand_in<'a>(behind: &Record<'a>, queue_offset: i64) -> Record<'a> {
+    Record {
+        queue_offset,
+        body: b"",
+        body_crc: 0,
+        properties: STAND_IN_PROPERTIES,
+        flag: 0,
+        sys_flag: behind.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6),
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        ..*behind
+    }
+}
+
+#[cold]
+fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
+    Error::InvalidMessage {
+        field: "queue_offset",
+        reason: format!(
+            "queue {} of {:?} has no messages from {from} to {to}, too many to stand in for; number \
+             the messages anew instead",
+            record.queue_id,
+            String::from_utf8_lossy(record.topic),
+        ),
+        status: PutStatus::MessageIllegal,
+        limit: None,
+    }
+}
+
+/// The broker's JSON files of a store; its copies of them (`.bak`) stay behind.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for one that is larger than any such file.
+pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFile>> {
+    let entries = match storage.list(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::io("list", folder))?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let Some(name) =
+            entry.name.to_str().filter(|name| name.ends_with(".json") && *name != SETTINGS_FILE)
+        else {
+            continue;
+        };
+        if entry.kind == FileKind::File {
+            let bytes = config_file::read_existing(storage, &folder.join(name))?;
+            files.push((name.to_owned(), bytes));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The kinds of the topics' queues, as their table says. One that cannot be read names none.
+#[must_use]
+pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
+    let table = files.iter().find(|(name, _)| name == TOPICS);
+    let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
+    let kind = |batch| if batch { QueueKind::Batch } else { QueueKind::Plain };
+    let topics = table.iter().flat_map(|table| table.iter());
+    topics.map(|topic| (topic.name.as_bytes().into(), kind(topic.is_batch_queue()))).collect()
+}
+
+/// Sees to it that the table of topics names those with queues of batches: without it nobody could
+/// tell. Where there is no table at all every topic is entered.
+fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()> {
+    let known = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
+    let mut table = known.map(|(_, bytes)| topic_table(bytes)).transpose()?.unwrap_or_default();
+    let mut changed = false;
+    if known.is_none() {
+        let mut topics: Vec<_> = numbering.topics().collect();
+        topics.sort_unstable();
+        for (topic, most) in topics {
+            if is_broker_topic(topic) && !topic.starts_with(lmq::PREFIX) {
+                let queues = most.saturating_add(1).max(LEAST_QUEUES);
+                let entry = TopicConfig::new(String::from_utf8_lossy(topic), queues);
+                table.put(&entry, SystemClock.now_ms());
+                changed = true;
+            }
+        }
+    }
+    for (topic, queues) in &numbering.batch_topics {
+        let name = String::from_utf8_lossy(topic);
+        let entry =
+            table.get(&name).unwrap_or_else(|| TopicConfig::new(name, (*queues).max(LEAST_QUEUES)));
+        if !entry.is_batch_queue() {
+            table.put(&entry.with_batch_queue(), SystemClock.now_ms());
+            changed = true;
+        }
+    }
+    if changed {
+        files.retain(|(name, _)| name != TOPICS);
+        files.push((TOPICS.to_owned(), table.to_bytes()));
+    }
+    Ok(())
+}
+
+/// Whether a file of the configuration can be read, and moved where that is to be.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatError> {
+    match name {
+        TOPICS => TopicTable::parse(bytes).map(|_| ()),
+        name if OFFSET_FILES.contains(&name) => OffsetTable::parse(bytes).map(|_| ()),
+        _ => json::parse(bytes).map(|_| ()),
+    }
+}
+
+fn topic_table(bytes: &[u8]) -> Result<TopicTable> {
+    if bytes.is_empty() {
+        return Ok(TopicTable::default());
+    }
+    TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
+}
+
+fn offsets(name: &str, bytes: &[u8]) -> Result<OffsetTable> {
+    if bytes.is_empty() {
+        return Ok(OffsetTable::default());
+    }
+    OffsetTable::parse(bytes).map_err(|error| error.in_file(Path::new(name), 0))
+}
+
+fn moved_offsets(name: &str, bytes: &mut Vec<u8>, numbering: &Numbering) -> Result<()> {
+    let before = offsets(name, bytes)?;
+    let mut after = before.clone();
+    let mut changed = false;
+    for at in before.iter() {
+        let queue_offset = numbering.place(at.topic.as_bytes(), at.queue_id, at.queue_offset);
+        if queue_offset != at.queue_offset {
+            after.put(&GroupOffset { queue_offset, ..at }, SystemClock.now_ms());
+            changed = true;
+        }
+    }
+    if changed {
+        *bytes = after.to_bytes();
+    }
+    Ok(())
+}
+
+fn delay_table(bytes: &[u8]) -> Result<Value> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    json::parse(bytes).map_err(|error| error.in_file(Path::new(DELAY_FILE), 0))
+}
+
+/// The queues of delayed messages and the place reached in each: level `n` has queue `n - 1`.
+fn delays(table: &Value) -> Vec<(i32, i64)> {
+    let levels = table.get("offsetTable").and_then(Value::as_object).into_iter().flatten();
+    levels
+        .filter_map(|(level, at)| Some((level.parse::<i32>().ok()?.checked_sub(1)?, at.as_i64()?)))
+        .collect()
+}
+
+fn moved_delays(bytes: &mut Vec<u8>, numbering: &Numbering) -> Result<()> {
+    let mut table = delay_table(bytes)?;
+    let mut changed = false;
+    for (queue_id, at) in delays(&table) {
+        let now = numbering.place(SCHEDULE_TOPIC, queue_id, at);
+        let level = queue_id.saturating_add(1).to_string();
+        if now != at
+            && let Some(place) = table.get_mut("offsetTable").and_then(|all| all.get_mut(&level))
+        {
+            *place = now.into();
+            changed = true;
+        }
+    }
+    if changed {
+        *bytes = json::to_text(&table).into_bytes();
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! Queue offsets of messages that move from one store to another: kept, or given anew; and what
+//! becomes of the places that consumer groups have reached.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::format::message::Record;
+use crate::format::message::properties::{self, Indexed, names};
+use crate::format::message::purpose::Purpose;
+use crate::format::message::sys_flag::{self, Transaction};
+use crate::format::queue::batch::{self, InnerRange};
+use crate::log::QueueKind;
+use crate::store::dispatch::lmq;
+use crate::store::queue_table::TopicKinds;
+
+/// A queue: its topic and its number.
+pub type QueueName = (Box<[u8]>, i32);
+
+/// How the messages of a queue are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// As they are; for what is missing between two of them something must stand there.
+    Keep,
+    /// One behind the other from the first one's own number on.
+    CloseUp,
+    /// One behind the other from 0 on.
+    FromZero,
+}
+
+/// What a record's place in its queues is.
+#[derive(Debug, Default)]
+pub struct Numbered {
+    /// Its number.
+    pub queue_offset: i64,
+    /// Numbers right before it that no message has.
+    pub missing: Range<i64>,
+    /// Its properties, where they name numbers and these have changed.
+    pub properties: Option<Vec<u8>>,
+}
+
+/// Gives each message its number.
+#[derive(Debug)]
+pub struct Numbering {
+    rule: Rule,
+    /// Queues that are closed up although the others are kept.
+    closed_up: HashSet<QueueName>,
+    kinds: TopicKinds,
+    next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
+    watched: HashMap<QueueName, Watched>,
+    /// Whether a message was in queues beside its own.
+    pub more_queues: bool,
+    /// Topics with batches that are kept together, and how many queues they have at least.
+    pub batch_topics: BTreeMap<Box<[u8]>, i32>,
+}
+
+/// Places in one queue, by their old number.
+#[derive(Debug, Default)]
+struct Watched {
+    places: Vec<(i64, Option<i64>)>,
+    /// Those before this one are known for good.
+    at: usize,
+}
+
+impl Numbering {
+    /// A numbering by `rule`; `kinds` are those of the topics' queues.
+    #[must_use]
+    pub fn new(rule: Rule, kinds: TopicKinds) -> Self {
+        Self {
+            rule,
+            closed_up: HashSet::new(),
+            kinds,
+            next: HashMap::new(),
+            watched: HashMap::new(),
+            more_queues: false,
+            batch_topics: BTreeMap::new(),
+        }
+    }
+
+    /// Closes these queues up, whatever the rule for the others.
+    #[must_use]
+    pub fn closing_up(mut self, queues: HashSet<QueueName>) -> Self {
+        self.closed_up = queues;
+        self
+    }
+
+    /// Notes that a place in a queue is to be followed. To be called before the first message.
+    pub fn watch(&mut self, topic: &[u8], queue_id: i32, queue_offset: i64) {
+        let watched = self.watched.entry((topic.into(), queue_id)).or_default();
+        if let Err(at) = watched.places.binary_search_by_key(&queue_offset, |(old, _)| *old) {
+            watched.places.insert(at, (queue_offset, None));
+        }
+    }
+
+    /// Where a place that was watched is now.
+    #[must_use]
+    pub fn place(&self, topic: &[u8], queue_id: i32, queue_offset: i64) -> i64 {
+        if self.rule_of(topic, queue_id) == Rule::Keep {
+            return queue_offset;
+        }
+        let of_none = if self.rule == Rule::FromZero { 0 } else { queue_offset };
+        self.watched
+            .get(&(Box::from(topic), queue_id))
+            .and_then(|watched| {
+                let at = watched.places.binary_search_by_key(&queue_offset, |(old, _)| *old);
+                watched.places.get(at.ok()?)?.1
+            })
+            .unwrap_or(of_none)
+    }
+
+    /// Which rule a queue has. What the broker keeps for itself is never filled up: it would act on
+    /// what stands there.
+    fn rule_of(&self, topic: &[u8], queue_id: i32) -> Rule {
+        let closes_up = || {
+            let of_broker = matches!(
+                Purpose::of(topic),
+                Purpose::Half | Purpose::TransactionOp | Purpose::Delayed | Purpose::Timer
+            );
+            let named = !self.closed_up.is_empty()
+                && self.closed_up.contains(&(Box::from(topic), queue_id));
+            of_broker || named
+        };
+        if self.rule == Rule::Keep && closes_up() { Rule::CloseUp } else { self.rule }
+    }
+
+    /// Every topic with a message, and the greatest number of a queue in it.
+    pub fn topics(&self) -> impl Iterator<Item = (&[u8], i32)> {
+        self.next
+            .iter()
+            .map(|(topic, queues)| (&**topic, queues.keys().copied().max().unwrap_or(0)))
+    }
+
+    /// The number that a message gets which has none of its own.
+    pub fn next(&mut self, topic: &[u8], queue_id: i32) -> i64 {
+        self.next.get(topic).and_then(|queues| queues.get(&queue_id)).copied().unwrap_or(0)
+    }
+
+    /// The place of the next record.
+    pub fn number(&mut self, record: &Record<'_>) -> Numbered {
+        let transaction = sys_flag::transaction(record.sys_flag);
+        if !matches!(transaction, Transaction::None | Transaction::Commit) {
+            let queue_offset = record.queue_offset;
+            return Numbered { queue_offset, ..Numbered::default() };
+        }
+        let indexed = properties::indexed(record.properties);
+        if sys_flag::is_inner_batch(record.sys_flag) {
+            let queues = record.queue_id.saturating_add(1);
+            let known = self.batch_topics.entry(record.topic.into()).or_insert(queues);
+            *known = queues.max(*known);
+            self.kinds.insert(record.topic.into(), QueueKind::Batch);
+        }
+        let kind = self.kinds.get(record.topic).copied().unwrap_or_default();
+        let alone = InnerRange { base_queue_offset: record.queue_offset, message_count: 1 };
+        let range = match kind {
+            QueueKind::Plain => alone,
+            QueueKind::Batch => batch::inner_range(&indexed, record.queue_offset).unwrap_or(alone),
+        };
+        let old = range.base_queue_offset;
+        let count = i64::from(range.message_count);
+        let (new, mut missing) = self.take(record.topic, record.queue_id, old, count);
+        if kind == QueueKind::Batch {
+            // Its entries say for which numbers they stand, and a broker goes on behind a gap.
+            missing = Range::default();
+        }
+        let mut changed = None;
+        if new != old && indexed.inner_base.is_some() {
+            changed =
+                Some(replaced(record.properties, names::INNER_BASE, new.to_string().as_bytes()));
+        }
+        if indexed.multi_dispatch.is_some()
+            && let Some(numbers) = self.number_more(record.topic, &indexed)
+        {
+            let raw = changed.as_deref().unwrap_or(record.properties);
+            changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, numbers.as_bytes()));
+        }
+        let queue_offset = record.queue_offset.wrapping_add(new.wrapping_sub(old));
+        Numbered { queue_offset, missing, properties: changed }
+    }
+
+    /// The numbers in the queues beside a message's own, where they have changed.
+    fn number_more(&mut self, topic: &[u8], indexed: &Indexed<'_>) -> Option<String> {
+        let (queues, numbers) = (indexed.multi_dispatch?, indexed.multi_queue_offset?);
+        let known: HashMap<&[u8], i64> = lmq::pairs(topic, indexed).collect();
+        self.more_queues |= !known.is_empty();
+        let mut changed = false;
+        let new: Vec<String> = queues
+            .split(|byte| *byte == b',')
+            .zip(numbers.split(|byte| *byte == b','))
+            .map(|(name, text)| match known.get(name) {
+                Some(&old) => {
+                    let (new, _) = self.take(name, 0, old, 1);
+                    changed |= new != old;
+                    new.to_string()
+                }
+                None => String::from_utf8_lossy(text).into_owned(),
+            })
+            .collect();
+        changed.then(|| new.join(","))
+    }
+
+    /// The new number of what had `old`, and the numbers before it that nothing has.
+    fn take(&mut self, topic: &[u8], queue_id: i32, old: i64, count: i64) -> (i64, Range<i64>) {
+        let rule = self.rule_of(topic, queue_id);
+        if !self.next.contains_key(topic) {
+            self.next.insert(topic.into(), HashMap::new());
+        }
+        let Some(queues) = self.next.get_mut(topic) else { return (old, Range::default()) };
+        let next = queues.get(&queue_id).copied();
+        let new = match rule {
+            Rule::Keep => old,
+            Rule::CloseUp => next.unwrap_or(old.max(0)),
+            Rule::FromZero => next.unwrap_or(0),
+        };
+        let end = new.saturating_add(count);
+        queues.insert(queue_id, next.map_or(end, |next| next.max(end)));
+        if rule != Rule::Keep && !self.watched.is_empty() {
+            self.follow(topic, queue_id, old, new, count);
+        }
+        // Before the first message of a queue nothing needs to stand.
+        (new, next.unwrap_or(new)..new)
+    }
+
+    fn follow(&mut self, topic: &[u8], queue_id: i32, old: i64, new: i64, count: i64) {
+        let Some(watched) = self.watched.get_mut(&(Box::from(topic), queue_id)) else { return };
+        for at in watched.at..watched.places.len() {
+            let Some((place, now)) = watched.places.get_mut(at) else { break };
+            if *place <= old {
+                now.get_or_insert(new);
+                watched.at = at + 1;
+            } else {
+                *now = Some(new.saturating_add((*place - old).min(count)));
+            }
+        }
+    }
+}
+
+/// `raw` with another value of a property, in the same place.
+fn replaced(raw: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len() + 8);
+    for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {
+        let is_named = item
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.first() == Some(&properties::NAME_VALUE_SEPARATOR));
+        if is_named {
+            properties::push(&mut out, name, value);
+        } else {
+            out.extend_from_slice(item);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::message::Version;
+    use crate::format::message::host::Host;
+
+    fn record<'a>(topic: &'a [u8], queue_offset: i64, properties: &'a [u8]) -> Record<'a> {
+        let host = Host::V4([1; 4], 2);
+        Record {
+            version: Version::V1,
+            body_crc: 0,
+            queue_id: 0,
+            flag: 0,
+            queue_offset,
+            physical_offset: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 0,
+            born_host: host,
+            store_timestamp_ms: 0,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"",
+            topic,
+            properties,
+            property_crc: false,
+        }
+    }
+
+    fn numbers(numbering: &mut Numbering, topic: &[u8], old: &[i64]) -> Vec<(i64, Range<i64>)> {
+        old.iter()
+            .map(|old| {
+                let numbered = numbering.number(&record(topic, *old, b""));
+                (numbered.queue_offset, numbered.missing)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn kept_numbers_say_what_is_missing_between_them_but_not_before() {
+        let mut numbering = Numbering::new(Rule::Keep, TopicKinds::new());
+        let found = numbers(&mut numbering, b"T", &[5, 6, 9, 10]);
+        assert_eq!(found, [(5, 5..5), (6, 6..6), (9, 7..9), (10, 10..10)]);
+    }
+
+    #[test]
+    fn places_of_groups_move_with_the_messages() {
+        for (rule, first) in [(Rule::CloseUp, 5), (Rule::FromZero, 0)] {
+            let mut numbering = Numbering::new(rule, TopicKinds::new());
+            for place in [0, 5, 6, 7, 8, 9, 10, 11, 50] {
+                numbering.watch(b"T", 0, place);
+            }
+            let found = numbers(&mut numbering, b"T", &[5, 6, 9, 10]);
+            let news: Vec<_> = found.iter().map(|(new, _)| *new).collect();
+            assert_eq!(news, [first, first + 1, first + 2, first + 3]);
+            let at = |old| numbering.place(b"T", 0, old) - first;
+            let now: Vec<_> = [0, 5, 6, 7, 8, 9, 10, 11, 50].map(at).to_vec();
+            // What comes next for a group is the first message that was kept at or behind its place.
+            assert_eq!(now, [0, 0, 1, 2, 2, 2, 3, 4, 4]);
+        }
+    }
+
+    #[test]
+    fn queues_that_the_broker_reads_itself_are_closed_up() {
+        let mut numbering = Numbering::new(Rule::Keep, TopicKinds::new());
+        let found = numbers(&mut numbering, b"SCHEDULE_TOPIC_XXXX", &[3, 7]);
+        assert_eq!(found, [(3, 3..3), (4, 4..4)]);
+    }
+
+    #[test]
+    fn numbers_in_properties_change_with_the_messages() {
+        let mut kinds = TopicKinds::new();
+        kinds.insert(Box::from(&b"B"[..]), QueueKind::Batch);
+        let mut numbering = Numbering::new(Rule::FromZero, kinds);
+        let raw = b"a\x01b\x02INNER_NUM\x013\x02INNER_BASE\x0140\x02c\x01d\x02";
+        let first = numbering.number(&record(b"B", 40, raw));
+        assert_eq!(first.queue_offset, 0);
+        let wanted = &b"a\x01b\x02INNER_NUM\x013\x02INNER_BASE\x010\x02c\x01d\x02"[..];
+        assert_eq!(first.properties.as_deref(), Some(wanted));
+        assert_eq!(numbering.number(&record(b"B", 50, b"")).queue_offset, 3);
+
+        let raw = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x017,0\x02";
+        let more = numbering.number(&record(b"T", 9, raw)).properties.unwrap();
+        let indexed = properties::indexed(&more);
+        assert_eq!(indexed.multi_queue_offset, Some(&b"0,0"[..]));
+        assert!(numbering.more_queues);
+    }
+}

@@ -1,0 +1,402 @@
+//! Each message's keys against the index, while the log is walked: the entries lie in the order of
+//! the messages, so both are read side by side.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entries, Index, Judge, keys_of};
+use crate::care::finding::{Code, Severity};
+use crate::care::verify::queues::queue_check::Walked;
+use crate::care::verify::{Context, State};
+use crate::error::Result;
+use crate::files::FileRun;
+use crate::format::index::{IndexEntry, seconds_since};
+use crate::format::java::TopicHash;
+use crate::format::message::properties::Indexed;
+use crate::log::dispatch_keys::MAX_KEYS;
+
+/// Keys of one message that a writer must put.
+const KEYS_ASKED: usize = MAX_KEYS;
+
+/// Messages whose keys are not in the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Unindexed {
+    /// How many.
+    pub(crate) messages: u64,
+    /// Where the first and the last of them lie.
+    pub(crate) span: Option<(i64, i64)>,
+}
+
+impl Unindexed {
+    fn add(&mut self, at: i64) {
+        self.messages += 1;
+        let first = self.span.map_or(at, |(first, _)| first.min(at));
+        self.span = Some((first, self.span.map_or(at, |(_, last)| last.max(at))));
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.messages += other.messages;
+        if let Some((from, to)) = other.span {
+            let (first, last) = self.span.unwrap_or((from, to));
+            self.span = Some((first.min(from), last.max(to)));
+        }
+    }
+}
+
+/// Messages in a row whose keys are not in the index as they should be.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Gap {
+    messages: Unindexed,
+    /// Keys that were not found.
+    missing: u64,
+    /// Entries that were not right: a damaged entry is its message's missing one.
+    wrong: u64,
+}
+
+impl Gap {
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.messages.join(&other.messages);
+        self.missing += other.missing;
+        self.wrong += other.wrong;
+    }
+
+    /// Reports the messages, unless damaged entries account for them.
+    pub(crate) fn report(&self, cx: &Context<'_>) {
+        let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
+            return;
+        };
+        let expected = format!(
+            "{} keys of {} messages at physical offsets {from} to {to}",
+            self.missing - self.wrong,
+            self.messages.messages
+        );
+        let (code, severity) = (Code::IndexMissing, Severity::Error);
+        cx.findings.add(code, severity, &cx.paths.index(), None, expected, "none");
+    }
+}
+
+/// The gap with which a file of the log begins, and the one with which it ends; a file that is all
+/// gap has the second alone.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Edges {
+    pub(crate) first: Option<Gap>,
+    pub(crate) last: Gap,
+}
+
+/// The index as one walk over a file of the log sees it.
+pub(crate) struct IndexCheck<'a> {
+    cx: &'a Context<'a>,
+    index: &'a Index,
+    judge: Judge<'a>,
+    /// Which of the index's files comes next, and its entries.
+    at: usize,
+    entries: Option<Entries>,
+    /// Damage of the log behind which the walk stands.
+    damaged: Walked,
+    /// What is missing since the last message whose entries were all right.
+    gap: Gap,
+    /// The first gap, once a message came whose entries were right.
+    first_gap: Option<Gap>,
+    wanted: Vec<(i32, bool)>,
+    /// Messages behind what the index reaches, and before what it begins with.
+    pub(crate) behind: Unindexed,
+    pub(crate) before: Unindexed,
+}
+
+impl<'a> IndexCheck<'a> {
+    /// A check of the messages from `start` on.
+    pub(crate) fn new(
+        cx: &'a Context<'a>,
+        index: &'a Index,
+        log: &'a FileRun,
+        start: u64,
+    ) -> Result<Self> {
+        let mut check = Self {
+            cx,
+            index,
+            judge: Judge::new(cx, log),
+            at: 0,
+            entries: None,
+            damaged: Walked { log_start: 0, log_end: 0, damaged: Vec::new(), forgot: false },
+            gap: Gap::default(),
+            first_gap: None,
+            wanted: Vec::new(),
+            behind: Unindexed::default(),
+            before: Unindexed::default(),
+        };
+        let start = i64::try_from(start).unwrap_or(i64::MAX);
+        check.at = index.files.partition_point(|state| state.seen.last < start);
+        if let (Some(state), Some(run)) = (index.files.get(check.at), &index.run) {
+            let open = run.open(&state.file)?;
+            let number = if state.seen.first >= start { 1 } else { open.first_entry_from(start)? };
+            check.entries = Some(Entries::new(state, open, number));
+        }
+        Ok(check)
+    }
+
+    #[inline]
+    fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
+        loop {
+            let Some(entries) = &mut self.entries else { return Ok(None) };
+            if let Some(head) = entries.head()? {
+                return Ok(Some(head));
+            }
+            self.at += 1;
+            self.entries = match (self.index.files.get(self.at), &self.index.run) {
+                (Some(state), Some(run)) => Some(Entries::new(state, run.open(&state.file)?, 1)),
+                _ => None,
+            };
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        if let Some(entries) = &mut self.entries {
+            entries.advance();
+        }
+    }
+
+    /// Notes a damaged range of the log, whose entries are not the index's fault.
+    pub(crate) fn damage(&mut self, from: u64, to: u64) {
+        self.damaged.damaged.push((from, to));
+    }
+
+    /// Holds the keys of one message against the entries.
+    #[inline]
+    pub(crate) fn see(
+        &mut self,
+        topic: TopicHash,
+        properties: &Indexed<'_>,
+        at: i64,
+        store_timestamp_ms: i64,
+    ) -> Result<()> {
+        if self.pass_own(topic, properties, at, store_timestamp_ms) {
+            return Ok(());
+        }
+        self.see_closely(topic, properties, at, store_timestamp_ms)
+    }
+
+    /// Whether the next entries are those of the message's keys in order, and then come another's, as
+    /// it is nearly always; goes on behind them then. Where not all of that was read yet it cannot
+    /// tell.
+    #[inline]
+    fn pass_own(
+        &mut self,
+        topic: TopicHash,
+        properties: &Indexed<'_>,
+        at: i64,
+        store_timestamp_ms: i64,
+    ) -> bool {
+        let Some(entries) = &mut self.entries else { return false };
+        let seconds = seconds_since(entries.begin_ms, store_timestamp_ms);
+        let mut left = entries.in_block().iter().map(IndexEntry::decode);
+        let mut passed = 0;
+        for key in keys_of(properties) {
+            let is_own = left.next().is_some_and(|entry| {
+                entry.key_hash == topic.with_key(key)
+                    && entry.physical_offset == at
+                    && entry.seconds == seconds
+            });
+            if !is_own || passed == KEYS_ASKED {
+                return false;
+            }
+            passed += 1;
+        }
+        if left.next().is_none_or(|entry| entry.physical_offset <= at) {
+            return false;
+        }
+        entries.pass(passed as u32); // no more than are asked for
+        if self.first_gap.is_none() || self.gap.missing > 0 || self.gap.wrong > 0 {
+            self.settle();
+        }
+        self.damaged.damaged.clear();
+        true
+    }
+
+    /// The same, entry by entry.
+    fn see_closely(
+        &mut self,
+        topic: TopicHash,
+        properties: &Indexed<'_>,
+        at: i64,
+        store_timestamp_ms: i64,
+    ) -> Result<()> {
+        while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < at) {
+            self.astray(number, &entry)?;
+        }
+        self.damaged.damaged.clear();
+        let mut keys = keys_of(properties);
+        if self.entries.is_none() {
+            // Behind the last entry of the index.
+            let count = keys.take(KEYS_ASKED).count() as u64;
+            if count > 0 {
+                self.miss(at, count);
+            }
+            return Ok(());
+        }
+        for key in keys.by_ref().take(KEYS_ASKED) {
+            let hash = topic.with_key(key);
+            match self.head()? {
+                Some((number, entry)) if entry.physical_offset == at && entry.key_hash == hash => {
+                    self.check_time(number, &entry, store_timestamp_ms);
+                    self.advance();
+                }
+                _ => return self.see_others(topic, properties, at, store_timestamp_ms, hash),
+            }
+        }
+        if self.head()?.is_some_and(|(_, entry)| entry.physical_offset == at) {
+            return self.see_others(topic, properties, at, store_timestamp_ms, -1);
+        }
+        if self.gap.missing > 0 || self.gap.wrong > 0 || self.first_gap.is_none() {
+            self.settle();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_time(&self, number: u32, entry: &IndexEntry, store_timestamp_ms: i64) {
+        if let (Some(state), Some(entries)) = (self.index.files.get(self.at), &self.entries) {
+            self.judge.time(&entries.open, state, number, entry, store_timestamp_ms);
+        }
+    }
+
+    /// A message whose entries are not just its keys in order; those before `next` were.
+    #[cold]
+    fn see_others(
+        &mut self,
+        topic: TopicHash,
+        properties: &Indexed<'_>,
+        at: i64,
+        store_timestamp_ms: i64,
+        next: i32,
+    ) -> Result<()> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(keys_of(properties).map(|key| (topic.with_key(key), false)));
+        let done = wanted.iter().position(|(hash, _)| *hash == next).unwrap_or(wanted.len());
+        wanted.iter_mut().take(done).for_each(|(_, seen)| *seen = true);
+        while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset == at) {
+            let hash = entry.key_hash;
+            let unseen = wanted.iter().position(|(key, seen)| *key == hash && !seen);
+            // RocketMQ puts the keys of the message at which it resumes twice.
+            let again = unseen.is_none() && wanted.iter().any(|(key, _)| *key == hash);
+            if let Some(wanted) = unseen.and_then(|key| wanted.get_mut(key)) {
+                wanted.1 = true;
+            }
+            if unseen.is_some() || again {
+                self.check_time(number, &entry, store_timestamp_ms);
+            } else {
+                self.gap.wrong += 1;
+                if let Some(entries) = &self.entries {
+                    let expected = "a message with a key of this hash";
+                    let found = format!("entry {number} with hash {hash}, physical offset {at}");
+                    self.judge.add(Code::IndexOther, &entries.open, number, 0, expected, found);
+                }
+            }
+            self.advance();
+        }
+        let missing = wanted.iter().take(KEYS_ASKED).filter(|(_, seen)| !seen).count() as u64;
+        self.wanted = wanted;
+        if missing == 0 {
+            self.settle();
+        } else {
+            self.miss(at, missing);
+        }
+        Ok(())
+    }
+
+    fn miss(&mut self, at: i64, keys: u64) {
+        let unknown = |(from, to): &(i64, i64)| *from <= at && at <= *to;
+        if self.index.unknown.iter().any(unknown) {
+            return;
+        }
+        match self.index.span() {
+            Some((first, _)) if at < first => self.before.add(at),
+            Some((_, last)) if at < last => {
+                self.gap.messages.add(at);
+                self.gap.missing += keys;
+            }
+            Some((_, last)) if at == last && self.cx.state == State::Closed => {
+                self.gap.messages.add(at);
+                self.gap.missing += keys;
+            }
+            _ => self.behind.add(at),
+        }
+    }
+
+    /// An entry for which there is no message.
+    #[cold]
+    fn astray(&mut self, number: u32, entry: &IndexEntry) -> Result<()> {
+        let Some(entries) = &self.entries else { return Ok(()) };
+        let Some(state) = self.index.files.get(self.at) else { return Ok(()) };
+        let open = Arc::clone(&entries.open);
+        if !self.judge.entry(&open, state, number, entry, Some(&self.damaged))? {
+            self.gap.wrong += 1;
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// A message came whose entries are right: what was missing before is a gap of its own.
+    #[cold]
+    fn settle(&mut self) {
+        let gap = std::mem::take(&mut self.gap);
+        if self.first_gap.is_none() {
+            // It may have begun in the file before.
+            self.first_gap = Some(gap);
+        } else {
+            gap.report(self.cx);
+        }
+    }
+
+    /// The gaps that may go on in the files before and behind.
+    pub(crate) fn edges(&self) -> Edges {
+        Edges { first: self.first_gap, last: self.gap }
+    }
+
+    /// Deals with the entries before `end` that no message came for.
+    pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
+        let end = i64::try_from(end).unwrap_or(i64::MAX);
+        while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
+            if self.cx.is_cancelled() {
+                return Ok(());
+            }
+            self.astray(number, &entry)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells how far the index reaches, once the whole log was walked.
+pub(crate) fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
+    let dir = cx.paths.index();
+    let text = |of: &Unindexed| {
+        of.span.map(|(from, to)| {
+            format!("none of {} messages at physical offsets {from} to {to}", of.messages)
+        })
+    };
+    if let Some(found) = text(behind) {
+        // What a broker's crash or a running one leaves out comes later.
+        let closed = cx.state == State::Closed;
+        let severity = if closed { Severity::Warning } else { Severity::Info };
+        let expected = "the keys of the newest messages";
+        cx.findings.add(Code::IndexTail, severity, &dir, None, expected, found);
+    }
+    if let Some(found) = text(before) {
+        let expected = "the keys of the oldest messages";
+        let severity = Severity::Warning;
+        cx.findings.add(Code::IndexMissing, severity, &dir, None, expected, found);
+    }
+}
+
+/// Deals with the entries that lead behind all files of the log.
+pub(crate) fn check_behind(
+    cx: &Context<'_>,
+    index: &Index,
+    log: &FileRun,
+    walked: &Walked,
+) -> Result<()> {
+    let start = log.end_offset().unwrap_or(walked.log_end);
+    IndexCheck::new(cx, index, log, start)?.finish(u64::MAX)
+}

@@ -1,0 +1,444 @@
+//! The index files: each by itself, and single entries against the log.
+
+pub(crate) mod index_check;
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::Context;
+use super::queues::queue_check::Walked;
+use super::record::probe;
+use crate::care::finding::{Code, Severity};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::FileRun;
+use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
+use crate::format::java::key_hash;
+use crate::format::message::MessageView;
+use crate::format::message::properties::{self, Indexed, split_keys};
+use crate::log::index::file::IndexFile;
+use crate::log::index::run::{IndexRun, IndexRunFile};
+use crate::log::index::sums::Sum;
+
+/// How many entries are read at a time.
+const BLOCK: u32 = 3200;
+
+/// One index file as it was when the check began.
+pub(super) struct IndexState {
+    pub(super) file: Arc<IndexRunFile>,
+    pub(super) seen: IndexSeen,
+}
+
+/// What a look at one index file by itself told.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct IndexSeen {
+    /// The number of the next entry then.
+    count: u32,
+    /// Where the first and the last message lie.
+    pub(super) first: i64,
+    pub(super) last: i64,
+    begin_ms: i64,
+    in_order: bool,
+}
+
+/// The index as it was when the check began.
+pub(super) struct Index {
+    pub(super) run: Option<IndexRun>,
+    /// Files whose entries lie in order, which a walk may follow.
+    pub(super) files: Vec<IndexState>,
+    /// The others that can be read.
+    unordered: Vec<IndexState>,
+    /// Ranges of the log whose entries lie in a file that cannot be followed.
+    pub(super) unknown: Vec<(i64, i64)>,
+    /// Whether there should be an index, and its layout is known.
+    pub(super) is_known: bool,
+    pub(super) file_count: u64,
+    pub(super) entry_count: u64,
+}
+
+impl Index {
+    /// No index, or none that can be read.
+    pub(super) fn none() -> Self {
+        Self {
+            run: None,
+            files: Vec::new(),
+            unordered: Vec::new(),
+            unknown: Vec::new(),
+            is_known: false,
+            file_count: 0,
+            entry_count: 0,
+        }
+    }
+
+    /// An index without files.
+    pub(super) fn nothing() -> Self {
+        Self { is_known: true, ..Self::none() }
+    }
+
+    /// Lists the index files; `files` reads one of them by itself, on several threads.
+    pub(super) fn load(
+        cx: &Context<'_>,
+        layout: IndexLayout,
+        read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Vec<Option<IndexState>>,
+    ) -> Result<Self> {
+        let dir = cx.paths.index();
+        let storage = Arc::clone(&cx.storage);
+        let unreadable = &mut |path: &_, error| cx.error(path, error);
+        let (run, faults) = IndexRun::load_readable(storage, &dir, layout, unreadable)?;
+        for fault in faults {
+            let code = match fault.kind {
+                CorruptionKind::FileName if fault.found == "no regular file" => Code::NoRegularFile,
+                CorruptionKind::FileName => Code::StrayName,
+                _ => Code::IndexUnusable,
+            };
+            let warns = fault.kind == CorruptionKind::FileName;
+            let severity = if warns { Severity::Warning } else { Severity::Error };
+            cx.corruption(code, severity, fault);
+        }
+        let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
+        let listed = run.files();
+        let states = read_all(&listed, &run);
+        let mut index = Self::none();
+        index.is_known = true;
+        index.file_count = (listed.len() + unusable.len()) as u64;
+        for (file, state) in listed.iter().zip(states) {
+            let Some(state) = state else {
+                unusable.push(file.name);
+                continue;
+            };
+            index.entry_count += u64::from(state.seen.count.saturating_sub(1));
+            if state.seen.count <= 1 {
+                continue;
+            }
+            let follows =
+                index.files.last().is_none_or(|before| before.seen.last <= state.seen.first);
+            if state.seen.in_order && follows {
+                index.files.push(state);
+            } else {
+                index.unordered.push(state);
+            }
+        }
+        unusable.extend(index.unordered.iter().map(|state| state.file.name));
+        for name in unusable {
+            let next = index.files.partition_point(|state| state.file.name < name);
+            let before = next.checked_sub(1).and_then(|at| index.files.get(at));
+            let from = before.map_or(i64::MIN, |state| state.seen.last);
+            let to = index.files.get(next).map_or(i64::MAX, |state| state.seen.first);
+            index.unknown.push((from, to));
+        }
+        index.run = Some(run);
+        Ok(index)
+    }
+
+    /// The first and the last message with a key in it.
+    pub(super) fn span(&self) -> Option<(i64, i64)> {
+        Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
+    }
+
+    /// Looks at each entry of the files that could not be followed.
+    pub(super) fn check_unordered(
+        &self,
+        cx: &Context<'_>,
+        log: &FileRun,
+        walked: &Walked,
+    ) -> Result<()> {
+        let Some(run) = &self.run else { return Ok(()) };
+        for state in &self.unordered {
+            let open = run.open(&state.file)?;
+            let mut entries = Entries::new(state, Arc::clone(&open), 1);
+            let mut judge = Judge::new(cx, log);
+            let mut before = i64::MIN;
+            let mut misplaced = None;
+            while let Some((number, entry)) = entries.head()? {
+                entries.advance();
+                let at = u64::try_from(entry.physical_offset).ok();
+                if at.is_some_and(|at| at < walked.log_start) {
+                    continue;
+                }
+                if judge.entry(&open, state, number, &entry, Some(walked))? {
+                    if entry.physical_offset < before {
+                        misplaced.get_or_insert((number, entry.physical_offset, before));
+                    }
+                    before = before.max(entry.physical_offset);
+                }
+            }
+            if let Some((number, offset, before)) = misplaced {
+                let at = open.layout().entry_position(number);
+                let expected = format!("an offset of {before} or more");
+                let found = format!("entry {number} with physical offset {offset}");
+                let severity = Severity::Error;
+                cx.findings.add(Code::IndexEntry, severity, open.path(), Some(at), expected, found);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads one index file by itself; `None` when it is gone or cannot be read.
+pub(super) fn read_state(
+    cx: &Context<'_>,
+    run: &IndexRun,
+    file: &Arc<IndexRunFile>,
+    quick: bool,
+) -> Option<IndexState> {
+    match try_read_state(cx, run, file, quick) {
+        Ok(state) => Some(state),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            cx.error(&file.path, error);
+            None
+        }
+    }
+}
+
+fn try_read_state(
+    cx: &Context<'_>,
+    run: &IndexRun,
+    file: &Arc<IndexRunFile>,
+    quick: bool,
+) -> Result<IndexState> {
+    let open = run.open(file)?;
+    let header = open.header()?;
+    let layout = *open.layout();
+    let seen = IndexSeen {
+        count: header.index_count.unsigned_abs(),
+        first: 0,
+        last: 0,
+        begin_ms: header.begin_timestamp_ms,
+        in_order: true,
+    };
+    let mut state = IndexState { file: Arc::clone(file), seen };
+    if quick {
+        return Ok(state);
+    }
+    if let Some((count, span)) = sound(&open)? {
+        state.seen.count = count.saturating_add(1);
+        (state.seen.first, state.seen.last) = span;
+        state.seen.in_order = span.0 >= 0;
+        return Ok(state);
+    }
+    let mut misplaced = Vec::new();
+    let read = open.check(&mut |fault: Corruption| {
+        let in_entry = fault
+            .offset
+            .checked_sub(layout.entry_position(0))
+            .and_then(|offset| offset.checked_rem(ENTRY_LEN as u64));
+        // Which of two entries is out of order only a look at the log can tell.
+        if fault.kind == CorruptionKind::IndexEntry && in_entry == Some(4) {
+            state.seen.in_order = false;
+            misplaced.push(fault.offset);
+            misplaced.truncate(1);
+            return;
+        }
+        let code = match fault.kind {
+            CorruptionKind::IndexHeader => Code::IndexHeader,
+            CorruptionKind::IndexSlot => Code::IndexSlot,
+            CorruptionKind::IndexChain => Code::IndexChain,
+            _ => Code::IndexEntry,
+        };
+        cx.corruption(code, Severity::Error, fault);
+    })?;
+    state.seen.count = read.saturating_add(1);
+    if state.seen.count > 1 {
+        let mut entries = Entries::new(&state, Arc::clone(&open), 1);
+        let first = entries.head()?.map(|(_, entry)| entry.physical_offset);
+        let mut entries = Entries::new(&state, open, state.seen.count - 1);
+        let last = entries.head()?.map(|(_, entry)| entry.physical_offset);
+        (state.seen.first, state.seen.last) = (first.unwrap_or(0), last.unwrap_or(0));
+        state.seen.in_order &= state.seen.first >= 0;
+    }
+    Ok(state)
+}
+
+/// How many entries a sound file has, and the physical offsets of the first and the last, if it has
+/// any; `None` of a file at which each entry must be looked at.
+fn sound(file: &IndexFile) -> Result<Option<(u32, (i64, i64))>> {
+    let sums = file.sums()?;
+    let parts = sums.parts();
+    let whole = parts
+        .par_iter()
+        .map(|part| sums.sum(part))
+        .try_reduce(Sum::default, |sum, next| Ok(sum.join(next)))?;
+    let is_sound = sums.is_sound(&whole);
+    Ok(is_sound.then(|| (sums.entry_count(), whole.span().unwrap_or_default())))
+}
+
+/// The entries of one file from a number on.
+pub(super) struct Entries {
+    pub(super) open: Arc<IndexFile>,
+    /// What the seconds of the file's entries count from.
+    pub(super) begin_ms: i64,
+    number: u32,
+    count: u32,
+    from: u32,
+    bytes: Vec<u8>,
+}
+
+impl Entries {
+    pub(super) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
+        let (begin_ms, count) = (state.seen.begin_ms, state.seen.count);
+        Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
+    }
+
+    /// The next entry and its number; `None` at the end.
+    #[inline]
+    pub(super) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
+        if self.number >= self.count {
+            return Ok(None);
+        }
+        if self.in_block().is_empty() {
+            self.fill()?;
+        }
+        let entry = self.in_block().first().map(IndexEntry::decode);
+        Ok(entry.map(|entry| (self.number, entry)))
+    }
+
+    /// The entries from the next one on that were read already.
+    #[inline]
+    pub(super) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
+        let skip = usize::try_from(self.number.wrapping_sub(self.from)).unwrap_or(usize::MAX);
+        self.bytes.as_chunks().0.get(skip..).unwrap_or_default()
+    }
+
+    #[cold]
+    fn fill(&mut self) -> Result<()> {
+        let count = usize::try_from((self.count - self.number).min(BLOCK)).unwrap_or(0);
+        self.from = self.number;
+        self.bytes.resize(count * ENTRY_LEN, 0);
+        let at = self.open.layout().entry_position(self.number);
+        let read = self
+            .open
+            .file()
+            .read_at(&mut self.bytes, at)
+            .map_err(Error::io("read", self.open.path()));
+        self.bytes.truncate(*read.as_ref().unwrap_or(&0));
+        read.map(|_| ())
+    }
+
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        self.pass(1);
+    }
+
+    /// Goes on behind some entries that were read.
+    #[inline]
+    pub(super) fn pass(&mut self, count: u32) {
+        self.number += count;
+    }
+}
+
+/// Holds single entries against the log.
+pub(super) struct Judge<'a> {
+    cx: &'a Context<'a>,
+    log: &'a FileRun,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) const fn new(cx: &'a Context<'a>, log: &'a FileRun) -> Self {
+        Self { cx, log, buffer: Vec::new() }
+    }
+
+    pub(super) fn add(
+        &self,
+        code: Code,
+        open: &IndexFile,
+        number: u32,
+        field: u64,
+        expected: impl Into<String>,
+        found: String,
+    ) {
+        let at = open.layout().entry_position(number).saturating_add(field);
+        let severity = match code {
+            Code::IndexTime => Severity::Warning,
+            // RocketMQ leaves the entries of messages that its recovery cut off.
+            Code::IndexNowhere => Severity::Warning,
+            _ => Severity::Error,
+        };
+        self.cx.findings.add(code, severity, open.path(), Some(at), expected, found);
+    }
+
+    /// Whether an entry leads to a message with its key, as far as the log is whole; reports it
+    /// where it does not.
+    pub(super) fn entry(
+        &mut self,
+        open: &IndexFile,
+        state: &IndexState,
+        number: u32,
+        entry: &IndexEntry,
+        walked: Option<&Walked>,
+    ) -> Result<bool> {
+        let found = format!(
+            "entry {number} with hash {}, physical offset {}",
+            entry.key_hash, entry.physical_offset
+        );
+        let at = u64::try_from(entry.physical_offset).ok();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let record = match at {
+            Some(at) => probe(self.log, at, &mut buffer)?,
+            None => None,
+        };
+        let good = match record {
+            None => {
+                let known = at.is_some_and(|at| {
+                    walked.is_some_and(|walked| walked.is_damaged(at))
+                        || (self.log.find(at).is_none() && at < self.log.end_offset().unwrap_or(0))
+                });
+                if !known {
+                    self.add(
+                        Code::IndexNowhere,
+                        open,
+                        number,
+                        4,
+                        "the beginning of a message",
+                        found,
+                    );
+                }
+                known
+            }
+            Some((view, _)) => {
+                let has_key = hashes(&view).any(|hash| hash == entry.key_hash);
+                if has_key {
+                    self.time(open, state, number, entry, view.store_timestamp_ms());
+                } else {
+                    let expected = "a message with a key of this hash";
+                    self.add(Code::IndexOther, open, number, 0, expected, found);
+                }
+                has_key
+            }
+        };
+        self.buffer = buffer;
+        Ok(good)
+    }
+
+    /// The first entry of a file counts from the end of the file before it, so it proves nothing.
+    #[inline]
+    pub(super) fn time(
+        &self,
+        open: &IndexFile,
+        state: &IndexState,
+        number: u32,
+        entry: &IndexEntry,
+        store_timestamp_ms: i64,
+    ) {
+        let seconds = seconds_since(state.seen.begin_ms, store_timestamp_ms);
+        if entry.seconds != seconds && number > 1 && entry.seconds >= 0 {
+            let expected = format!("{seconds} seconds");
+            let found = format!("entry {number} with {}", entry.seconds);
+            self.add(Code::IndexTime, open, number, 12, expected, found);
+        }
+    }
+}
+
+fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
+    let properties = properties::indexed(view.raw_properties());
+    let topic = view.topic();
+    keys_of(&properties).map(move |key| key_hash(topic, key))
+}
+
+/// The keys of a message in the order of their entries.
+#[inline]
+pub(super) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    properties.unique_key.into_iter().chain(split_keys(properties.keys.unwrap_or_default()))
+}

@@ -1,0 +1,565 @@
+//! Looking for damage: every record of the log, each queue entry and index entry against it, the
+//! checkpoint, the files' lengths and names, the broker's tables of topics and of what consumers have
+//! read against the queues.
+//!
+//! Nothing is written and no lock taken. First queues and index are read by themselves, which also
+//! notes how far they reach; then the log is walked, in parts on several threads, and each message
+//! held against its entries. So beside a running broker every entry that was noted has its message,
+//! and what is newer counts as not dispatched yet. Everything is read block by block, so memory grows
+//! with the number of queues and files, not with what they hold.
+
+mod checkpoint;
+pub mod divided;
+mod file_parts;
+pub mod index;
+mod log_walk;
+pub mod queues;
+pub(super) mod record;
+mod tables;
+mod times;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rayon::prelude::*;
+
+use self::index::index_check::{Gap, Unindexed};
+use self::index::{Index, IndexState};
+use self::log_walk::FileWalk;
+use self::queues::queue_check::Walked;
+use self::queues::{Queue, Queues};
+use self::tables::Tables;
+pub(super) use self::tables::is_system as is_system_topic;
+use super::finding::{Code, Finding, Findings, Severity};
+use super::meter::{Meter, thread_count, watched};
+use crate::config::StoreConfig;
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::run::file_run::Stray;
+use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
+use crate::format::checkpoint::CheckpointFields;
+use crate::log::QueueKind;
+use crate::log::index::run::{IndexRun, IndexRunFile};
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::Flushed;
+use crate::store::open::index_settings::{self, NoLayout};
+use crate::store::open::inspect;
+use crate::store::paths::StorePaths;
+use crate::time::{Clock, FAR_MS, SystemClock};
+
+/// How closely a store is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The frames of the log, lengths, names and headers.
+    Quick,
+    /// All of it: checksums too, and every structure against the others.
+    Full,
+}
+
+impl Level {
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// How [`verify`] goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifyOptions {
+    /// How closely.
+    pub level: Level,
+    /// How many threads; as many as there are processors where it is left out.
+    pub threads: Option<usize>,
+    /// How many findings are listed; all are counted.
+    pub most_findings: usize,
+    /// About how much of a file of the log a thread walks at a time. What comes out is the same.
+    pub part_bytes: u64,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self { level: Level::Full, threads: None, most_findings: 10_000, part_bytes: 64 << 20 }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyCounts {
+    /// Messages of the log, damaged bodies included.
+    pub messages: u64,
+    /// Bytes of the log up to its end.
+    pub log_bytes: u64,
+    /// Files of the log.
+    pub log_files: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Their entries.
+    pub queue_entries: u64,
+    /// Index files.
+    pub index_files: u64,
+    /// Their entries.
+    pub index_entries: u64,
+}
+
+/// What [`verify`] found.
+#[derive(Clone, Debug)]
+pub struct VerifyReport {
+    /// The store.
+    pub path: PathBuf,
+    /// How closely it was looked at.
+    pub level: Level,
+    /// Whether nothing is wrong: no finding, or only such as are worth knowing.
+    pub ok: bool,
+    /// What was found, by path and offset, as many as were asked for.
+    pub findings: Vec<Finding>,
+    /// How many findings there are of each code, listed or not.
+    pub found: BTreeMap<Code, u64>,
+    /// What was looked at.
+    pub counts: VerifyCounts,
+}
+
+/// Looks for damage in the store at `path`. `progress` is called now and then with the bytes that
+/// were looked at and those there are, on the calling thread, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] where a setting differs from the files,
+/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` when `progress` ended it.
+pub fn verify(
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<VerifyReport> {
+    verify_on(Arc::new(Os), path, config, options, progress)
+}
+
+/// [`verify`] on another storage.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_on(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<VerifyReport> {
+    let threads = thread_count(options.threads);
+    watched("verify", path, threads, progress, |meter| {
+        let part_bytes = Some(options.part_bytes);
+        check(&storage, path, &config, options, threads, meter, part_bytes)
+    })
+}
+
+/// In what state a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Closed in good order.
+    Closed,
+    /// Not closed, and nobody has it.
+    Crashed,
+    /// A process writes to it.
+    InUse,
+}
+
+/// What every part of the check needs.
+struct Context<'a> {
+    storage: Arc<dyn Storage>,
+    paths: StorePaths,
+    config: &'a StoreConfig,
+    findings: Findings,
+    meter: &'a Meter,
+    state: State,
+    full: bool,
+    threads: usize,
+    /// What was stored up to this time is known to be on disk.
+    flushed_ms: i64,
+    /// So is what lies before this place.
+    durable: u64,
+    /// A store time later than this is in the future.
+    latest_ms: i64,
+}
+
+impl Context<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.meter.is_cancelled()
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.meter.advance(bytes);
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        match self.storage.list(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => {
+                self.error(dir, Error::io("list", dir)(error));
+                Ok(Vec::new())
+            }
+            Ok(entries) => Ok(entries),
+        }
+    }
+
+    /// Whether there is a folder; anything else of that name is reported.
+    fn is_folder(&self, dir: &Path) -> Result<bool> {
+        match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
+            Some(FileKind::Directory) => Ok(true),
+            None => Ok(false),
+            Some(kind) => {
+                self.stray_as(Code::NoRegularFile, Severity::Error, dir, kind, "a folder");
+                Ok(false)
+            }
+        }
+    }
+
+    fn stray(&self, stray: &Stray) {
+        let (code, severity) = match stray.kind {
+            // What a writer refuses to make a file beside.
+            FileKind::Other => (Code::NoRegularFile, Severity::Error),
+            FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
+        };
+        self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
+    }
+
+    fn stray_as(
+        &self,
+        code: Code,
+        severity: Severity,
+        path: &Path,
+        kind: FileKind,
+        expected: &str,
+    ) {
+        let found = match kind {
+            FileKind::File => "a file",
+            FileKind::Directory => "a folder",
+            FileKind::Other => "a link, pipe or device",
+        };
+        self.findings.add(code, severity, path, None, expected, found);
+    }
+
+    fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
+        let path = fault.path.unwrap_or_default();
+        self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
+    }
+
+    /// Reports an error of one file; the check goes on with the others.
+    fn error(&self, path: &Path, error: Error) {
+        match error {
+            Error::Corrupt(fault) => {
+                self.corruption(Code::IndexUnusable, Severity::Error, *fault);
+            }
+            error => {
+                let severity = Severity::Error;
+                let found = error.to_string();
+                self.findings.add(Code::Unreadable, severity, path, None, "to read it", found);
+            }
+        }
+    }
+
+    /// Holds the lengths and names of a run's files against each other.
+    fn check_files(&self, run: &FileRun) {
+        // What a crash leaves of a file that was being made; before others it lost what it held.
+        let last = run.files().last().map(|file| file.path.clone());
+        for fault in run.check() {
+            let Error::Corrupt(fault) = fault else { continue };
+            let empty =
+                fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
+            let code = if empty { Code::EmptyFile } else { queues::file_code(fault.kind) };
+            self.corruption(code, Severity::Error, *fault);
+        }
+    }
+}
+
+/// What is known of a store before anything of it is read through.
+struct Prepared {
+    log: FileRun,
+    /// The number of the last file of the log that begins with a message.
+    last: Option<usize>,
+    queues: Queues,
+    tables: Tables,
+    checkpoint: Option<CheckpointFields>,
+}
+
+fn prepare<'a>(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: &'a StoreConfig,
+    options: &VerifyOptions,
+    threads: usize,
+    meter: &'a Meter,
+) -> Result<(Context<'a>, Prepared)> {
+    let paths = StorePaths::new(path, config);
+    if !inspect::is_store(&*storage, &paths)? {
+        return Err(inspect::not_a_store(&*storage, &paths));
+    }
+    let log_file = inspect::commit_log_file_size(&storage, &paths, config)?;
+    let mut cx = Context {
+        findings: Findings::new(path, options.most_findings),
+        state: State::Closed,
+        full: options.level == Level::Full,
+        storage,
+        paths,
+        config,
+        meter,
+        threads,
+        flushed_ms: 0,
+        durable: 0,
+        latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
+    };
+    cx.state = state(&cx)?;
+    // Read before the log, which a writer may make longer meanwhile.
+    let mark = checkpoint::mark(&cx);
+    let tables = Tables::read(&cx)?;
+    let checkpoint = checkpoint::load(&cx);
+    let fields = checkpoint.unwrap_or_default();
+    let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
+    (cx.durable, cx.flushed_ms) = (flushed.place, flushed.before_ms);
+    let (log, strays) = FileRun::load(
+        Arc::clone(&cx.storage),
+        Arc::default(),
+        cx.paths.commit_log().to_vec(),
+        log_file,
+        Access::Read,
+    )?;
+    strays.iter().for_each(|stray| cx.stray(stray));
+    cx.check_files(&log);
+    let last = log_walk::last_with_data(&cx, &log);
+    let layout = inspect::queue_layout(&*cx.storage, &cx.paths, config)?;
+    let queues = Queues::list(&cx, &layout, tables.kinds())?;
+    Ok((cx, Prepared { log, last, queues, tables, checkpoint }))
+}
+
+fn check(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    config: &StoreConfig,
+    options: &VerifyOptions,
+    threads: usize,
+    meter: &Meter,
+    part_bytes: Option<u64>,
+) -> Result<VerifyReport> {
+    let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
+    set_total(&cx, &known.log, &known.queues);
+    let log_start = known.log.min_offset().unwrap_or(0);
+    let (queue_entries, index) = rayon::join(
+        || known.queues.list.par_iter_mut().map(|queue| read_queue(&cx, queue, log_start)).sum(),
+        || read_index(&cx, |files, run| read_states(&cx, files, run)),
+    );
+    let index = index?;
+    let Prepared { log, last, queues, .. } = &known;
+    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes);
+    let Some(walks) = walks else {
+        // Whole files leave nothing in doubt.
+        return check(storage, path, config, options, threads, meter, None);
+    };
+    conclude(cx, &known, &index, queue_entries, &walks, options.level)
+}
+
+/// Puts together what was read, and looks at what only all of it tells.
+fn conclude(
+    cx: Context<'_>,
+    known: &Prepared,
+    index: &Index,
+    queue_entries: u64,
+    walks: &[FileWalk],
+    level: Level,
+) -> Result<VerifyReport> {
+    let Prepared { log, queues, tables, checkpoint, .. } = known;
+    let joined = log_walk::join(&cx, log, walks);
+    if cx.full && !cx.is_cancelled() {
+        let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
+        // A time that no message has proves nothing.
+        let trusted_ms = if known > joined.newest_ms { 0 } else { known };
+        tables.check(&cx, queues);
+        queues::report_missing(&cx, queues, tables, trusted_ms);
+        check_behind(&cx, log, queues, index, walks, &joined.walked)?;
+    }
+    if let Some(fields) = checkpoint {
+        checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
+    }
+    if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
+        let expected = format!("a log that reaches {}, which was durable", cx.durable);
+        let found = format!("one that ends at {}", joined.walked.log_end);
+        let (code, path) = (Code::LogShort, cx.paths.mark());
+        cx.findings.add(code, Severity::Error, &path, None, expected, found);
+    }
+    let counts = VerifyCounts {
+        messages: joined.messages,
+        log_bytes: joined.walked.log_end.saturating_sub(log.min_offset().unwrap_or(0)),
+        log_files: log.files().len() as u64,
+        queues: queues.list.len() as u64,
+        queue_entries,
+        index_files: index.file_count,
+        index_entries: index.entry_count,
+    };
+    let path = cx.paths.root().to_owned();
+    let (findings, found, wrong) = cx.findings.into_parts();
+    Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
+}
+
+/// Whether the store was closed, and whether somebody has it now.
+fn state(cx: &Context<'_>) -> Result<State> {
+    let root = cx.paths.root();
+    for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
+        match cx.storage.kind(&path).map_err(Error::io("stat", &path))? {
+            None | Some(FileKind::File) => {}
+            Some(kind) => {
+                let expected = format!("the file `{what}`");
+                cx.stray_as(Code::NoRegularFile, Severity::Error, &path, kind, &expected);
+            }
+        }
+    }
+    if StoreLock::is_held(&*cx.storage, &cx.paths) {
+        let expected = "a store that nobody writes to";
+        let lock = cx.paths.lock();
+        cx.findings.add(Code::InUse, Severity::Info, &lock, None, expected, "a locked one");
+        return Ok(State::InUse);
+    }
+    if lock::was_aborted(&*cx.storage, &cx.paths).unwrap_or(true) {
+        let expected = "no file `abort`";
+        cx.findings.add(Code::NotClosed, Severity::Info, root, None, expected, "one");
+        return Ok(State::Crashed);
+    }
+    Ok(State::Closed)
+}
+
+fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
+    let log_bytes: u64 = log.files().iter().map(|file| file.len).sum();
+    let queue_bytes: u64 = match cx.full {
+        true => queues.list.iter().map(Queue::bytes).sum(),
+        false => 0,
+    };
+    cx.meter.set_total(log_bytes.saturating_add(queue_bytes).max(1));
+}
+
+/// Reads one queue by itself; how many entries it has.
+fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
+    if !cx.full {
+        return 0;
+    }
+    let entries = match queue.kind {
+        QueueKind::Plain => queues::queue_structure::read(cx, queue, log_start),
+        QueueKind::Batch => queues::batch_check::read_structure(cx, queue, log_start),
+    };
+    let entries = entries.and_then(|entries| {
+        queue.ext.as_ref().map_or(Ok(()), |ext| queues::ext_check::read_structure(cx, ext))?;
+        Ok(entries)
+    });
+    cx.advance(queue.bytes());
+    match entries {
+        Ok(entries) => entries,
+        Err(error) => {
+            cx.error(&queue.dir(), error);
+            0
+        }
+    }
+}
+
+/// How many index files are read at the same time: each takes memory for its slots.
+const INDEX_READERS: usize = 4;
+
+/// What looks at index files by themselves.
+type States = Vec<Option<IndexState>>;
+
+/// Lists the index files; `states` looks at each by itself.
+fn read_index(
+    cx: &Context<'_>,
+    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
+) -> Result<Index> {
+    match list_index(cx, states) {
+        // One file that cannot be read must not end the whole check.
+        Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
+            cx.error(&path, Error::io(op, &path)(source));
+            Ok(Index::none())
+        }
+        index => index,
+    }
+}
+
+fn list_index(
+    cx: &Context<'_>,
+    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
+) -> Result<Index> {
+    if !cx.config.message_index_enable {
+        return Ok(Index::none());
+    }
+    if !cx.is_folder(&cx.paths.index())? {
+        return Ok(Index::nothing());
+    }
+    let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
+        // What is wrong with a damaged file is told of that file.
+        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
+        Err(NoLayout { path, reason, .. }) => {
+            let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
+                            broker has them: until then the store cannot be opened for writing";
+            // What is whole by itself and only contradicts the settings is no fault of the store.
+            let untold =
+                StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
+            let is_whole = index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
+            let severity = if is_whole { Severity::Info } else { Severity::Warning };
+            cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+            return Ok(Index::none());
+        }
+    };
+    Index::load(cx, layout, states)
+}
+
+fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) -> States {
+    let chunk = files.len().div_ceil(INDEX_READERS).max(1);
+    files
+        .par_chunks(chunk)
+        .flat_map_iter(|files| files.iter().map(|file| index::read_state(cx, run, file, !cx.full)))
+        .collect()
+}
+
+/// What only the walk over the whole log can tell: entries that no message was met for.
+fn check_behind(
+    cx: &Context<'_>,
+    log: &FileRun,
+    queues: &Queues,
+    index: &Index,
+    walks: &[FileWalk],
+    walked: &Walked,
+) -> Result<()> {
+    // A message that lies in two files may have been met twice.
+    let doubtful = !log.check().is_empty();
+    queues.list.par_iter().for_each(|queue| {
+        let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
+        if (doubtful || !all_met)
+            && let Err(error) = match queue.kind {
+                QueueKind::Plain => queues::queue_check::check_entries(cx, queue, log, walked),
+                QueueKind::Batch => queues::batch_check::check_entries(cx, queue, log, walked),
+            }
+        {
+            cx.error(&queue.dir(), error);
+        }
+    });
+    let (mut behind, mut before) = (Unindexed::default(), Unindexed::default());
+    let mut gap = Gap::default();
+    for walk in walks {
+        if let Some(first) = &walk.index_gaps.first {
+            gap.join(first);
+            std::mem::take(&mut gap).report(cx);
+        }
+        gap.join(&walk.index_gaps.last);
+        behind.join(&walk.behind_index);
+        before.join(&walk.before_index);
+    }
+    gap.report(cx);
+    if index.is_known {
+        index::index_check::report_reach(cx, &behind, &before);
+    }
+    let rest = index
+        .check_unordered(cx, log, walked)
+        .and_then(|()| index::index_check::check_behind(cx, index, log, walked));
+    if let Err(error) = rest {
+        cx.error(&cx.paths.index(), error);
+    }
+    Ok(())
+}

@@ -1,0 +1,502 @@
+//! The consume queues: what each holds by itself, and, while the log is walked, whether every message
+//! has its entry. Nothing grows with the number of messages: of each queue it is counted how many
+//! entries were met by a message, and only where that is not all of them, each is looked at.
+
+pub(crate) mod batch_check;
+pub(crate) mod entry_check;
+pub(crate) mod ext_check;
+pub(crate) mod queue_check;
+pub(crate) mod queue_structure;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use super::tables::Tables;
+use super::{Context, State};
+use crate::care::finding::{Code, Severity};
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::run::file_run::{OpenFiles, Stray};
+use crate::files::{Access, FileKind, FileRun};
+use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::log::QueueKind;
+use crate::store::queue_table::{QueueLayout, TopicKinds, names_a_folder};
+
+/// How many entries of a queue are read at a time.
+const BLOCK: usize = 3200;
+/// How many queues with missing entries are told apart.
+const MOST_MISSING: usize = 100_000;
+
+/// A queue's topic and number.
+pub(super) type Name = (Box<[u8]>, i32);
+
+/// One queue on disk.
+pub(super) struct Queue {
+    pub(super) topic: Box<[u8]>,
+    pub(super) id: i32,
+    pub(super) kind: QueueKind,
+    pub(super) run: FileRun,
+    /// The files that its entries' addresses lead into, where there are any.
+    pub(super) ext: Option<FileRun>,
+    /// The number with which its first file begins; of a queue of batches that of the first entry.
+    pub(super) first: i64,
+    /// One past the number of its last entry.
+    pub(super) end: i64,
+    /// Entries that lead into what the log holds.
+    pub(super) live: u64,
+    /// How many of them a message was found for.
+    pub(super) met: AtomicU64,
+}
+
+impl Queue {
+    pub(super) fn dir(&self) -> PathBuf {
+        self.run.dir()
+    }
+
+    /// How long its files are, those of its extension too.
+    pub(super) fn bytes(&self) -> u64 {
+        let runs = std::iter::once(&self.run).chain(&self.ext);
+        runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
+    }
+}
+
+/// Messages of one queue that have no entry in it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Missing {
+    /// Behind the queue's end.
+    pub(super) behind: u64,
+    /// The store time of the oldest of these.
+    pub(super) oldest_ms: i64,
+    /// Before the queue's end.
+    pub(super) inside: u64,
+    /// Where the first of all lies.
+    pub(super) place: u64,
+    /// The least and the greatest number behind the queue's end.
+    pub(super) numbers: Option<(i64, i64)>,
+}
+
+impl Missing {
+    fn join(&mut self, other: &Self) {
+        self.behind += other.behind;
+        self.oldest_ms = self.oldest_ms.min(other.oldest_ms);
+        self.inside += other.inside;
+        self.place = self.place.min(other.place);
+        self.numbers = match (self.numbers, other.numbers) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// The queues of each topic in order, each with its place in the list.
+type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
+
+/// All queues of a store.
+pub(super) struct Queues {
+    topics: Topics,
+    /// Those that keep batches together.
+    batch_topics: Topics,
+    kinds: TopicKinds,
+    pub(super) list: Vec<Queue>,
+    missing: Mutex<HashMap<Name, Missing>>,
+    /// Messages of further queues, past [`MOST_MISSING`].
+    pub(super) missing_elsewhere: AtomicU64,
+}
+
+impl Queues {
+    /// Lists the queues; what does not belong there is reported.
+    pub(super) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
+        let mut queues = Self {
+            topics: HashMap::new(),
+            batch_topics: HashMap::new(),
+            kinds,
+            list: Vec::new(),
+            missing: Mutex::default(),
+            missing_elsewhere: AtomicU64::new(0),
+        };
+        let open_files = Arc::new(OpenFiles::default());
+        each_folder(cx, &cx.paths.consume_queue(), |topic, id, path| {
+            queues.add_folder(cx, QueueKind::Plain, (topic, id), path, |path| {
+                load(cx, &open_files, path, layout.file_size)
+            })
+        })?;
+        each_folder(cx, &cx.paths.batch_consume_queue(), |topic, id, path| {
+            queues.add_folder(cx, QueueKind::Batch, (topic, id), path, |path| {
+                load(cx, &open_files, path, layout.batch_file_size)
+            })
+        })?;
+        for topics in [&mut queues.topics, &mut queues.batch_topics] {
+            topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
+        }
+        each_folder(cx, &cx.paths.consume_queue_ext(), |topic, id, path| {
+            let run = load(cx, &open_files, path, layout.ext_file_size)?;
+            let queue = queues.topics.get(topic).and_then(|queues| find(queues, id));
+            if let Some(queue) = queue.and_then(|number| queues.get_mut(number)) {
+                queue.ext = Some(run);
+            }
+            Ok(())
+        })?;
+        Ok(queues)
+    }
+
+    /// Adds the queue in a folder, unless its topic's queues are of the other kind.
+    fn add_folder(
+        &mut self,
+        cx: &Context<'_>,
+        kind: QueueKind,
+        (topic, id): (&[u8], i32),
+        path: PathBuf,
+        load: impl FnOnce(PathBuf) -> Result<FileRun>,
+    ) -> Result<()> {
+        if self.kinds.get(topic).is_some_and(|&known| known != kind) {
+            let (expected, found) = match kind {
+                QueueKind::Plain => ("no queue of single messages, by topics.json", "one"),
+                QueueKind::Batch => ("no queue of batches, by topics.json", "one"),
+            };
+            cx.findings.add(Code::ConfigKind, Severity::Error, &path, None, expected, found);
+            return Ok(());
+        }
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let topics = match kind {
+            QueueKind::Plain => &mut self.topics,
+            QueueKind::Batch => &mut self.batch_topics,
+        };
+        topics.entry(topic.into()).or_default().push((id, number));
+        self.list.push(Queue {
+            topic: topic.into(),
+            id,
+            kind,
+            run: load(path)?,
+            ext: None,
+            first: 0,
+            end: 0,
+            live: 0,
+            met: AtomicU64::new(0),
+        });
+        Ok(())
+    }
+
+    /// The kind of a topic's queues: what the table of topics says, else what folders there are.
+    #[inline]
+    pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
+        if self.kinds.is_empty() && self.batch_topics.is_empty() {
+            return QueueKind::Plain;
+        }
+        match self.kinds.get(topic) {
+            Some(&kind) => kind,
+            None if self.batch_topics.contains_key(topic) => QueueKind::Batch,
+            None => QueueKind::Plain,
+        }
+    }
+
+    /// The numbers of a queue's messages, from the first that the log still holds; those that have no
+    /// entry yet counted too. `None` where there is no such queue.
+    pub(super) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
+        let kind = self.kind_of(topic);
+        let queue = self.number_of(kind, topic, id).and_then(|number| self.get(number));
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = missing.get(&(topic.into(), id)).and_then(|missing| missing.numbers);
+        let most = numbers.map(|(_, most)| most.saturating_add(1));
+        match (queue, numbers) {
+            (Some(queue), _) => {
+                let live = i64::try_from(queue.live).unwrap_or(0);
+                let first = match kind {
+                    QueueKind::Plain => queue.end.saturating_sub(live),
+                    // An entry stands for many messages.
+                    QueueKind::Batch => queue.first,
+                };
+                Some((first, queue.end.max(most.unwrap_or(0))))
+            }
+            (None, Some((least, most))) => Some((least, most.saturating_add(1))),
+            (None, None) => None,
+        }
+    }
+
+    /// The queues of a topic in order, each with its place in the list.
+    pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
+        let topics = match kind {
+            QueueKind::Plain => &self.topics,
+            QueueKind::Batch => &self.batch_topics,
+        };
+        topics.get(topic).map_or(&[], Vec::as_slice)
+    }
+
+    /// The place in the list of one queue.
+    pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
+        find(self.of_topic(kind, topic), id)
+    }
+
+    /// Whether there is a queue of either kind.
+    pub(super) fn has(&self, topic: &[u8], id: i32) -> bool {
+        self.number_of(self.kind_of(topic), topic, id).is_some()
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Queue> {
+        self.list.get(usize::try_from(number).ok()?)
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Queue> {
+        self.list.get_mut(usize::try_from(number).ok()?)
+    }
+
+    /// Notes that a message has no entry.
+    pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = missing.len();
+        match missing.entry((topic.into(), id)) {
+            hashbrown::hash_map::Entry::Occupied(mut entry) => note(entry.get_mut()),
+            hashbrown::hash_map::Entry::Vacant(entry) if known < MOST_MISSING => {
+                note(entry.insert(Missing {
+                    place: u64::MAX,
+                    oldest_ms: i64::MAX,
+                    ..Missing::default()
+                }));
+            }
+            hashbrown::hash_map::Entry::Vacant(_) => {
+                self.missing_elsewhere.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Adds what walks elsewhere missed.
+    pub(super) fn add_missing(&self, more: Vec<(Name, Missing)>) {
+        for ((topic, id), more) in more {
+            self.miss(&topic, id, |missing| missing.join(&more));
+        }
+    }
+
+    pub(super) fn take_missing(&self) -> Vec<(Name, Missing)> {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list: Vec<_> = missing.drain().collect();
+        list.sort_by(|a, b| a.0.cmp(&b.0));
+        list
+    }
+}
+
+/// Calls `take` for each queue's folder below `root`; what does not belong there is reported.
+fn each_folder(
+    cx: &Context<'_>,
+    root: &Path,
+    mut take: impl FnMut(&[u8], i32, PathBuf) -> Result<()>,
+) -> Result<()> {
+    if !cx.is_folder(root)? {
+        return Ok(());
+    }
+    let mut topics = cx.list(root)?;
+    topics.sort_by(|a, b| a.name.cmp(&b.name));
+    for topic in topics {
+        let topic_dir = root.join(&topic.name);
+        let name = topic.name.as_encoded_bytes();
+        if topic.kind != FileKind::Directory || !names_a_folder(name) {
+            cx.stray(&Stray { path: topic_dir, kind: topic.kind });
+            continue;
+        }
+        for queue in cx.list(&topic_dir)? {
+            let path = topic_dir.join(&queue.name);
+            match (queue.name.to_str().and_then(parse_queue_id), queue.kind) {
+                (Some(id), FileKind::Directory) => take(name, id, path)?,
+                (_, kind) => cx.stray(&Stray { path, kind }),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The files of a queue's folder; what is wrong with their names and lengths is reported.
+fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
+    let (run, strays) = FileRun::load(
+        Arc::clone(&cx.storage),
+        Arc::clone(open),
+        vec![dir],
+        file_size,
+        Access::Read,
+    )?;
+    strays.iter().for_each(|stray| cx.stray(stray));
+    cx.check_files(&run);
+    Ok(run)
+}
+
+/// The place in the list of one of a topic's queues.
+#[inline]
+pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
+    // Mostly all from 0 on are there.
+    let likely = usize::try_from(id).ok().and_then(|id| of_topic.get(id));
+    if let Some((_, number)) = likely.filter(|(likely, _)| *likely == id) {
+        return Some(*number);
+    }
+    let at = of_topic.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+    of_topic.get(at).map(|(_, number)| *number)
+}
+
+/// A number as a folder is named: digits alone, no sign, no zero in front.
+fn parse_queue_id(name: &str) -> Option<i32> {
+    let id: i32 = name.parse().ok()?;
+    (id >= 0 && id.to_string() == name).then_some(id)
+}
+
+/// The entries of a queue in order, each with its place, which is its number where each has one; what
+/// is empty is passed over and told as a range.
+pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
+    cx: &Context<'_>,
+    run: &FileRun,
+    mut take: impl FnMut(i64, &Met<E>) -> Result<()>,
+) -> Result<()> {
+    each_block(cx, run, |first, entries: &[[u8; LEN]]| {
+        if entries.is_empty() {
+            return take(first, &Met::Empty);
+        }
+        (first..).zip(entries).try_for_each(|(place, entry)| take(place, &E::met(entry)))
+    })
+}
+
+/// The same block by block, each with the place of its first entry; one without entries stands for what
+/// is empty.
+pub(super) fn each_block<const LEN: usize>(
+    cx: &Context<'_>,
+    run: &FileRun,
+    mut take: impl FnMut(i64, &[[u8; LEN]]) -> Result<()>,
+) -> Result<()> {
+    let entry_len = LEN as u64;
+    let most = usize::try_from(run.file_size() / entry_len).unwrap_or(usize::MAX);
+    let mut block = vec![0; BLOCK.min(most) * LEN];
+    for file in run.files().iter() {
+        if file.base_offset % entry_len != 0 {
+            continue;
+        }
+        let len = file.len.min(run.file_size()) / entry_len * entry_len;
+        let open = match run.open(file) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                continue;
+            }
+            other => other?,
+        };
+        let number = |position: u64| {
+            i64::try_from(file.base_offset.saturating_add(position) / entry_len).unwrap_or(i64::MAX)
+        };
+        let mut position = 0;
+        while position < len {
+            // Files are made in full length and sparse: holes are not read.
+            let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
+            let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
+            if data > position {
+                take(number(position), &[])?;
+                position = data;
+                continue;
+            }
+            let wanted = usize::try_from(len - position).unwrap_or(usize::MAX).min(block.len());
+            let wanted = block.get_mut(..wanted).unwrap_or_default();
+            let read = open.read_at(wanted, position).map_err(Error::io("read", &file.path))?;
+            let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<LEN>();
+            if entries.is_empty() {
+                break;
+            }
+            take(number(position), entries)?;
+            position += entries.len() as u64 * entry_len;
+            if cx.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What lies at a place of a queue.
+pub(super) enum Met<E> {
+    Entry(E),
+    /// It fills the file up to the first entry.
+    Blank,
+    /// Zeros, from here on up to the next that is met.
+    Empty,
+    Impossible(E),
+}
+
+/// An entry of either kind of queue.
+pub(super) trait Entry<const LEN: usize>: Sized {
+    /// What these bytes are.
+    fn met(bytes: &[u8; LEN]) -> Met<Self>;
+
+    /// Where its record begins, and the size of that.
+    fn leads_to(&self) -> (i64, i32);
+}
+
+impl Entry<ENTRY_LEN> for QueueEntry {
+    #[inline]
+    fn met(bytes: &[u8; ENTRY_LEN]) -> Met<Self> {
+        match Self::decode(bytes) {
+            entry if entry.is_pre_blank() => Met::Blank,
+            entry if entry.is_valid() => Met::Entry(entry),
+            Self { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
+            entry => Met::Impossible(entry),
+        }
+    }
+
+    fn leads_to(&self) -> (i64, i32) {
+        (self.physical_offset, self.store_size)
+    }
+}
+
+/// Tells what messages have no entry, once the whole log was walked. What was stored up to
+/// `trusted_ms` was dispatched, even where the store was not closed; a deleted topic's messages need
+/// no queue.
+pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, tables: &Tables, trusted_ms: i64) {
+    let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
+    for ((topic, id), missing) in queues.take_missing() {
+        let kind = queues.kind_of(&topic);
+        let queue = queues.number_of(kind, &topic, id).and_then(|number| queues.get(number));
+        let end = queue.map_or(0, |queue| queue.end);
+        let below = cx.paths.root().join(kind.folder());
+        let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
+        let behind = missing.behind;
+        let late = cx.state == State::Closed || missing.oldest_ms <= trusted_ms;
+        let lost = missing.inside + if late { behind } else { 0 };
+        if lost > 0 {
+            let expected = format!("entries of {lost} more messages");
+            let deleted = queue.is_none() && tables.has_deleted(cx, &topic);
+            let (severity, why) = match deleted {
+                true => (Severity::Info, "topics.json does not have the topic".to_owned()),
+                false => (Severity::Error, format!("the queue ends at {end}")),
+            };
+            let found = format!(
+                "none; the first of these lies at physical offset {}, {why}",
+                missing.place
+            );
+            cx.findings.add(Code::QueueMissing, severity, &dir, None, expected, found);
+        } else {
+            tail += behind;
+            tail_from = tail_from.min(missing.place);
+        }
+        let span = missing.numbers.map(|(least, most)| {
+            let count = u64::try_from(most.saturating_sub(least)).unwrap_or(0).saturating_add(1);
+            (least, most, count)
+        });
+        if let Some((least, most, count)) = span
+            && kind == QueueKind::Plain
+            && (count != behind || (end > 0 && least != end))
+        {
+            let expected =
+                format!("{behind} numbers from {} on", if end > 0 { end } else { least });
+            let found = format!("numbers from {least} to {most}");
+            cx.findings.add(Code::LogNumber, Severity::Warning, &dir, None, expected, found);
+        }
+    }
+    if tail > 0 {
+        let found = match tail_from {
+            u64::MAX => format!("{tail} messages that are in none"),
+            from => format!("{tail} messages from physical offset {from} on that are in none"),
+        };
+        let dir = cx.paths.consume_queue();
+        let expected = "every message in its queue";
+        cx.findings.add(Code::QueueTail, Severity::Info, &dir, None, expected, found);
+    }
+}
+
+/// The code for damage of files, as [`FileRun::check`] tells it.
+pub(super) fn file_code(kind: CorruptionKind) -> Code {
+    match kind {
+        CorruptionKind::FileLength => Code::FileLength,
+        _ => Code::FileGap,
+    }
+}

@@ -1,0 +1,384 @@
+//! Each message against its queue entry, while the log is walked; and what makes an entry another
+//! message's.
+
+use std::sync::atomic::Ordering;
+
+use super::batch_check::BatchCheck;
+use super::entry_check::{self, spot};
+use super::ext_check::{EntryPlace, ExtCheck};
+use super::{Missing, Queue, Queues, find};
+use crate::care::finding::{Code, Severity};
+use crate::care::verify::Context;
+use crate::care::verify::record::{Record, probe};
+use crate::error::{FormatError, Result};
+use crate::files::FileRun;
+use crate::format::message::MessageView;
+use crate::format::message::sys_flag;
+use crate::format::queue::consume_queue::{
+    ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC, dispatch_tags_code,
+};
+use crate::format::queue::consume_queue_ext;
+use crate::log::QueueKind;
+use crate::log::queue::Unit;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::read::queue_read::points_back;
+
+/// What all walks together keep of queue entries.
+const BUDGET: usize = 48 << 20;
+/// Entries that are read at a time: fewer where there are many queues.
+const MOST_ENTRIES: usize = 512;
+const LEAST_ENTRIES: usize = 64;
+/// No queue.
+const NONE: u32 = u32::MAX;
+
+/// The queues as one walk over a file of the log sees them.
+pub(crate) struct QueueCheck<'a> {
+    cx: &'a Context<'a>,
+    queues: &'a Queues,
+    log: &'a FileRun,
+    /// Entries of the queues met last, each queue at the place that its number leads to.
+    windows: Vec<Window>,
+    entries: usize,
+    /// The queues of the last message's topic.
+    kind: QueueKind,
+    of_topic: &'a [(i32, u32)],
+    probed: Vec<u8>,
+    batches: BatchCheck<'a>,
+    exts: ExtCheck<'a>,
+}
+
+/// Some entries of one queue.
+struct Window {
+    queue: u32,
+    from: i64,
+    bytes: Vec<u8>,
+    met: u64,
+}
+
+impl Window {
+    const fn empty() -> Self {
+        Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0 }
+    }
+
+    #[inline]
+    fn entry(&self, number: i64) -> Option<&[u8; ENTRY_LEN]> {
+        let at = usize::try_from(number.checked_sub(self.from)?).ok()?;
+        self.bytes.as_chunks().0.get(at)
+    }
+}
+
+impl<'a> QueueCheck<'a> {
+    pub(crate) fn new(cx: &'a Context<'a>, queues: &'a Queues, log: &'a FileRun) -> Self {
+        let budget = BUDGET / cx.threads.max(1);
+        let count = queues.list.len().max(1);
+        let entries = (budget / count / ENTRY_LEN).clamp(LEAST_ENTRIES, MOST_ENTRIES);
+        let windows = (budget / (entries * ENTRY_LEN)).clamp(1, count);
+        Self {
+            cx,
+            queues,
+            log,
+            windows: std::iter::repeat_with(Window::empty).take(windows).collect(),
+            entries,
+            kind: QueueKind::Plain,
+            of_topic: &[],
+            probed: Vec::new(),
+            batches: BatchCheck::new(cx, queues, log),
+            exts: ExtCheck::new(cx),
+        }
+    }
+
+    /// The messages behind are of another topic.
+    pub(crate) fn go_to_topic(&mut self, topic: &[u8]) {
+        self.kind = self.queues.kind_of(topic);
+        self.of_topic = self.queues.of_topic(self.kind, topic);
+    }
+
+    /// Holds one message of the present topic against its queues.
+    #[inline]
+    pub(crate) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+        if !request.is_queued() {
+            return Ok(());
+        }
+        let number = request.range(self.kind).base_queue_offset;
+        match (find(self.of_topic, request.queue_id), self.kind) {
+            (Some(queue), QueueKind::Plain) => self.hold(queue, number, request)?,
+            (Some(queue), QueueKind::Batch) => self.batches.hold(queue, request)?,
+            (None, _) => miss(self.queues, request.topic, request.queue_id, None, number, request),
+        }
+        if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
+    }
+
+    /// The further queues of a message, where they are kept.
+    #[cold]
+    fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+        for (name, number) in request.more_queues() {
+            if let Some(queue) = self.queues.number_of(QueueKind::Plain, name, 0) {
+                self.hold(queue, number, request)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn hold(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
+        let slot = slot_of(queue, self.windows.len());
+        if let Some(window) = self.windows.get_mut(slot).filter(|window| window.queue == queue)
+            && let Some(entry) = window.entry(number).map(QueueEntry::decode)
+            && entry.physical_offset == request.physical_offset
+            && u32::try_from(entry.store_size) == Ok(request.store_size)
+            && entry.tags_code == tags_code(self.cx, request)
+        {
+            window.met += 1;
+            return Ok(());
+        }
+        self.hold_closely(queue, slot, number, request)
+    }
+
+    /// The same where the entry is not read yet, or not what it should be.
+    fn hold_closely(
+        &mut self,
+        queue: u32,
+        slot: usize,
+        number: i64,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
+        let Some(known) = self.queues.get(queue) else { return Ok(()) };
+        if number < known.first || number >= known.end {
+            miss(self.queues, &known.topic, known.id, Some(known), number, request);
+            return Ok(());
+        }
+        let Some(window) = self.windows.get_mut(slot) else { return Ok(()) };
+        if window.queue != queue || window.entry(number).is_none() {
+            if window.queue != queue {
+                flush_window(window, self.queues);
+                window.queue = queue;
+            }
+            let left = usize::try_from(known.end.saturating_sub(number)).unwrap_or(usize::MAX);
+            read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
+            window.from = number;
+        }
+        // A file that is missing in the middle has been reported.
+        let Some(entry) = window.entry(number).map(QueueEntry::decode) else { return Ok(()) };
+        if entry.physical_offset == request.physical_offset
+            && u32::try_from(entry.store_size) == Ok(request.store_size)
+        {
+            window.met += 1;
+            if entry.tags_code != tags_code(self.cx, request) {
+                return self.other_tags(known, queue, number, entry, request);
+            }
+            return Ok(());
+        }
+        self.other_entry(known, number, entry, request)
+    }
+
+    #[cold]
+    fn other_tags(
+        &mut self,
+        queue: &'a Queue,
+        queue_number: u32,
+        number: i64,
+        entry: QueueEntry,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
+        let (path, offset) = spot::<ENTRY_LEN>(queue, number);
+        if consume_queue_ext::is_address(entry.tags_code) {
+            let at = EntryPlace { number, path, offset };
+            return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
+        }
+        // A delay's length is the broker's to set.
+        if request.topic == SCHEDULE_TOPIC {
+            return Ok(());
+        }
+        let expected = format!("tags code {}", tags_code(self.cx, request));
+        let found = format!("entry {number} with tags code {}", entry.tags_code);
+        let severity = Severity::Error;
+        self.cx.findings.add(Code::QueueTags, severity, &path, Some(offset), expected, found);
+        Ok(())
+    }
+
+    /// The entry of a message's number is not the message's.
+    #[cold]
+    fn other_entry(
+        &mut self,
+        queue: &Queue,
+        number: i64,
+        entry: QueueEntry,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
+        let start = self.log.min_offset().unwrap_or(0);
+        let leads = u64::try_from(entry.physical_offset).ok().filter(|&at| at >= start);
+        if entry.is_pre_blank() || (entry.is_valid() && leads.is_none()) {
+            miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
+            return Ok(());
+        }
+        // Zeros and impossible entries were reported, and what leads astray will be: unless another
+        // message has the number too.
+        if let (true, Some(leads)) = (entry.is_valid(), leads)
+            && i64::try_from(leads) != Ok(request.physical_offset)
+            && let Some((view, size)) = probe(self.log, leads, &mut self.probed)?
+            && leads_back(&view, queue, number, entry)
+            && u32::try_from(entry.store_size) == Ok(size)
+        {
+            tell_twice(self.cx, self.log, queue, number, leads, request);
+        }
+        Ok(())
+    }
+
+    /// What is wrong with what a batch says of its messages.
+    #[inline]
+    pub(crate) fn check_batch(
+        &self,
+        record: &Record<'_>,
+        request: &DispatchRequest<'_>,
+    ) -> Result<Option<FormatError>> {
+        let is_batch = sys_flag::is_inner_batch(record.view.sys_flag());
+        if !is_batch && request.properties.inner_num.is_none() {
+            return Ok(None);
+        }
+        self.batches.check_record(record, request, is_batch)
+    }
+
+    /// Adds up what this walk met.
+    pub(crate) fn finish(&mut self) {
+        for window in &mut self.windows {
+            flush_window(window, self.queues);
+        }
+        self.batches.finish();
+    }
+}
+
+/// The place of a queue among so many windows; no two share one where there are enough.
+#[inline]
+fn slot_of(queue: u32, windows: usize) -> usize {
+    match usize::try_from(queue).unwrap_or(0) {
+        slot if slot < windows => slot,
+        number => number % windows.max(1),
+    }
+}
+
+/// The tags code that the entry of a message has.
+#[inline]
+pub(crate) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
+    dispatch_tags_code(
+        request.topic,
+        &request.properties,
+        request.store_timestamp_ms,
+        &cx.config.message_delay_level,
+    )
+}
+
+/// Notes that a message has no entry in a queue, where it has number `number`.
+#[cold]
+pub(crate) fn miss(
+    queues: &Queues,
+    topic: &[u8],
+    id: i32,
+    queue: Option<&Queue>,
+    number: i64,
+    request: &DispatchRequest<'_>,
+) {
+    let behind = queue.is_none_or(|queue| number >= queue.end);
+    let at = u64::try_from(request.physical_offset).unwrap_or(0);
+    queues.miss(topic, id, |missing: &mut Missing| {
+        missing.place = missing.place.min(at);
+        if behind {
+            missing.behind += 1;
+            missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
+            let (least, most) = missing.numbers.unwrap_or((number, number));
+            missing.numbers = Some((least.min(number), most.max(number)));
+        } else {
+            missing.inside += 1;
+        }
+    });
+}
+
+/// Reports that a message has the number of another, which the queue leads to at `leads`.
+#[cold]
+pub(crate) fn tell_twice(
+    cx: &Context<'_>,
+    log: &FileRun,
+    queue: &Queue,
+    number: i64,
+    leads: u64,
+    request: &DispatchRequest<'_>,
+) {
+    let at = u64::try_from(request.physical_offset).unwrap_or(0);
+    let file = log.find(at);
+    let path = file.as_ref().map(|file| file.path.clone()).unwrap_or_default();
+    let offset = file.map_or(0, |file| at - file.base_offset);
+    let expected = format!(
+        "one message with number {number} in queue {} of {}",
+        queue.id,
+        String::from_utf8_lossy(&queue.topic)
+    );
+    let found = format!("a second one; the queue leads to the one at {leads}");
+    let severity = Severity::Warning;
+    cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+}
+
+fn flush_window(window: &mut Window, queues: &Queues) {
+    if let Some(queue) = queues.get(window.queue) {
+        queue.met.fetch_add(window.met, Ordering::Relaxed);
+    }
+    window.met = 0;
+    window.bytes.clear();
+}
+
+/// Entries from `number` on, up to `count` of them or to the end of their file.
+fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    let at = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
+    bytes.resize(count * ENTRY_LEN, 0);
+    let read = run.read_at(bytes, at)?;
+    bytes.truncate(read);
+    Ok(())
+}
+
+/// Whether a message is the one that an entry of a queue may lead to.
+fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEntry) -> bool {
+    let unit = Unit { number, count: 1, entry };
+    points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)
+}
+
+/// What the walk over the log learned, for those who look at single entries behind it.
+pub(crate) struct Walked {
+    pub(crate) log_start: u64,
+    pub(crate) log_end: u64,
+    /// Damaged ranges that were reported, in order.
+    pub(crate) damaged: Vec<(u64, u64)>,
+    /// Whether some damage is not in that list.
+    pub(crate) forgot: bool,
+}
+
+impl Walked {
+    /// Whether what lies at `at` was reported as damage of the log.
+    pub(crate) fn is_damaged(&self, at: u64) -> bool {
+        let behind = self.damaged.partition_point(|(from, _)| *from <= at);
+        let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));
+        self.forgot || range.is_some_and(|(_, to)| at < *to)
+    }
+}
+
+/// Looks at each entry of a queue in which not every entry was met by its message.
+pub(crate) fn check_entries(
+    cx: &Context<'_>,
+    queue: &Queue,
+    log: &FileRun,
+    walked: &Walked,
+) -> Result<()> {
+    let judge = |number, entry: &QueueEntry, found, view: &MessageView<'_>, size| {
+        if leads_back(view, queue, number, *entry) {
+            let right = u32::try_from(entry.store_size) == Ok(size);
+            return (!right).then(|| (Code::QueueSize, format!("size {size}"), found));
+        }
+        let topic = String::from_utf8_lossy(&queue.topic);
+        let found = format!(
+            "{found}, which is message {} of queue {} of {}",
+            view.queue_offset(),
+            view.queue_id(),
+            String::from_utf8_lossy(view.topic())
+        );
+        let expected = format!("message {number} of queue {} of {topic}", queue.id);
+        Some((Code::QueueOther, expected, found))
+    };
+    entry_check::check_entries(cx, queue, log, walked, queue.end, judge)
+}

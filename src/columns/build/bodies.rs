@@ -1,0 +1,156 @@
+//! Columns of bodies, which are most of what a log holds: copied together, or views into the blocks
+//! that were read where the type takes them.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::BinaryViewBuilder;
+use arrow_buffer::Buffer;
+use arrow_schema::{ArrowError, DataType};
+use bytes::Bytes;
+
+use super::variable::VariableColumn;
+use crate::log::Block;
+
+/// What a batch may hold of blocks beside its values: where a filter takes few messages of each block
+/// their bodies are copied.
+const MOST_PINNED: usize = 4 << 20;
+
+/// The block that rows lie in, for columns that point into it.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    block: Arc<Block>,
+    buffer: Buffer,
+    /// Which of the batch's blocks it is.
+    number: usize,
+}
+
+/// Whoever holds this keeps a block from being filled again.
+struct Held(Arc<Block>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// The blocks that one batch points into.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    most_bytes: usize,
+    bytes: usize,
+    count: usize,
+    last: Option<Pinned>,
+}
+
+impl Pins {
+    /// Blocks of batches with so many bytes of bodies.
+    pub(crate) fn new(body_bytes: usize) -> Self {
+        let most_bytes = body_bytes.saturating_mul(2).saturating_add(MOST_PINNED);
+        Self { most_bytes, bytes: 0, count: 0, last: None }
+    }
+
+    /// `block`, pinned for the batch; `None` where the batch holds enough already.
+    pub(crate) fn pin(&mut self, block: &Arc<Block>) -> Option<&Pinned> {
+        if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(&last.block, block)) {
+            self.last = None;
+            let bytes = self.bytes.saturating_add(block.as_bytes().len());
+            if bytes <= self.most_bytes {
+                self.bytes = bytes;
+                self.count += 1;
+                let buffer = Buffer::from(Bytes::from_owner(Held(Arc::clone(block))));
+                let block = Arc::clone(block);
+                self.last = Some(Pinned { block, buffer, number: self.count });
+            }
+        }
+        self.last.as_ref()
+    }
+
+    /// Begins a batch.
+    pub(crate) fn clear(&mut self) {
+        (self.bytes, self.count, self.last) = (0, 0, None);
+    }
+}
+
+/// A column of bodies.
+#[derive(Debug)]
+pub(crate) enum Bodies {
+    /// One behind the other.
+    Copied(VariableColumn),
+    /// Where they were read.
+    Shared {
+        /// The views.
+        views: BinaryViewBuilder,
+        /// The last of the batch's blocks among the column's, and its place there.
+        block: Option<(usize, u32)>,
+    },
+}
+
+impl Bodies {
+    /// An empty column of a binary type or of views.
+    ///
+    /// # Errors
+    /// Of any other type.
+    pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
+        Ok(match data_type {
+            DataType::BinaryView => Self::Shared { views: BinaryViewBuilder::new(), block: None },
+            other => Self::Copied(VariableColumn::new(other)?),
+        })
+    }
+
+    /// Whether it can point into blocks.
+    pub(crate) fn shares(&self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
+
+    /// Adds bodies, those in `pinned` without a copy.
+    ///
+    /// # Errors
+    /// None but for a fault in here.
+    pub(crate) fn extend<'a>(
+        &mut self,
+        bodies: impl Iterator<Item = &'a [u8]>,
+        pinned: Option<&Pinned>,
+    ) -> Result<(), ArrowError> {
+        let (views, block) = match self {
+            Self::Copied(column) => {
+                column.extend(bodies);
+                return Ok(());
+            }
+            Self::Shared { views, block } => (views, block),
+        };
+        let number = match (pinned, &block) {
+            (Some(pinned), Some((known, number))) if pinned.number == *known => *number,
+            (Some(pinned), _) => {
+                let number = views.append_block(pinned.buffer.clone());
+                *block = Some((pinned.number, number));
+                number
+            }
+            (None, _) => 0,
+        };
+        for body in bodies {
+            let place = pinned
+                .and_then(|pinned| pinned.block.place_of(body))
+                .and_then(|place| u32::try_from(place).ok().zip(u32::try_from(body.len()).ok()));
+            match place {
+                Some((place, len)) => views.try_append_view(number, place, len)?,
+                None => views.try_append_value(body)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The column as an array; it is empty then.
+    ///
+    /// # Errors
+    /// None but for a fault in here.
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Copied(column) => column.finish(),
+            Self::Shared { views, block } => {
+                *block = None;
+                Ok(Arc::new(views.finish()))
+            }
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! Record batches out of records: one builder for each column that was asked for.
+//!
+//! Rows wait until there are some of one block, and are then filled in column by column: a loop over
+//! one column's values is several times as fast as a walk over all columns for each row.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch, RecordBatchOptions, new_null_array,
+};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
+
+use super::bodies::{Bodies, Pinned, Pins};
+use super::derived::{Hosts, Keys, MessageIds, Pairs, Properties, Times};
+use super::pool::Gathered;
+use super::variable::VariableColumn;
+use crate::columns::schema::Column;
+use crate::error::FormatError;
+use crate::format::body::{self, BodyError};
+use crate::format::message::host::Host;
+use crate::format::message::properties::{self, names};
+use crate::format::message::{self, MessageView};
+use crate::format::queue::consume_queue::{self, DelayLevels};
+use crate::log::Block;
+use crate::log::read::scanner::Taken;
+
+/// How many rows wait at the most.
+const WAITING: usize = 64;
+/// So many columns are filled at once for each row.
+const FEW_COLUMNS: usize = 6;
+/// Bytes of a log that are read for a batch with bodies, where threads make batches.
+const PART_OF_BODIES: u64 = 2 << 20;
+/// Larger decompressed bodies do not wait.
+const SMALL_BODY: usize = 64 << 10;
+/// Most bytes that a body may come to when it is decompressed.
+const MOST_BODY: usize = 64 << 20;
+/// A batch ends once its columns hold so many bytes, whatever was asked for: places in a column are
+/// signed 32-bit numbers, and a text may become three times as long when it is made readable.
+const MOST_BYTES: usize = 512 << 20;
+/// No address or id is longer.
+const SHORT_TEXT: usize = 64;
+/// What fits into a column beside that.
+const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
+
+/// When a batch is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Rows of a batch, at least 1.
+    pub rows: usize,
+    /// Bytes of the bodies in a batch, unless one body alone has more.
+    pub body_bytes: usize,
+}
+
+impl BatchLimits {
+    /// How many bytes of a log one of several threads reads for a batch with these columns. Those with
+    /// bodies are smaller than they may be: the processors' caches then hold what is under way, and
+    /// less memory is touched for the first time.
+    #[must_use]
+    pub fn part_bytes(self, columns: &[Column]) -> u64 {
+        let most = u64::try_from(self.body_bytes).unwrap_or(u64::MAX);
+        let bodies = [Column::Body, Column::RawBody, Column::Record];
+        let with_bodies = columns.iter().any(|column| bodies.contains(column));
+        if with_bodies { most.min(PART_OF_BODIES) } else { most }
+    }
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self { rows: 8192, body_bytes: 8 << 20 }
+    }
+}
+
+/// A batch that is being filled.
+#[derive(Debug)]
+pub struct BatchBuilder {
+    schema: SchemaRef,
+    columns: Vec<Builder>,
+    limits: BatchLimits,
+    rows: usize,
+    /// Bytes of bodies in the batch, and of everything else whose length is its own.
+    body_bytes: usize,
+    other_bytes: usize,
+    needs: Needs,
+    undoes_body: bool,
+    /// Rows that are not in the columns yet, and the block they lie in.
+    waiting: Vec<Waiting>,
+    block: Option<Arc<Block>>,
+    pins: Pins,
+    /// A fault of a column while rows were filled in.
+    fault: Option<ArrowError>,
+}
+
+/// What the columns want of each message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// A property of its own.
+    named: bool,
+    /// All properties.
+    map: bool,
+    /// How many columns show the body, as it was sent and as it is stored, and the whole record.
+    bodies: usize,
+    raw_bodies: usize,
+    records: usize,
+    /// Whether bodies can stay in their block.
+    shares: bool,
+    /// Whether rows wait for others: where columns are few, and none takes a text apart, it costs more
+    /// than it gives.
+    waits: bool,
+}
+
+/// A row that waits.
+#[derive(Debug)]
+struct Waiting {
+    /// Where its record lies in the block.
+    place: usize,
+    size: usize,
+    /// The body, where it had to be decompressed.
+    body: Option<Vec<u8>>,
+}
+
+/// A message with what was found out about it.
+struct Row<'a> {
+    view: MessageView<'a>,
+    body: &'a [u8],
+}
+
+/// Takes one number of each row.
+type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
+
+/// What fills one column.
+#[derive(Debug)]
+enum Builder {
+    Int(Fill<i32>, Gathered<i32>),
+    Long(Fill<i64>, Gathered<i64>),
+    Time(fn(&MessageView<'_>) -> i64, Times),
+    Topic(VariableColumn),
+    Tags(VariableColumn),
+    UniqueKey(VariableColumn),
+    Keys(Keys),
+    Properties(Properties),
+    Body(Bodies),
+    RawBody(Bodies),
+    Host(fn(&MessageView<'_>) -> Host, Hosts),
+    MessageId(MessageIds),
+    Record(Bodies),
+    Same(Same),
+    Nothing(ArrayRef),
+}
+
+/// One text in every row.
+#[derive(Debug)]
+struct Same {
+    text: String,
+    data_type: DataType,
+    /// As many rows as there were at the most, to be shared by all batches.
+    rows: ArrayRef,
+}
+
+impl Same {
+    fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
+        if self.rows.len() < rows {
+            let mut column = VariableColumn::new(&self.data_type)?;
+            for _ in 0..rows {
+                column.push(self.text.as_bytes());
+            }
+            self.rows = column.finish()?;
+        }
+        Ok(self.rows.slice(0, rows))
+    }
+}
+
+/// The properties of a row that columns want.
+#[derive(Clone, Copy, Default)]
+struct Named<'a> {
+    tags: Option<&'a [u8]>,
+    keys: Option<&'a [u8]>,
+    unique_key: Option<&'a [u8]>,
+}
+
+impl BatchBuilder {
+    /// A builder of batches with these columns; `schema` is theirs.
+    ///
+    /// # Errors
+    /// When a field of the schema is not of a type that its column can have.
+    pub fn new(
+        columns: &[Column],
+        schema: SchemaRef,
+        limits: BatchLimits,
+    ) -> Result<Self, ArrowError> {
+        let columns = columns
+            .iter()
+            .zip(schema.fields())
+            .map(|(column, field)| Builder::new(*column, field.data_type()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut needs = Needs::default();
+        for column in &columns {
+            match column {
+                Builder::Tags(_) | Builder::UniqueKey(_) | Builder::Keys(_) => needs.named = true,
+                Builder::Properties(_) => needs.map = true,
+                Builder::Body(bodies) => {
+                    needs.bodies += 1;
+                    needs.shares |= bodies.shares();
+                }
+                Builder::RawBody(bodies) => {
+                    needs.raw_bodies += 1;
+                    needs.shares |= bodies.shares();
+                }
+                Builder::Record(records) => {
+                    needs.records += 1;
+                    needs.shares |= records.shares();
+                }
+                _ => {}
+            }
+        }
+        needs.waits = needs.shares || needs.named || needs.map || columns.len() > FEW_COLUMNS;
+        Ok(Self {
+            schema,
+            columns,
+            limits,
+            rows: 0,
+            body_bytes: 0,
+            other_bytes: 0,
+            needs,
+            undoes_body: needs.bodies > 0,
+            waiting: Vec::new(),
+            block: None,
+            pins: Pins::new(limits.body_bytes),
+            fault: None,
+        })
+    }
+
+    /// The same with a broker's name in the column that has it.
+    ///
+    /// # Errors
+    /// As [`BatchBuilder::new`].
+    pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
+        for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
+            if field.name() == Column::Broker.name() {
+                let data_type = field.data_type().clone();
+                let rows = new_null_array(&data_type, 0);
+                *column = Builder::Same(Same { text: broker.to_owned(), data_type, rows });
+            }
+        }
+        Ok(self)
+    }
+
+    /// The same with bodies as they are stored, also where they were compressed.
+    #[must_use]
+    pub fn keeping_bodies(mut self) -> Self {
+        self.undoes_body = false;
+        self
+    }
+
+    /// The schema of the batches.
+    #[must_use]
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Whether there is no row yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Adds the row of a message; `block` is the one that it lies in, where others may hold that.
+    /// Only a message that comes [`Taken::Later`] is not in the batch.
+    ///
+    /// # Errors
+    /// When the body is wanted and cannot be decompressed or is too large for a column; the row is
+    /// not added then.
+    #[inline]
+    pub fn push(
+        &mut self,
+        view: &MessageView<'_>,
+        block: Option<&Arc<Block>>,
+    ) -> Result<Taken, FormatError> {
+        let Needs { bodies, raw_bodies, records, .. } = self.needs;
+        if bodies + raw_bodies + records > 0 && view.body().len() > LARGEST_BODY {
+            return Err(at_body(view, BodyError::TooLarge { limit: LARGEST_BODY }));
+        }
+        let body = if self.undoes_body { readable_body(view)? } else { Cow::Borrowed(view.body()) };
+        let added =
+            bodies * body.len() + raw_bodies * view.body().len() + records * view.as_bytes().len();
+        let body_bytes = self.body_bytes.saturating_add(added);
+        if body_bytes > self.limits.body_bytes && self.rows > 0 {
+            return Ok(Taken::Later);
+        }
+        self.rows += 1;
+        self.body_bytes = body_bytes;
+        self.other_bytes += view.topic().len() + view.raw_properties().len() + SHORT_TEXT;
+        self.wait(view, body, block);
+        let full = self.rows >= self.limits.rows
+            || self.body_bytes >= self.limits.body_bytes
+            || self.body_bytes.saturating_add(self.other_bytes) >= MOST_BYTES;
+        Ok(if full { Taken::Last } else { Taken::More })
+    }
+
+    /// Has a row wait for others of its block, or fills it in alone.
+    #[inline]
+    fn wait(&mut self, view: &MessageView<'_>, body: Cow<'_, [u8]>, block: Option<&Arc<Block>>) {
+        let block = block.filter(|_| self.needs.waits);
+        let same = match (&self.block, block) {
+            (Some(known), Some(block)) => Arc::ptr_eq(known, block),
+            _ => false,
+        };
+        if !same || self.waiting.len() >= WAITING {
+            self.fill_in();
+            self.block = block.cloned();
+        }
+        match block.and_then(|block| block.place_of(view.as_bytes())) {
+            Some(place) => {
+                let body = match body {
+                    Cow::Owned(body) => Some(body),
+                    Cow::Borrowed(_) => None,
+                };
+                let large = body.as_ref().is_some_and(|body| body.len() > SMALL_BODY);
+                self.waiting.push(Waiting { place, size: view.as_bytes().len(), body });
+                if large {
+                    self.fill_in();
+                }
+            }
+            None => {
+                self.fill_in();
+                fill(&mut self.columns, self.needs, &[Row { view: *view, body: &body }], None)
+                    .unwrap_or_else(|fault| self.fault = Some(fault));
+            }
+        }
+    }
+
+    /// Fills in the rows that wait.
+    fn fill_in(&mut self) {
+        let Some(block) = self.block.as_ref().filter(|_| !self.waiting.is_empty()) else { return };
+        let mut rows = Vec::with_capacity(self.waiting.len());
+        rows.extend(self.waiting.iter().filter_map(|row| {
+            // It was a record when it was given.
+            let view = message::read_whole(block.as_bytes().get(row.place..row.place + row.size)?)?;
+            Some(Row { view, body: row.body.as_deref().unwrap_or(view.body()) })
+        }));
+        let pinned = if self.needs.shares { self.pins.pin(block) } else { None };
+        fill(&mut self.columns, self.needs, &rows, pinned)
+            .unwrap_or_else(|fault| self.fault = Some(fault));
+        self.waiting.clear();
+    }
+
+    /// The rows as a batch; the builder is empty then.
+    ///
+    /// # Errors
+    /// None but for a fault in here.
+    pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        self.fill_in();
+        self.block = None;
+        self.pins.clear();
+        let rows = std::mem::take(&mut self.rows);
+        (self.body_bytes, self.other_bytes) = (0, 0);
+        let columns = self
+            .columns
+            .iter_mut()
+            .map(|column| column.finish(rows))
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+    }
+}
+
+/// The body as the producer sent it.
+#[inline]
+fn readable_body<'a>(view: &MessageView<'a>) -> Result<Cow<'a, [u8]>, FormatError> {
+    body::decompress(view.body(), view.sys_flag(), MOST_BODY).map_err(|error| at_body(view, error))
+}
+
+#[cold]
+fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
+    let at = view.body().as_ptr().addr().saturating_sub(view.as_bytes().as_ptr().addr());
+    FormatError::from(error).at(at)
+}
+
+/// The code of a record's tags in the entry of its queue, with RocketMQ's own delay levels.
+fn tags_code(view: &MessageView<'_>) -> i64 {
+    static LEVELS: LazyLock<DelayLevels> = LazyLock::new(DelayLevels::default);
+    consume_queue::dispatch_tags_code(
+        view.topic(),
+        &properties::indexed(view.raw_properties()),
+        view.store_timestamp_ms(),
+        &LEVELS,
+    )
+}
+
+/// One pass over the properties for the columns that show single ones; later duplicates win.
+#[inline]
+fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
+    let mut named = Named::default();
+    for (name, value) in pairs {
+        let field = match name {
+            names::TAGS => &mut named.tags,
+            names::KEYS => &mut named.keys,
+            names::UNIQ_KEY => &mut named.unique_key,
+            _ => continue,
+        };
+        *field = Some(value);
+    }
+    named
+}
+
+/// Adds rows to all columns, one column after the other.
+fn fill<'a>(
+    columns: &mut [Builder],
+    needs: Needs,
+    rows: &[Row<'a>],
+    pinned: Option<&Pinned>,
+) -> Result<(), ArrowError> {
+    let mut pairs = Pairs::default();
+    if needs.map {
+        pairs.reserve(rows.len());
+        rows.iter().for_each(|row| pairs.push(row.view.raw_properties()));
+    }
+    let named_alone = |row: &Row<'a>| named(properties::iter(row.view.raw_properties()));
+    let all: Vec<Named<'a>> = match needs {
+        Needs { named: false, .. } => Vec::new(),
+        Needs { map: false, .. } => rows.iter().map(named_alone).collect(),
+        _ => rows
+            .iter()
+            .zip(pairs.of_each())
+            .map(|(row, pairs)| match pairs {
+                Some(pairs) => named(pairs.iter().copied()),
+                None => named_alone(row),
+            })
+            .collect(),
+    };
+    for column in columns {
+        match column {
+            Builder::Int(fill, values) => fill(rows, values),
+            Builder::Long(fill, values) => fill(rows, values),
+            Builder::Time(get, times) => rows.iter().for_each(|row| times.push(get(&row.view))),
+            Builder::Topic(column) => column.extend(rows.iter().map(|row| row.view.topic())),
+            Builder::Tags(column) => all.iter().for_each(|named| column.push_option(named.tags)),
+            Builder::UniqueKey(column) => {
+                all.iter().for_each(|named| column.push_option(named.unique_key));
+            }
+            Builder::Keys(column) => {
+                all.iter().for_each(|named| column.push(named.keys.unwrap_or_default()));
+            }
+            Builder::Properties(column) => column.extend(&pairs),
+            Builder::Body(column) => column.extend(rows.iter().map(|row| row.body), pinned)?,
+            Builder::RawBody(column) => {
+                column.extend(rows.iter().map(|row| row.view.body()), pinned)?;
+            }
+            Builder::Host(get, column) => rows.iter().for_each(|row| column.push(get(&row.view))),
+            Builder::MessageId(column) => rows.iter().for_each(|row| column.push(&row.view)),
+            Builder::Record(column) => {
+                column.extend(rows.iter().map(|row| row.view.as_bytes()), pinned)?;
+            }
+            Builder::Same(_) | Builder::Nothing(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A loop over the rows that takes one field.
+macro_rules! each {
+    ($field:ident) => {
+        |rows, values| values.extend(rows.iter().map(|row| row.view.$field()))
+    };
+}
+
+impl Builder {
+    fn new(column: Column, data_type: &DataType) -> Result<Self, ArrowError> {
+        let text = || VariableColumn::new(data_type);
+        let int = |fill: Fill<i32>| Self::Int(fill, Gathered::new());
+        let long = |fill: Fill<i64>| Self::Long(fill, Gathered::new());
+        Ok(match column {
+            Column::Broker | Column::Error => Self::Nothing(new_null_array(data_type, 0)),
+            Column::Topic => Self::Topic(text()?),
+            Column::QueueId => int(each!(queue_id)),
+            Column::QueueOffset => long(each!(queue_offset)),
+            Column::PhysicalOffset => long(each!(physical_offset)),
+            // A record's size is a signed 32-bit number on disk.
+            Column::StoreSize => int(|rows, values| {
+                values.extend(rows.iter().map(|row| row.view.store_size().cast_signed()));
+            }),
+            Column::StoreTimestamp => {
+                Self::Time(|view| view.store_timestamp_ms(), Times::new(data_type))
+            }
+            Column::BornTimestamp => {
+                Self::Time(|view| view.born_timestamp_ms(), Times::new(data_type))
+            }
+            Column::Tags => Self::Tags(text()?),
+            Column::Keys => Self::Keys(Keys::new(data_type)?),
+            Column::UniqueKey => Self::UniqueKey(text()?),
+            Column::MessageId => Self::MessageId(MessageIds::new(text()?)),
+            Column::Properties => Self::Properties(Properties::new(data_type)?),
+            Column::Body => Self::Body(Bodies::new(data_type)?),
+            Column::RawBody => Self::RawBody(Bodies::new(data_type)?),
+            Column::BodyCrc => int(each!(body_crc)),
+            Column::SysFlag => int(each!(sys_flag)),
+            Column::Flag => int(each!(flag)),
+            Column::BornHost => Self::Host(|view| view.born_host(), Hosts::new(text()?)),
+            Column::StoreHost => Self::Host(|view| view.store_host(), Hosts::new(text()?)),
+            Column::ReconsumeTimes => int(each!(reconsume_times)),
+            Column::PreparedTransactionOffset => long(each!(prepared_transaction_offset)),
+            Column::Record => Self::Record(Bodies::new(data_type)?),
+            Column::TagsCode => {
+                long(|rows, values| values.extend(rows.iter().map(|row| tags_code(&row.view))))
+            }
+        })
+    }
+
+    fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Int(_, values) => Ok(numbers::<Int32Type>(values)),
+            Self::Long(_, values) => Ok(numbers::<Int64Type>(values)),
+            Self::Time(_, times) => times.finish(),
+            Self::Topic(column) | Self::Tags(column) | Self::UniqueKey(column) => column.finish(),
+            Self::Body(column) | Self::RawBody(column) | Self::Record(column) => column.finish(),
+            Self::Same(same) => same.finish(rows),
+            Self::Host(_, hosts) => hosts.finish(),
+            Self::MessageId(ids) => ids.finish(),
+            Self::Keys(keys) => keys.finish(),
+            Self::Properties(properties) => properties.finish(),
+            Self::Nothing(nulls) => {
+                if nulls.len() < rows {
+                    *nulls = new_null_array(nulls.data_type(), rows);
+                }
+                Ok(nulls.slice(0, rows))
+            }
+        }
+    }
+}
+
+/// Numbers without nulls.
+fn numbers<T: ArrowPrimitiveType>(values: &mut Gathered<T::Native>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(values.finish_numbers(), None))
+}

@@ -1,0 +1,343 @@
+//! Columns of what a record does not hold as it is shown: times, addresses, ids, keys, properties.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{ArrayRef, ListArray, MapArray, PrimitiveArray, StructArray};
+use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer};
+use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
+use hashbrown::HashMap;
+
+use super::pool::Gathered;
+use super::variable::VariableColumn;
+use crate::format::message::MessageView;
+use crate::format::message::host::{Host, message_id};
+use crate::format::message::properties::{self, split_keys};
+
+/// How many properties of one message are read.
+const MOST_PROPERTIES: usize = 1024;
+/// Most messages have no more.
+const USUAL_PROPERTIES: usize = 6;
+/// Among so many, names given twice are looked for without a table.
+const FEW_PROPERTIES: usize = 24;
+/// The years 1 to 9999, Unix milliseconds.
+const CALENDAR_MS: std::ops::Range<i64> = -62_135_596_800_000..253_402_300_800_000;
+
+/// Times in microseconds; null outside of the calendar.
+#[derive(Debug)]
+pub(crate) struct Times {
+    values: Gathered<i64>,
+    nulls: NullBufferBuilder,
+    data_type: DataType,
+}
+
+impl Times {
+    pub(crate) fn new(data_type: &DataType) -> Self {
+        let nulls = NullBufferBuilder::new(0);
+        Self { values: Gathered::new(), nulls, data_type: data_type.clone() }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, time_ms: i64) {
+        // Within the calendar the product fits.
+        self.values.push(time_ms.wrapping_mul(1000));
+        self.nulls.append(CALENDAR_MS.contains(&time_ms));
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        let (values, nulls) = (self.values.finish_numbers(), self.nulls.finish());
+        let times = PrimitiveArray::<TimestampMicrosecondType>::try_new(values, nulls)?;
+        Ok(Arc::new(times.with_data_type(self.data_type.clone())))
+    }
+}
+
+/// Addresses as `"ip:port"`. Most messages come from the same few, so the last text is kept.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    texts: VariableColumn,
+    known: Option<Host>,
+    text: String,
+}
+
+impl Hosts {
+    pub(crate) fn new(texts: VariableColumn) -> Self {
+        Self { texts, known: None, text: String::new() }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, host: Host) {
+        if self.known != Some(host) {
+            self.known = Some(host);
+            self.text.clear();
+            // A string takes whatever is written.
+            let _ = write!(self.text, "{host}");
+            self.texts.push(self.text.as_bytes());
+        } else {
+            self.texts.repeat(self.text.as_bytes());
+        }
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.known = None;
+        self.texts.finish()
+    }
+}
+
+/// Message ids: the store's address, the same for nearly all, and 16 digits of physical offset.
+#[derive(Debug)]
+pub(crate) struct MessageIds {
+    texts: VariableColumn,
+    known: Option<Host>,
+    id: Vec<u8>,
+}
+
+/// Digits of the physical offset at the end of an id.
+const OFFSET_DIGITS: usize = 16;
+
+impl MessageIds {
+    pub(crate) fn new(texts: VariableColumn) -> Self {
+        Self { texts, known: None, id: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, view: &MessageView<'_>) {
+        let host = view.store_host();
+        if self.known != Some(host) {
+            self.known = Some(host);
+            self.id = message_id(&host, 0).into_bytes();
+        }
+        if let Some(digits) = self.id.last_chunk_mut::<OFFSET_DIGITS>() {
+            *digits = hex(view.physical_offset().cast_unsigned());
+        }
+        self.texts.push(&self.id);
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.texts.finish()
+    }
+}
+
+/// A number's sixteen hexadecimal digits, eight of them made together.
+#[inline]
+fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
+    let eight = |number: u64| {
+        // Four bits to a byte.
+        let bits = (number | number << 16) & 0x0000_FFFF_0000_FFFF;
+        let bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
+        let bits = (bits | bits << 4) & 0x0F0F_0F0F_0F0F_0F0F;
+        // From ten on they are letters, which begin seven places behind the digits.
+        let letters = (bits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+        u128::from(bits + 0x3030_3030_3030_3030 + letters * 7)
+    };
+    (eight(number >> 32) << 64 | eight(number & 0xFFFF_FFFF)).to_be_bytes()
+}
+
+/// Where the rows of a list end among its values.
+#[derive(Debug)]
+struct Ends(Gathered<i32>);
+
+impl Ends {
+    fn new() -> Self {
+        let mut ends = Gathered::new();
+        ends.push(0);
+        Self(ends)
+    }
+
+    #[inline]
+    fn push(&mut self, values: usize) {
+        self.0.push(i32::try_from(values).unwrap_or(i32::MAX));
+    }
+
+    fn finish(&mut self) -> OffsetBuffer<i32> {
+        let ends = OffsetBuffer::new(self.0.finish_numbers());
+        self.0.push(0);
+        ends
+    }
+}
+
+/// The keys of each message; an empty list where it has none.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    texts: VariableColumn,
+    ends: Ends,
+    element: FieldRef,
+}
+
+impl Keys {
+    pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
+        let DataType::List(element) = data_type else { return Err(not_of_type(data_type, "list")) };
+        let texts = VariableColumn::new(element.data_type())?;
+        Ok(Self { texts, ends: Ends::new(), element: Arc::clone(element) })
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, keys: &[u8]) {
+        split_keys(keys).for_each(|key| self.texts.push(key));
+        self.ends.push(self.texts.len());
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        let (element, texts) = (Arc::clone(&self.element), self.texts.finish()?);
+        Ok(Arc::new(ListArray::try_new(element, self.ends.finish(), texts, None)?))
+    }
+}
+
+/// Properties of messages, in the order stored; of a name given twice the later value at the place of
+/// the first.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs<'a> {
+    all: Vec<(&'a [u8], &'a [u8])>,
+    /// Where those of each message end.
+    ends: Vec<usize>,
+}
+
+impl<'a> Pairs<'a> {
+    /// Makes room for the usual properties of so many messages.
+    pub(crate) fn reserve(&mut self, messages: usize) {
+        self.all.reserve(messages * USUAL_PROPERTIES);
+        self.ends.reserve(messages);
+    }
+
+    /// Adds the properties of one message.
+    #[inline]
+    pub(crate) fn push(&mut self, raw: &'a [u8]) {
+        let start = self.all.len();
+        let mut are_few = true;
+        properties::each(raw, |name, value| {
+            let known = self.all.get_mut(start..).unwrap_or_default();
+            let count = known.len();
+            if let Some(same) = known.iter_mut().find(|known| known.0 == name) {
+                same.1 = value;
+            } else if count < FEW_PROPERTIES {
+                self.all.push((name, value));
+            } else {
+                are_few = false;
+            }
+        });
+        if !are_few {
+            self.all.truncate(start);
+            self.push_many(raw);
+        }
+        self.ends.push(self.all.len());
+    }
+
+    /// Those of each message; `None` of one that has so many that some may be missing.
+    pub(crate) fn of_each(&self) -> impl Iterator<Item = Option<&[(&'a [u8], &'a [u8])]>> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| {
+            self.all.get(begin..*end).filter(|pairs| pairs.len() <= FEW_PROPERTIES)
+        })
+    }
+
+    #[cold]
+    fn push_many(&mut self, raw: &'a [u8]) {
+        let mut places = HashMap::new();
+        let start = self.all.len();
+        for pair in properties::iter(raw).take(MOST_PROPERTIES) {
+            let place = *places.entry(pair.0).or_insert(self.all.len() - start);
+            match self.all.get_mut(start + place) {
+                Some(same) => same.1 = pair.1,
+                None => self.all.push(pair),
+            }
+        }
+    }
+}
+
+/// The properties of each message as a map.
+#[derive(Debug)]
+pub(crate) struct Properties {
+    names: VariableColumn,
+    values: VariableColumn,
+    ends: Ends,
+    entries: FieldRef,
+    fields: Fields,
+}
+
+impl Properties {
+    pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
+        if let DataType::Map(entries, false) = data_type
+            && let DataType::Struct(fields) = entries.data_type()
+            && let [name, value] = &fields[..]
+        {
+            return Ok(Self {
+                names: VariableColumn::new(name.data_type())?,
+                values: VariableColumn::new(value.data_type())?,
+                ends: Ends::new(),
+                entries: Arc::clone(entries),
+                fields: fields.clone(),
+            });
+        }
+        Err(not_of_type(data_type, "map"))
+    }
+
+    /// Adds the properties of one message.
+    pub(crate) fn push(&mut self, raw: &[u8]) {
+        let mut pairs = Pairs::default();
+        pairs.push(raw);
+        self.extend(&pairs);
+    }
+
+    /// Adds those of several.
+    #[inline]
+    pub(crate) fn extend(&mut self, pairs: &Pairs<'_>) {
+        let before = self.names.len();
+        self.names.extend(pairs.all.iter().map(|pair| pair.0));
+        self.values.extend(pairs.all.iter().map(|pair| pair.1));
+        pairs.ends.iter().for_each(|end| self.ends.push(before + end));
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.finish_with(None)
+    }
+
+    /// The same, null where `nulls` says so.
+    pub(crate) fn finish_with(
+        &mut self,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, ArrowError> {
+        let columns = vec![self.names.finish()?, self.values.finish()?];
+        let entries = StructArray::try_new(self.fields.clone(), columns, None)?;
+        let ends = self.ends.finish();
+        Ok(Arc::new(MapArray::try_new(Arc::clone(&self.entries), ends, entries, nulls, false)?))
+    }
+}
+
+fn not_of_type(data_type: &DataType, wanted: &str) -> ArrowError {
+    ArrowError::SchemaError(format!("{data_type} is no {wanted} of texts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::Field;
+
+    use super::*;
+
+    #[test]
+    fn digits_are_those_that_the_language_writes() {
+        for shift in 0..64 {
+            for number in [u64::MAX >> shift, 0x0123_4567_89AB_CDEF_u64.rotate_left(shift), 9, 10] {
+                assert_eq!(hex(number), format!("{number:016X}").as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn lists_and_maps_are_of_texts() {
+        let wrong = DataType::Int32;
+        let error = Keys::new(&wrong).unwrap_err().to_string();
+        assert_eq!(error, "Schema error: Int32 is no list of texts");
+        let pair = |fields: Vec<Field>| {
+            let entries = Field::new("entries", DataType::Struct(fields.into()), false);
+            DataType::Map(Arc::new(entries), false)
+        };
+        let name = || Field::new("key", DataType::Utf8, false);
+        let entries = Field::new("entries", DataType::Utf8, false);
+        for wrong in [wrong, DataType::Map(Arc::new(entries), false), pair(vec![name()])] {
+            let error = Properties::new(&wrong).unwrap_err().to_string();
+            assert!(error.ends_with(" is no map of texts"), "{error}");
+        }
+        let value = Field::new("value", DataType::Utf8, true);
+        assert!(Properties::new(&pair(vec![name(), value])).is_ok());
+    }
+}

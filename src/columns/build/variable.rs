@@ -1,0 +1,332 @@
+//! Columns of texts and bytes while they are being filled.
+//!
+//! Values are gathered as bytes; that texts are UTF-8 is checked for the whole column at its end,
+//! where one pass over all of them is far cheaper than one check for each.
+
+use std::sync::Arc;
+
+use arrow_array::builder::make_view;
+use arrow_array::types::{
+    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, StringViewType, Utf8Type,
+};
+use arrow_array::{ArrayRef, GenericByteArray, GenericByteViewArray};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType};
+
+use super::pool::Gathered;
+
+/// Values of a column with lengths of their own.
+#[derive(Debug)]
+pub(crate) struct VariableColumn {
+    kind: Kind,
+    values: Gathered<u8>,
+    layout: Layout,
+    nulls: NullBufferBuilder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Binary,
+}
+
+/// How the values are told apart.
+#[derive(Debug)]
+enum Layout {
+    /// Where each value ends, the first entry being 0.
+    Offsets(Gathered<i32>),
+    /// Length and place of each value, or the value itself where it is short.
+    Views(Gathered<u128>),
+}
+
+impl VariableColumn {
+    /// An empty column of a text or binary type, or of views of these.
+    ///
+    /// # Errors
+    /// Of any other type.
+    pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
+        let (kind, views) = match data_type {
+            DataType::Utf8 => (Kind::Text, false),
+            DataType::Utf8View => (Kind::Text, true),
+            DataType::Binary => (Kind::Binary, false),
+            DataType::BinaryView => (Kind::Binary, true),
+            other => {
+                return Err(ArrowError::SchemaError(format!("{other} is neither text nor bytes")));
+            }
+        };
+        let layout = if views {
+            Layout::Views(Gathered::new())
+        } else {
+            let mut ends = Gathered::new();
+            ends.push(0);
+            Layout::Offsets(ends)
+        };
+        Ok(Self { kind, values: Gathered::new(), layout, nulls: NullBufferBuilder::new(0) })
+    }
+
+    /// How many values it has.
+    pub(crate) fn len(&self) -> usize {
+        self.nulls.len()
+    }
+
+    /// Adds a value. The caller ends the batch before 2 GiB are in it.
+    #[inline]
+    pub(crate) fn push(&mut self, value: &[u8]) {
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                self.values.extend_from_slice(value);
+                ends.push(i32::try_from(self.values.len()).unwrap_or(i32::MAX));
+            }
+            Layout::Views(views) => {
+                let place = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+                views.push(make_view(value, 0, place));
+                if value.len() > INLINE {
+                    self.values.extend_from_slice(value);
+                }
+            }
+        }
+        self.nulls.append_non_null();
+    }
+
+    /// Adds several.
+    #[inline]
+    pub(crate) fn extend<'a>(&mut self, values: impl Iterator<Item = &'a [u8]>) {
+        let before = self.nulls.len();
+        let count = match &mut self.layout {
+            Layout::Offsets(ends) => {
+                let (all, ends): (&mut Vec<u8>, &mut Vec<i32>) = (&mut self.values, ends);
+                for value in values {
+                    all.extend_from_slice(value);
+                    ends.push(i32::try_from(all.len()).unwrap_or(i32::MAX));
+                }
+                ends.len() - 1 - before
+            }
+            Layout::Views(views) => {
+                let (all, views): (&mut Vec<u8>, &mut Vec<u128>) = (&mut self.values, views);
+                for value in values {
+                    let place = u32::try_from(all.len()).unwrap_or(u32::MAX);
+                    views.push(make_view(value, 0, place));
+                    if value.len() > INLINE {
+                        all.extend_from_slice(value);
+                    }
+                }
+                views.len() - before
+            }
+        };
+        self.nulls.append_n_non_nulls(count);
+    }
+
+    /// Adds the last value again.
+    #[inline]
+    pub(crate) fn repeat(&mut self, value: &[u8]) {
+        match &mut self.layout {
+            Layout::Views(views) if !views.is_empty() => {
+                let last = views.last().copied().unwrap_or_default();
+                views.push(last);
+                self.nulls.append_non_null();
+            }
+            _ => self.push(value),
+        }
+    }
+
+    /// Adds a null.
+    #[inline]
+    pub(crate) fn push_null(&mut self) {
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                ends.push(i32::try_from(self.values.len()).unwrap_or(i32::MAX))
+            }
+            Layout::Views(views) => views.push(0),
+        }
+        self.nulls.append_null();
+    }
+
+    #[inline]
+    pub(crate) fn push_option(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.push(value),
+            None => self.push_null(),
+        }
+    }
+
+    /// The column as an array; it is empty then, and its memory comes back to it when nobody holds
+    /// the array any more. Of a text what is no UTF-8 is shown as U+FFFD.
+    ///
+    /// # Errors
+    /// None but for a fault in here.
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        let nulls = self.nulls.finish();
+        let values = self.values.finish();
+        match &mut self.layout {
+            Layout::Offsets(ends) => {
+                let finished = OffsetBuffer::new(ends.finish_numbers());
+                ends.push(0);
+                let ends = finished;
+                match self.kind {
+                    Kind::Text => text(ends, values, nulls),
+                    Kind::Binary => array::<BinaryType>(ends, values, nulls),
+                }
+            }
+            Layout::Views(views) => {
+                let views = views.finish_numbers();
+                match self.kind {
+                    Kind::Text => text_views(views, values, nulls),
+                    Kind::Binary => view_array::<BinaryViewType>(views, values, nulls),
+                }
+            }
+        }
+    }
+}
+
+/// The longest value that a view holds itself.
+const INLINE: usize = 12;
+
+fn array<T: ByteArrayType<Offset = i32>>(
+    ends: OffsetBuffer<i32>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(GenericByteArray::<T>::try_new(ends, values, nulls)?))
+}
+
+fn text(
+    ends: OffsetBuffer<i32>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    if let Ok(array) = array::<Utf8Type>(ends.clone(), values.clone(), nulls.clone()) {
+        return Ok(array);
+    }
+    // Some value is no UTF-8; which one is found out value by value.
+    let raw = GenericByteArray::<BinaryType>::try_new(ends, values, nulls)?;
+    let readable: GenericByteArray<Utf8Type> =
+        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
+    Ok(Arc::new(readable))
+}
+
+fn view_array<T: ByteViewType + ?Sized>(
+    views: ScalarBuffer<u128>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(GenericByteViewArray::<T>::try_new(views, vec![values], nulls)?))
+}
+
+fn text_views(
+    views: ScalarBuffer<u128>,
+    values: Buffer,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, ArrowError> {
+    if let Ok(array) = view_array::<StringViewType>(views.clone(), values.clone(), nulls.clone()) {
+        return Ok(array);
+    }
+    let raw = GenericByteViewArray::<BinaryViewType>::try_new(views, vec![values], nulls)?;
+    let readable: GenericByteViewArray<StringViewType> =
+        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
+    Ok(Arc::new(readable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+
+    const TYPES: [DataType; 4] =
+        [DataType::Utf8, DataType::Utf8View, DataType::Binary, DataType::BinaryView];
+
+    /// The values of an array of any of the types.
+    fn values(array: &ArrayRef) -> Vec<Option<Vec<u8>>> {
+        let own = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+        match array.data_type() {
+            DataType::Utf8 => {
+                array.as_string::<i32>().iter().map(|v| own(v.map(str::as_bytes))).collect()
+            }
+            DataType::Utf8View => {
+                array.as_string_view().iter().map(|v| own(v.map(str::as_bytes))).collect()
+            }
+            DataType::Binary => array.as_binary::<i32>().iter().map(own).collect(),
+            DataType::BinaryView => array.as_binary_view().iter().map(own).collect(),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn what_is_pushed_is_in_the_array_batch_after_batch() {
+        let long = "a text that no view holds itself".as_bytes();
+        let pushed =
+            [Some(&b"short"[..]), None, Some(b""), Some(long), Some(b"twelve bytes"), None];
+        for data_type in TYPES {
+            let mut column = VariableColumn::new(&data_type).unwrap();
+            for count in [6, 0, 3, 6] {
+                for value in &pushed[..count] {
+                    column.push_option(*value);
+                }
+                assert_eq!(column.len(), count);
+                let array = column.finish().unwrap();
+                assert_eq!(array.data_type(), &data_type);
+                let wanted: Vec<_> =
+                    pushed[..count].iter().map(|v| v.map(<[u8]>::to_vec)).collect();
+                assert_eq!(values(&array), wanted, "{data_type}");
+                array.to_data().validate_full().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_utf8_are_shown_as_far_as_they_can_be() {
+        let umlaut = "ü".as_bytes();
+        // The halves of a character in two values are no character in either.
+        let pushed = [&b"fine"[..], &umlaut[..1], &umlaut[1..], b"a\xFFb, and some more of it"];
+        for data_type in &TYPES[..2] {
+            let mut column = VariableColumn::new(data_type).unwrap();
+            pushed.iter().for_each(|value| column.push(value));
+            column.push_null();
+            let array = column.finish().unwrap();
+            let mut wanted: Vec<_> = pushed
+                .iter()
+                .map(|value| Some(String::from_utf8_lossy(value).into_owned().into_bytes()))
+                .collect();
+            wanted.push(None);
+            assert_eq!(values(&array), wanted);
+            assert_eq!(array.data_type(), data_type);
+        }
+        for data_type in &TYPES[2..] {
+            let mut column = VariableColumn::new(data_type).unwrap();
+            pushed.iter().for_each(|value| column.push(value));
+            let array = column.finish().unwrap();
+            assert_eq!(values(&array)[3].as_deref(), Some(pushed[3]));
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_once_nobody_holds_the_array() {
+        let mut column = VariableColumn::new(&DataType::Binary).unwrap();
+        column.push(&[7; 5000]);
+        let first = column.finish().unwrap();
+        let memory = first.as_binary::<i32>().values().as_ptr();
+        column.push(&[8; 5000]);
+        let second = column.finish().unwrap();
+        // Still held, so the second has memory of its own.
+        assert_ne!(second.as_binary::<i32>().values().as_ptr(), memory);
+        assert_eq!(first.as_binary::<i32>().value(0), [7; 5000]);
+        drop((first, second));
+        column.push(&[9; 10]);
+        drop(column.finish().unwrap());
+        assert!(column.values.spare() >= 1);
+    }
+
+    #[test]
+    fn arrays_outlive_their_column() {
+        let mut column = VariableColumn::new(&DataType::Utf8).unwrap();
+        column.push(b"kept");
+        let array = column.finish().unwrap();
+        drop(column);
+        assert_eq!(array.as_string::<i32>().value(0), "kept");
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        assert!(VariableColumn::new(&DataType::Int32).is_err());
+    }
+}

@@ -1,0 +1,459 @@
+//! A mapped file made ready ahead of its writer: disk space is taken and pages are brought into
+//! memory by other threads, so that the writer meets neither a page fault nor a call to the system.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::room::Room;
+use crate::files::system::storage::{LARGEST_PAGE, Region, StorageFile};
+
+/// A window below this is not worth the work.
+const LEAST_WINDOW: usize = 1 << 20;
+/// The most: what the system writes back before it is used goes to the disk twice.
+const MOST_WINDOW: usize = 40 << 20;
+/// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
+/// writer's place is looked at again afterwards.
+const PIECE: usize = LARGEST_PAGE;
+/// How many steps of disk space a fast writer has ahead of it: a busy disk takes a while to tell where
+/// there is some, and nothing is brought into memory that has none. Elsewhere space costs a write.
+const STEPS_AHEAD: usize = if cfg!(target_os = "linux") { 4 } else { 1 };
+const PAGE: usize = 4096;
+
+/// What the writer of a map and the threads that work ahead of it share.
+#[derive(Debug)]
+pub struct Ahead {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    region: Arc<dyn Region>,
+    /// Where the writer goes on.
+    position: AtomicUsize,
+    /// Bytes from the start that have disk space of their own.
+    reserved: AtomicUsize,
+    /// Held by who takes disk space: where that is zeros that are written, a second one behind the
+    /// first would write them over messages.
+    reserving: Mutex<()>,
+    /// What taking disk space must leave free, and the offset of the file.
+    room: OnceLock<(Arc<Room>, u64)>,
+    progress: Mutex<Progress>,
+}
+
+/// What the threads know that work ahead.
+#[derive(Debug)]
+struct Progress {
+    /// Pages before this place are in memory, ready to be written.
+    prepared: usize,
+    /// Where the writer stood at the last look, if there was one.
+    seen: Option<usize>,
+    /// How far ahead of the writer pages are to be ready.
+    window: usize,
+}
+
+impl Ahead {
+    pub(crate) fn new(path: &Path, file: Arc<dyn StorageFile>, region: Arc<dyn Region>) -> Self {
+        let progress = Mutex::new(Progress { prepared: 0, seen: None, window: 0 });
+        let (position, reserved) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (path, reserving) = (path.to_owned(), Mutex::default());
+        let room = OnceLock::new();
+        Self { path, file, region, position, reserved, reserving, room, progress }
+    }
+
+    /// Has disk space taken for the file at `offset` only where the disk has that room besides.
+    pub fn leave(&self, room: &Arc<Room>, offset: u64) {
+        self.room.get_or_init(|| (Arc::clone(room), offset));
+    }
+
+    /// Whether the writer has more behind it than before it.
+    #[must_use]
+    pub fn is_past_half(&self) -> bool {
+        self.left() < self.region.len() / 2
+    }
+
+    /// Says where the writer goes on. Who works ahead of it may hear of it a little later.
+    #[inline]
+    pub fn went_to(&self, position: usize) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+
+    /// Where the writer goes on.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes are left to the writer.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.region.len().saturating_sub(self.position())
+    }
+
+    /// The open file below the map.
+    pub(crate) fn file(&self) -> &dyn StorageFile {
+        &*self.file
+    }
+
+    /// Where the file lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn assume_reserved(&self, position: usize) {
+        self.reserved.fetch_max(position, Ordering::AcqRel);
+    }
+
+    /// Takes disk space up to `end`, of `step` bytes or as much as there is.
+    pub(crate) fn reserve(&self, end: usize, step: usize) -> io::Result<()> {
+        let step = step.max(1);
+        let target = end.div_ceil(step).saturating_mul(step);
+        // Where a whole step no longer fits on the disk, what is needed may still.
+        match self.try_reserve(target) {
+            Err(_) if target > end => self.try_reserve(end),
+            outcome => outcome,
+        }
+    }
+
+    /// Space ends where a page does, be it the largest: the first write to a page asks for the space of
+    /// all of it, and where the disk has none the answer is a signal.
+    fn try_reserve(&self, target: usize) -> io::Result<()> {
+        let len = self.region.len();
+        let target = target.min(len).next_multiple_of(LARGEST_PAGE).min(len);
+        let _turn = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+        let reserved = self.reserved();
+        let len = target.saturating_sub(reserved);
+        if len > 0 {
+            if let Some((room, offset)) = self.room.get() {
+                room.check(&self.path, len as u64, offset.saturating_add(target as u64))?;
+            }
+            self.file.reserve(reserved as u64, len as u64)?;
+            self.assume_reserved(target);
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks where the writer is: the window is what it used since the last look, eight times.
+    ///
+    /// A writer who rests or is slow gets none. Its page faults cost nothing that anyone notices,
+    /// while the system would write pages made ready to the disk, again and again.
+    pub fn look(&self) {
+        let position = self.position();
+        let mut progress = self.progress();
+        let used = position.saturating_sub(progress.seen.unwrap_or(position));
+        let window = used.saturating_mul(8).min(MOST_WINDOW);
+        progress.seen = Some(position);
+        progress.window = if window < LEAST_WINDOW { 0 } else { window };
+        if progress.window == 0 {
+            // Until it goes on, what is ready may have been written back.
+            progress.prepared = 0;
+        }
+    }
+
+    /// Whether the writer is so fast that pages are made ready for it.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.progress().window > 0
+    }
+
+    /// Takes disk space for a fast writer, one step of `step` bytes; whether there is more to do at
+    /// once. The writer meets the error where there is none.
+    pub fn reserve_ahead(&self, step: usize) -> bool {
+        let position = self.position();
+        let end = position.saturating_add(step.saturating_mul(STEPS_AHEAD)).min(self.region.len());
+        let target = self.reserved().max(position).saturating_add(step).min(end);
+        target > self.reserved() && self.try_reserve(target).is_ok() && target < end
+    }
+
+    /// Whether all of the file has disk space.
+    #[must_use]
+    pub fn has_all_space(&self) -> bool {
+        self.reserved() >= self.region.len()
+    }
+
+    /// Makes one more piece ready for the writer, as far as there is disk space; whether there is more
+    /// to do at once.
+    pub fn prepare(&self) -> bool {
+        let position = self.position();
+        let (from, to, end) = {
+            let mut progress = self.progress();
+            if progress.window == 0 {
+                return false;
+            }
+            // Whole pieces lie where large pages do.
+            let end = position.saturating_add(progress.window).next_multiple_of(PIECE);
+            let end = end.min(self.reserved());
+            let from = progress.prepared.max(position / PAGE * PAGE);
+            let to = end.min((from / PIECE + 1) * PIECE);
+            if to <= from {
+                return false;
+            }
+            progress.prepared = to.next_multiple_of(PAGE);
+            (from, to, end)
+        };
+        self.region.prepare(from, to - from);
+        to < end
+    }
+
+    /// Makes all that is left to the writer ready, however fast it is. Where the disk has not the room,
+    /// the writer meets the error when it gets there.
+    pub fn prepare_rest(&self) {
+        let end = self.region.len();
+        if self.reserve(end, 1).is_ok() {
+            self.progress().prepared = end;
+            self.prepare_range(self.position() / PAGE * PAGE..end);
+        }
+    }
+
+    /// [`Ahead::prepare`] for a file that `other`'s writer goes on in when the present one is full.
+    pub fn prepare_behind(&self, other: &Self) -> bool {
+        self.progress().window = other.progress().window;
+        self.prepare()
+    }
+
+    /// Makes a range ready that is written here and there, such as a table.
+    pub fn prepare_range(&self, mut range: Range<usize>) {
+        while self.prepare_piece(&mut range) {}
+    }
+
+    /// Makes the first piece of such a range ready and takes it off; whether there was one.
+    pub fn prepare_piece(&self, range: &mut Range<usize>) -> bool {
+        let end = range.end.min(self.reserved());
+        let to = end.min(range.start.saturating_add(PIECE));
+        let is_left = range.start < to;
+        if is_left {
+            self.region.prepare(range.start, to - range.start);
+            range.start = to;
+        }
+        is_left
+    }
+
+    /// Makes durable what was written to `range`, and leaves alone what is ready behind it.
+    pub(crate) fn sync(&self, range: Range<usize>) -> io::Result<()> {
+        self.file.sync_range(&*self.region, range.start, range.len())
+    }
+
+    /// Makes the piece ready again that a writer stands in whose last pages a flush made clean: the next
+    /// write to each would be a page fault.
+    pub fn flushed(&self) {
+        let position = self.position();
+        let (from, end) = (position / PAGE * PAGE, (position / PIECE + 1) * PIECE);
+        let end = end.min(self.progress().prepared);
+        if from < end {
+            self.region.prepare(from, end - from);
+        }
+    }
+}
+
+/// The files that are written through maps now, for the threads that work ahead of their writer. The
+/// writer's own lock is no place to look: who is fast holds it nearly all the time, others wait long for
+/// it, and each time it is let go of the writer has to wake them.
+#[derive(Debug, Default)]
+pub struct Front(Mutex<FrontFiles>);
+
+/// What a [`Front`] knows.
+#[derive(Clone, Debug, Default)]
+pub struct FrontFiles {
+    /// The file that is written.
+    pub active: Option<Arc<Ahead>>,
+    /// The file behind it, where it is there.
+    pub next: Option<Arc<Ahead>>,
+    /// Whether the file before it is full and may be let go of.
+    pub has_full: bool,
+}
+
+impl Front {
+    fn known(&self) -> MutexGuard<'_, FrontFiles> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files as they are now.
+    #[must_use]
+    pub fn files(&self) -> FrontFiles {
+        self.known().clone()
+    }
+
+    /// Says what the files are from now on.
+    pub fn set(&self, files: FrontFiles) {
+        let before = std::mem::replace(&mut *self.known(), files);
+        // Perhaps the last to hold a map, and to take one out of memory takes a while.
+        drop(before);
+    }
+}
+
+/// Wakes a thread that works ahead of the writer.
+#[derive(Debug, Default)]
+pub struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn rung(&self) -> MutexGuard<'_, bool> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the present wait, or the next one.
+    pub fn ring(&self) {
+        *self.rung() = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until the bell rings, but no longer than `most`.
+    pub fn wait(&self, most: Duration) {
+        let rung = self.rung();
+        let waited = self.changed.wait_timeout_while(rung, most, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Access, Os, Storage};
+
+    fn ahead(len: u64) -> (tempfile::TempDir, Ahead) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, len).unwrap();
+        let region = file.map(usize::try_from(len).unwrap(), Access::ReadWrite).unwrap();
+        (dir, Ahead::new(&path, file, region))
+    }
+
+    /// A region that notes what was made ready, in bytes from and to.
+    #[derive(Debug, Default)]
+    struct Noted(Mutex<Vec<(usize, usize)>>);
+
+    impl Region for Noted {
+        fn pointer(&self) -> *mut u8 {
+            std::ptr::null_mut()
+        }
+
+        fn len(&self) -> usize {
+            12 * PIECE
+        }
+
+        fn prepare(&self, position: usize, len: usize) {
+            self.0.lock().unwrap().push((position, position + len));
+        }
+    }
+
+    fn look_at(ahead: &Ahead, position: usize) {
+        ahead.went_to(position);
+        ahead.look();
+    }
+
+    #[test]
+    fn disk_space_is_taken_in_steps_ahead_of_the_writer() {
+        let (_dir, ahead) = ahead(12 * PIECE as u64);
+        assert!(ahead.reserve_ahead(PIECE));
+        assert_eq!(ahead.reserved(), PIECE);
+        while ahead.reserve_ahead(PIECE) {}
+        assert_eq!(ahead.reserved(), STEPS_AHEAD * PIECE);
+        ahead.went_to(10 * PIECE);
+        while ahead.reserve_ahead(PIECE) {}
+        assert_eq!(ahead.reserved(), 12 * PIECE);
+        ahead.went_to(12 * PIECE);
+        assert!(!ahead.reserve_ahead(PIECE));
+    }
+
+    #[test]
+    fn pages_are_ready_one_window_ahead_where_there_is_disk_space() {
+        let (_dir, ahead) = ahead(12 * PIECE as u64);
+        ahead.look();
+        look_at(&ahead, PIECE / 2 + 100);
+        assert!(!ahead.prepare());
+        assert_eq!(ahead.progress().prepared, 0);
+        ahead.reserve(8 * PIECE, 1).unwrap();
+        assert!(ahead.prepare());
+        assert_eq!(ahead.progress().prepared, PIECE);
+        while ahead.prepare() {}
+        assert_eq!(ahead.progress().prepared, 5 * PIECE);
+        look_at(&ahead, 10 * PIECE);
+        ahead.reserve(12 * PIECE, 1).unwrap();
+        while ahead.prepare() {}
+        assert_eq!(ahead.progress().prepared, 12 * PIECE);
+        ahead.went_to(12 * PIECE);
+        assert!(!ahead.prepare());
+    }
+
+    #[test]
+    fn nothing_is_done_for_a_writer_who_is_slow_or_rests() {
+        let (_dir, ahead) = ahead(4 * PIECE as u64);
+        // Where it goes on says nothing.
+        look_at(&ahead, PIECE);
+        assert!(!ahead.is_busy());
+        look_at(&ahead, PIECE + LEAST_WINDOW / 8 - 1);
+        assert!(!ahead.is_busy() && !ahead.prepare());
+        look_at(&ahead, 2 * PIECE);
+        assert!(ahead.is_busy());
+        ahead.look();
+        assert!(!ahead.is_busy() && !ahead.prepare());
+        assert_eq!((ahead.progress().prepared, ahead.reserved()), (0, 0));
+    }
+
+    #[test]
+    fn the_piece_that_a_flush_ended_in_is_made_ready_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, 12 * PIECE as u64).unwrap();
+        let region = Arc::new(Noted::default());
+        let noted = || std::mem::take(&mut *region.0.lock().unwrap());
+        let ahead = Ahead::new(&path, file, Arc::<Noted>::clone(&region));
+        ahead.flushed();
+        assert_eq!(noted(), []);
+        ahead.look();
+        look_at(&ahead, PIECE);
+        ahead.reserve(4 * PIECE, 1).unwrap();
+        while ahead.prepare() {}
+        assert_eq!(noted(), [(PIECE, 2 * PIECE), (2 * PIECE, 3 * PIECE), (3 * PIECE, 4 * PIECE)]);
+        ahead.went_to(2 * PIECE + 5000);
+        ahead.flushed();
+        assert_eq!(noted(), [(2 * PIECE + PAGE, 3 * PIECE)]);
+        ahead.went_to(5 * PIECE);
+        ahead.flushed();
+        assert_eq!(noted(), []);
+        // One who rests would have zeros written at each flush.
+        ahead.look();
+        ahead.look();
+        ahead.flushed();
+        assert_eq!(noted(), []);
+    }
+
+    #[test]
+    fn the_rest_of_a_file_is_ready_however_slow_its_writer_is() {
+        let (_dir, ahead) = ahead(3 * PIECE as u64 + 5);
+        ahead.went_to(PIECE + 5000);
+        ahead.prepare_rest();
+        assert_eq!((ahead.progress().prepared, ahead.reserved()), (3 * PIECE + 5, 3 * PIECE + 5));
+    }
+
+    #[test]
+    fn a_table_is_made_ready_piece_by_piece_as_far_as_there_is_disk_space() {
+        let (_dir, ahead) = ahead(4 * PIECE as u64);
+        ahead.reserve(2 * PIECE + 1, 1).unwrap();
+        let mut left = 100..4 * PIECE;
+        let mut steps = Vec::new();
+        while ahead.prepare_piece(&mut left) {
+            steps.push(left.start);
+        }
+        assert_eq!(steps, [PIECE + 100, 2 * PIECE + 100, 3 * PIECE]);
+    }
+
+    #[test]
+    fn a_bell_that_rang_before_ends_the_next_wait() {
+        let bell = Bell::default();
+        bell.ring();
+        bell.wait(Duration::from_secs(600));
+        assert!(!*bell.rung());
+    }
+}

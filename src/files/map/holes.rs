@@ -1,0 +1,69 @@
+//! Disk space for the holes of a file that was made sparse, as RocketMQ makes its own, or copied so.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::files::system::storage::{LARGEST_PAGE, StorageFile};
+
+/// The unit in which a file is searched for space that was never written: the least block of a disk.
+const BLOCK: usize = 1024;
+
+/// Takes disk space for those parts of a range that may have none, and of the pages that it begins and
+/// ends in. Only a block that holds nothing but zeros can be a hole.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read or the disk is full.
+pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
+    let len = file.stat().map_err(Error::io("stat", path))?.len;
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let end = range.end.next_multiple_of(LARGEST_PAGE).min(len);
+    let mut at = range.start / LARGEST_PAGE * LARGEST_PAGE;
+    let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];
+    // A run of empty blocks is reserved in one call.
+    let mut hole: Option<Range<usize>> = None;
+    while at < end {
+        let len = buffer.len().min(end - at);
+        let chunk = buffer.get_mut(..len).unwrap_or_default();
+        let read = file.read_at(chunk, at as u64).map_err(Error::io("read", path))?;
+        chunk.get_mut(read..).unwrap_or_default().fill(0);
+        for block in chunk.chunks(BLOCK) {
+            let next = at + block.len();
+            if block.iter().all(|byte| *byte == 0) {
+                hole = Some(hole.map_or(at, |hole| hole.start)..next);
+            } else if let Some(hole) = hole.take() {
+                reserve(file, path, &hole)?;
+            }
+            at = next;
+        }
+    }
+    hole.map_or(Ok(()), |hole| reserve(file, path, &hole))
+}
+
+fn reserve(file: &dyn StorageFile, path: &Path, hole: &Range<usize>) -> Result<()> {
+    file.reserve(hole.start as u64, hole.len() as u64).map_err(Error::io("reserve space in", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Os, Storage};
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn space_is_taken_for_all_of_the_page_that_a_file_goes_on_in() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, 3 * LARGEST_PAGE as u64).unwrap();
+        let data = [7; 3 * BLOCK];
+        file.write_at(&data, (LARGEST_PAGE + 40_000) as u64).unwrap();
+        let goes_on = LARGEST_PAGE + 40_000 + data.len();
+        fill_holes(&*file, &path, goes_on..goes_on).unwrap();
+        let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(taken >= LARGEST_PAGE as u64, "{taken}");
+        let mut kept = [0; 3 * BLOCK];
+        file.read_at(&mut kept, (LARGEST_PAGE + 40_000) as u64).unwrap();
+        assert_eq!(kept, data);
+    }
+}

@@ -1,0 +1,310 @@
+//! A file of fixed length that is written through a map: the active end of the commit log, and
+//! index files, whose slots are rewritten in place.
+//!
+//! A map is owned by the one who writes to it (`&mut self`), so no slice of it is ever shared;
+//! everybody else reads the file with positional reads, or, from index files, copies of a few bytes.
+//! Space is reserved before a range is written, so that a full disk is an error code and no signal.
+#![allow(unsafe_code, reason = "the one file of the crate that reaches into mapped memory")]
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::ahead::Ahead;
+use crate::error::{Error, Result};
+use crate::files::system::planted::{self, Bug};
+use crate::files::system::storage::{Access, StorageFile};
+
+/// Bytes that the processor fetches at once, on most.
+const CACHE_LINE: usize = 64;
+
+/// A mapped file of fixed length.
+#[derive(Debug)]
+pub struct MappedFile {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    /// Holds the region, and how far it is ready to be written.
+    ahead: Arc<Ahead>,
+    /// The region's first byte and its length, kept here so that reaching a byte is no virtual call.
+    start: AtomicPtr<u8>,
+    len: usize,
+    writable: bool,
+    /// Bytes from the start that have disk space of their own, as far as the writer has looked.
+    reserved: usize,
+    reserve_step: usize,
+}
+
+impl MappedFile {
+    /// Maps all of `file`, for writing in steps of `reserve_step` bytes of disk space.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the system cannot map it or its length does not fit into memory.
+    pub fn map(
+        path: &Path,
+        file: Arc<dyn StorageFile>,
+        access: Access,
+        reserve_step: usize,
+    ) -> Result<Self> {
+        let len = file.stat().map_err(Error::io("stat", path))?.len;
+        let len = usize::try_from(len)
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
+            .map_err(Error::io("map", path))?;
+        let region = file.map(len, access).map_err(Error::io("map", path))?;
+        let writable = access == Access::ReadWrite;
+        let (start, len) = (AtomicPtr::new(region.pointer()), region.len());
+        let ahead = Arc::new(Ahead::new(path, Arc::clone(&file), region));
+        let path = path.to_owned();
+        Ok(Self { path, file, ahead, start, len, writable, reserved: 0, reserve_step })
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file below the map.
+    #[must_use]
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
+    }
+
+    /// What a thread needs that makes the file ready ahead of the writer.
+    #[must_use]
+    pub fn ahead(&self) -> &Arc<Ahead> {
+        &self.ahead
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the file has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The region's first byte. It never changes, so no order is needed.
+    #[inline]
+    fn start(&self) -> *mut u8 {
+        self.start.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes from the start have disk space of their own.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// Says that the bytes before `position` have disk space already.
+    pub fn assume_reserved(&mut self, position: usize) {
+        if self.writable {
+            self.ahead.assume_reserved(position.min(self.len()));
+            self.reserved = self.ahead.reserved();
+        }
+    }
+
+    /// Takes disk space up to `end`, in whole steps.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; nothing has changed then.
+    #[inline]
+    pub fn reserve(&mut self, end: usize) -> Result<()> {
+        if end <= self.reserved || planted::is(Bug::SpaceNotReserved) {
+            return Ok(());
+        }
+        self.reserve_more(end)
+    }
+
+    #[cold]
+    fn reserve_more(&mut self, end: usize) -> Result<()> {
+        if !self.writable {
+            return Err(Error::ReadOnly { path: self.path.clone() });
+        }
+        self.reserved = self.ahead.reserved();
+        if end <= self.reserved {
+            return Ok(());
+        }
+        let reserved = self.ahead.reserve(end, self.reserve_step);
+        self.reserved = self.ahead.reserved();
+        reserved.map_err(Error::io("reserve space in", &self.path))
+    }
+
+    /// The bytes `position..position + len`, to be written.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk has no room for them.
+    ///
+    /// # Panics
+    /// When the range leaves the file, which only a fault in the caller can cause.
+    #[inline]
+    pub fn window(&mut self, position: usize, len: usize) -> Result<&mut [u8]> {
+        let end = position.checked_add(len).filter(|&end| end <= self.len());
+        assert!(end.is_some(), "window {position}+{len} leaves a file of {} bytes", self.len());
+        self.reserve(position + len)?;
+        // SAFETY: the assertion keeps the range inside the region.
+        let start = unsafe { self.start().add(position) };
+        // SAFETY: the region lives as long as `self`; `&mut self` is the only way to a slice of it,
+        // and a range is reserved only in a writable map, so writing raises no signal.
+        Ok(unsafe { slice::from_raw_parts_mut(start, len) })
+    }
+
+    /// A copy of `N` bytes at `position`; `None` when they leave the file.
+    ///
+    /// Copied through a raw pointer, because another process may be writing there.
+    #[inline]
+    #[must_use]
+    pub fn get_at<const N: usize>(&self, position: usize) -> Option<[u8; N]> {
+        position.checked_add(N).filter(|&end| end <= self.len())?;
+        let mut bytes = [0; N];
+        // SAFETY: the check above keeps the range inside the region.
+        let start = unsafe { self.start().add(position) };
+        // SAFETY: `N` bytes from `start` lie in the region, and `bytes` is ours and `N` long.
+        unsafe { ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), N) };
+        Some(bytes)
+    }
+
+    /// Writes `bytes` at `position`.
+    ///
+    /// # Errors
+    /// As [`MappedFile::window`].
+    #[inline]
+    pub fn put_at(&mut self, position: usize, bytes: &[u8]) -> Result<()> {
+        self.window(position, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes `N` bytes at `position`, in one look at the bounds.
+    ///
+    /// # Errors
+    /// As [`MappedFile::window`].
+    #[inline]
+    pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
+        let end = position.saturating_add(N);
+        if end > self.reserved {
+            return self.put_at(position, bytes);
+        }
+        // SAFETY: nothing past the region's end is ever reserved.
+        let start = unsafe { self.start().add(position) };
+        // SAFETY: `N` bytes from `start` lie in the region; `&mut self` is the only way to write
+        // there, and a range is reserved only in a writable map, so writing raises no signal.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, N) };
+        Ok(())
+    }
+
+    /// Asks the processor to fetch the bytes at `position` soon.
+    #[inline]
+    pub fn prefetch(&self, position: usize) {
+        if position >= self.len() {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: the check above keeps the address inside the region.
+            let address = unsafe { self.start().add(position) };
+            // SAFETY: a prefetch changes nothing, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) };
+        }
+    }
+
+    /// The same for `len` bytes from `position` on.
+    #[inline]
+    pub fn prefetch_range(&self, position: usize, len: usize) {
+        for at in (0..len).step_by(CACHE_LINE) {
+            self.prefetch(position.saturating_add(at));
+        }
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what was written since the last good flush may be lost then, and no later
+    /// flush can tell.
+    pub fn flush(&self) -> Result<()> {
+        self.file.sync().map_err(Error::io("flush", &self.path))
+    }
+}
+
+/// Has the system begin to write a range of a file to the disk. It lies here because nothing but
+/// `unsafe` code can ask for that.
+#[cfg(target_os = "linux")]
+pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io::Result<()> {
+    use nix::errno::Errno;
+    use std::os::fd::AsRawFd;
+    let (Ok(position), Ok(len)) = (i64::try_from(position), i64::try_from(len)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // Without a flag that waits, an error of the disk is left for the flush to tell.
+    let flags = nix::libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: the call takes an open file and numbers, and reaches no memory of ours.
+    let result = unsafe { nix::libc::sync_file_range(file.as_raw_fd(), position, len, flags) };
+    match Errno::result(result) {
+        Ok(_) | Err(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ESPIPE) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Closes the open file behind a descriptor that other code still owns: from here on the descriptor
+/// leads to an empty device. It lies here because nothing but `unsafe` code can do that.
+pub(crate) fn close_copy(descriptor: std::os::fd::RawFd) {
+    use std::os::fd::AsRawFd;
+    // Without the device the copy stays open, which costs no more than the lock's early release.
+    if let Ok(nothing) = std::fs::File::open("/dev/null") {
+        // SAFETY: the call takes two numbers and reaches no memory of ours; the descriptor stays open
+        // and its owner's.
+        unsafe { nix::libc::dup2(nothing.as_raw_fd(), descriptor) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{LARGEST_PAGE, Os, Storage};
+
+    fn mapped(len: u64) -> (tempfile::TempDir, MappedFile) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, len).unwrap();
+        let mapped = MappedFile::map(&path, file, Access::ReadWrite, 4096).unwrap();
+        (dir, mapped)
+    }
+
+    #[test]
+    fn what_is_put_is_read_by_map_and_by_file() {
+        let (_dir, mut mapped) = mapped(10_000);
+        mapped.put_at(5_000, b"hello").unwrap();
+        assert_eq!(&mapped.get_at::<5>(5_000).unwrap(), b"hello");
+        let mut buffer = [0; 5];
+        mapped.file().read_at(&mut buffer, 5_000).unwrap();
+        assert_eq!(&buffer, b"hello");
+        mapped.flush().unwrap();
+    }
+
+    #[test]
+    fn space_is_reserved_in_steps_and_never_past_the_end() {
+        let (_dir, mut mapped) = mapped(3 * LARGEST_PAGE as u64 + 5);
+        mapped.window(0, 1).unwrap();
+        assert_eq!(mapped.reserved(), LARGEST_PAGE);
+        mapped.window(LARGEST_PAGE, 1).unwrap();
+        assert_eq!(mapped.reserved(), 2 * LARGEST_PAGE);
+        mapped.window(3 * LARGEST_PAGE, 5).unwrap();
+        assert_eq!(mapped.reserved(), 3 * LARGEST_PAGE + 5);
+    }
+
+    #[test]
+    fn reads_past_the_end_give_nothing() {
+        let (_dir, mapped) = mapped(100);
+        assert!(mapped.get_at::<4>(97).is_none());
+        assert!(mapped.get_at::<4>(usize::MAX).is_none());
+        mapped.prefetch(usize::MAX);
+        mapped.prefetch_range(90, 1000);
+        mapped.prefetch_range(usize::MAX - 10, 1000);
+    }
+}

@@ -1,0 +1,130 @@
+//! The disk space that appends leave free, so that a store can always be closed in good order: what is
+//! appended must still get its entries in queues and index, and the small files must be written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::files::system::storage::Storage;
+
+/// The disk space that appends leave free.
+#[derive(Debug)]
+pub struct Room {
+    storage: Arc<dyn Storage>,
+    /// The store's root folder, whose disk takes all but the log's files.
+    root: PathBuf,
+    /// What the caller asked to leave free.
+    given: Option<u64>,
+    /// Bytes that closing needs besides entries.
+    fixed: AtomicU64,
+    /// Bytes of entries for a thousand bytes of the log.
+    per_mille: u64,
+    /// Where the log begins whose entries were not written yet.
+    entered: AtomicU64,
+}
+
+impl Room {
+    /// Leaves `given` bytes free, or else what closing needs: among that, `per_mille` bytes of entries
+    /// for a thousand bytes of the log from `entered` on.
+    #[must_use]
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        root: &Path,
+        given: Option<u64>,
+        per_mille: u64,
+        entered: u64,
+    ) -> Self {
+        let (fixed, entered) = (AtomicU64::new(0), AtomicU64::new(entered));
+        Self { storage, root: root.to_owned(), given, fixed, per_mille, entered }
+    }
+
+    /// Says that closing needs `bytes` more.
+    pub fn needs(&self, bytes: u64) {
+        self.fixed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Says that the entries of the log before `offset` are written.
+    pub fn entered(&self, offset: u64) {
+        self.entered.fetch_max(offset, Ordering::Relaxed);
+    }
+
+    /// Returns how many bytes must stay free once the log may be written up to `end`.
+    fn reserve(&self, end: u64) -> u64 {
+        self.given.unwrap_or_else(|| {
+            let log = end.saturating_sub(self.entered.load(Ordering::Relaxed));
+            let entries = log.saturating_mul(self.per_mille) / 1000;
+            self.fixed.load(Ordering::Relaxed).saturating_add(entries)
+        })
+    }
+
+    /// Checks that the disk of `path` has room for `taking` bytes of the log, after which it may be
+    /// written up to `end`, and for what must stay free besides.
+    ///
+    /// # Errors
+    /// An error of kind `StorageFull` with the bytes that are free and those that are needed.
+    pub fn check(&self, path: &Path, taking: u64, end: u64) -> io::Result<()> {
+        let reserve = self.reserve(end);
+        self.check_disk(path, taking, reserve)?;
+        if path.starts_with(&self.root) { Ok(()) } else { self.check_disk(&self.root, 0, reserve) }
+    }
+
+    /// Checks that the store's own disk has the room that must stay free before anything is appended.
+    ///
+    /// # Errors
+    /// As [`Room::check`].
+    pub fn check_root(&self) -> io::Result<()> {
+        self.check_disk(&self.root, 0, self.reserve(0))
+    }
+
+    fn check_disk(&self, path: &Path, taking: u64, reserve: u64) -> io::Result<()> {
+        // A disk that does not tell has room, until a write fails.
+        let free = self.storage.free_bytes(path).unwrap_or(u64::MAX);
+        let needed = taking.saturating_add(reserve);
+        if free >= needed {
+            return Ok(());
+        }
+        let asked = match self.given {
+            Some(_) => "disk_reserve_bytes asks to leave free",
+            None => "closing in good order needs",
+        };
+        Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!(
+                "the disk has {free} bytes free, and {needed} are needed: {taking} for the log and \
+                 {reserve} that {asked}; nothing was written, make room on the disk and append again"
+            ),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+
+    fn message(room: &Room, taking: u64) -> Option<String> {
+        let refused = room.check(&room.root, taking, 2000).err()?;
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        Some(refused.to_string())
+    }
+
+    #[test]
+    fn a_given_reserve_is_left_free_and_else_what_closing_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = |given| Room::new(Arc::new(Os), dir.path(), given, 400, 1000);
+        assert_eq!(message(&room(Some(0)), 1), None);
+        let given = room(Some(u64::MAX >> 1));
+        given.needs(5);
+        assert!(message(&given, 1).unwrap().contains("disk_reserve_bytes asks"));
+        assert!(given.check_root().is_err());
+        let closing = room(None);
+        assert_eq!(closing.reserve(2000), 400);
+        assert!(message(&closing, 1).is_none() && closing.check_root().is_ok());
+        closing.needs(u64::MAX >> 1);
+        let refused = message(&closing, 7).unwrap();
+        assert!(refused.contains(&format!("7 for the log and {}", (u64::MAX >> 1) + 400)));
+        closing.entered(1500);
+        assert_eq!(closing.reserve(2000), (u64::MAX >> 1) + 200);
+    }
+}

@@ -1,0 +1,559 @@
+//! An ordered run of files of one size that together make one address space, each named after the
+//! offset of its first byte (`org.apache.rocketmq.store.MappedFileQueue`).
+//!
+//! Reading goes by position, through a bounded cache of open files, so that a store of any number of
+//! files needs only so many descriptors.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::file_size::file_size_of;
+use super::folder::make_folder;
+pub use super::open_files::OpenFiles;
+use super::open_files::are_too_many;
+use super::roots::Roots;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::map::ahead::Ahead;
+use crate::files::system::planted::{self, Bug};
+use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
+use crate::format::file_name;
+
+/// One file of a run.
+#[derive(Debug)]
+pub struct RunFile {
+    /// Offset of the file's first byte, which is its name.
+    pub base_offset: u64,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length when the run was listed, or the run's file size when it was made since.
+    pub len: u64,
+    /// Its identity when the run was listed; 0 where that is not known.
+    inode: u64,
+    pub(crate) id: u64,
+}
+
+/// A name in a run's folder that is no file of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: FileKind,
+}
+
+/// The files of one commit log or one queue.
+#[derive(Debug)]
+pub struct FileRun {
+    storage: Arc<dyn Storage>,
+    open_files: Arc<OpenFiles>,
+    access: Access,
+    roots: Roots,
+    file_size: AtomicU64,
+    /// Whether that size is a guess until the first file is there.
+    learns_file_size: AtomicBool,
+    files: RwLock<Arc<Vec<Arc<RunFile>>>>,
+    creating: Mutex<()>,
+    /// Whether a listed file was gone when a reader wanted it.
+    has_lost_files: AtomicBool,
+    /// Whether a folder was not there when it was listed last.
+    lacks_folder: AtomicBool,
+}
+
+impl FileRun {
+    /// Lists the files below `dirs` (a missing folder counts as empty). Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
+    pub fn load(
+        storage: Arc<dyn Storage>,
+        open_files: Arc<OpenFiles>,
+        roots: impl Into<Roots>,
+        file_size: u64,
+        access: Access,
+    ) -> Result<(Self, Vec<Stray>)> {
+        let run = Self {
+            storage,
+            open_files,
+            access,
+            roots: roots.into(),
+            file_size: AtomicU64::new(file_size),
+            learns_file_size: AtomicBool::new(false),
+            files: RwLock::new(Arc::new(Vec::new())),
+            creating: Mutex::default(),
+            has_lost_files: AtomicBool::new(false),
+            lacks_folder: AtomicBool::new(false),
+        };
+        let strays = run.refresh()?;
+        Ok((run, strays))
+    }
+
+    /// Takes the size that was given for a guess where there is no file yet: the first that comes tells
+    /// how large they are.
+    pub fn learn_file_size(&mut self) {
+        self.learns_file_size = AtomicBool::new(self.files().is_empty());
+    }
+
+    /// Lists the folders again: files that are gone are forgotten, new ones known.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's name.
+    pub fn refresh(&self) -> Result<Vec<Stray>> {
+        // Of two threads that list at once, the one that began earlier must not have the last word.
+        let _listing = self.creating();
+        let (files, strays) = self.list()?;
+        self.replace(files);
+        Ok(strays)
+    }
+
+    /// The same where files did no more than come. `None`, and nothing is changed, where one that was
+    /// known is gone or another file: what is known of the run is then of no use.
+    ///
+    /// # Errors
+    /// As [`FileRun::refresh`].
+    pub fn refresh_grown(&self) -> Result<Option<Vec<Stray>>> {
+        let _listing = self.creating();
+        let (files, strays) = self.list()?;
+        let is_there = |known: &Arc<RunFile>| files.iter().any(|file| file.id == known.id);
+        if self.has_lost_files() || !self.files().iter().all(is_there) {
+            return Ok(None);
+        }
+        self.replace(files);
+        Ok(Some(strays))
+    }
+
+    /// Whether a listed file was gone when a reader wanted it: it may be that another process removed
+    /// it, or has put other files in the place of all.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        self.has_lost_files.load(Ordering::Acquire)
+    }
+
+    /// Whether a folder of the run was not there when it was listed last.
+    #[must_use]
+    pub fn lacks_folder(&self) -> bool {
+        self.lacks_folder.load(Ordering::Acquire)
+    }
+
+    /// The files below the folders, those that are known already as they are known.
+    fn list(&self) -> Result<(Vec<Arc<RunFile>>, Vec<Stray>)> {
+        let known = self.files();
+        let mut files: Vec<Arc<RunFile>> = Vec::new();
+        let mut strays = Vec::new();
+        self.lacks_folder.store(false, Ordering::Release);
+        for dir in self.roots.dirs() {
+            let entries = match self.storage.list(dir) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    self.lacks_folder.store(true, Ordering::Release);
+                    continue;
+                }
+                Err(error) => return Err(Error::io("list", dir)(error)),
+            };
+            for entry in entries {
+                let path = dir.join(&entry.name);
+                let base = entry.name.to_str().and_then(file_name::parse_offset_name);
+                match (base, entry.kind) {
+                    (Some(base_offset), FileKind::File) => {
+                        let same = known
+                            .binary_search_by_key(&base_offset, |file| file.base_offset)
+                            .ok()
+                            .and_then(|at| known.get(at))
+                            .filter(|file| file.len == entry.len && file.path == path)
+                            .filter(|file| [0, entry.inode].contains(&file.inode));
+                        files.push(same.map_or_else(
+                            || self.run_file(base_offset, path, entry.len, entry.inode),
+                            Arc::clone,
+                        ));
+                    }
+                    // Where it lies a file will have to be made.
+                    (Some(_), FileKind::Directory) if self.access == Access::ReadWrite => {
+                        let error = std::io::ErrorKind::IsADirectory.into();
+                        return Err(Error::io("open as a file", path)(error));
+                    }
+                    (_, kind) => strays.push(Stray { path, kind }),
+                }
+            }
+        }
+        files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
+        // Before anybody sees the files.
+        if self.learns_file_size.load(Ordering::Acquire)
+            && let Some(size) = file_size_of(&files)
+        {
+            self.file_size.store(size, Ordering::Release);
+            self.learns_file_size.store(false, Ordering::Release);
+        }
+        Ok((files, strays))
+    }
+
+    fn run_file(&self, base_offset: u64, path: PathBuf, len: u64, inode: u64) -> Arc<RunFile> {
+        let id = self.open_files.next_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(RunFile { base_offset, path, len, inode, id })
+    }
+
+    fn replace(&self, files: Vec<Arc<RunFile>>) {
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(files);
+    }
+
+    /// Changes the list, which one thread may shorten in front while another makes the next file.
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<RunFile>>)) {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = files.as_ref().clone();
+        change(&mut changed);
+        *files = Arc::new(changed);
+    }
+
+    /// The files as they are known now, in order.
+    #[must_use]
+    pub fn files(&self) -> Arc<Vec<Arc<RunFile>>> {
+        Arc::clone(&self.files.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The size that each file has.
+    #[must_use]
+    #[inline]
+    pub fn file_size(&self) -> u64 {
+        self.file_size.load(Ordering::Acquire)
+    }
+
+    /// The folders the files lie in.
+    #[must_use]
+    pub fn dirs(&self) -> &[PathBuf] {
+        self.roots.dirs()
+    }
+
+    /// The first of them, by which errors name the run.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
+        self.dirs().first().cloned().unwrap_or_default()
+    }
+
+    /// The storage that the files lie on.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The offset of the first byte, `None` without files.
+    #[must_use]
+    pub fn min_offset(&self) -> Option<u64> {
+        self.files().first().map(|file| file.base_offset)
+    }
+
+    /// One past the last byte that the files have room for, `None` without files.
+    #[must_use]
+    pub fn end_offset(&self) -> Option<u64> {
+        self.files().last().map(|file| file.base_offset.saturating_add(self.file_size()))
+    }
+
+    /// The file that holds `offset` (`MappedFileQueue.findMappedFileByOffset`).
+    #[must_use]
+    pub fn find(&self, offset: u64) -> Option<Arc<RunFile>> {
+        let files = self.files();
+        let behind = files.partition_point(|file| file.base_offset <= offset);
+        let file = files.get(behind.checked_sub(1)?)?;
+        (offset - file.base_offset < self.file_size()).then(|| Arc::clone(file))
+    }
+
+    /// The file that holds `offset`, or else the first one.
+    #[must_use]
+    pub fn find_or_first(&self, offset: u64) -> Option<Arc<RunFile>> {
+        self.find(offset).or_else(|| self.files().first().map(Arc::clone))
+    }
+
+    /// Closes the files of this run, and of those that share its open files; who holds one reads on
+    /// in it.
+    pub fn close_files(&self) {
+        self.open_files.clear();
+    }
+
+    /// The open file behind an entry of the run.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
+    pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
+        let open = self.open_files.get(&*self.storage, file, self.access);
+        let may_not = |error: &Error| {
+            use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+            matches!(error, Error::Io { source, .. }
+                if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+        };
+        match open {
+            // Such a folder takes no new files; what lies there may be protected, or not.
+            Err(error) if may_not(&error) && self.is_read_only(file) => {
+                self.open_files.get(&*self.storage, file, Access::Read)
+            }
+            open => open,
+        }
+    }
+
+    /// Whether a file lies in a folder that takes no new files.
+    #[must_use]
+    pub fn is_read_only(&self, file: &RunFile) -> bool {
+        self.roots.is_read_only(&file.path)
+    }
+
+    /// Makes one file durable, and makes sure that it still is the file it was: one that another
+    /// process removed, replaced or resized keeps nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] for a file that changed under us.
+    pub fn sync(&self, file: &RunFile) -> Result<()> {
+        let open = self.open(file)?;
+        open.sync().map_err(Error::io("flush", &file.path))?;
+        check_unchanged(&*open, &file.path, self.file_size())
+    }
+
+    /// The same for a range that was written through the file's map, and nothing beside it.
+    ///
+    /// # Errors
+    /// As [`FileRun::sync`].
+    pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
+        let left_out = if planted::is(Bug::LastPageLeftOut) { range.end % 4096 } else { 0 };
+        map.sync(range.start..range.end - left_out).map_err(Error::io("flush", &file.path))?;
+        check_unchanged(map.file(), &file.path, self.file_size())
+    }
+
+    /// Reads from `offset` until `buffer` is full or the file that holds `offset` ends; how much was
+    /// read, 0 where no file holds it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let Some(file) = self.find(offset) else { return Ok(0) };
+        self.read_file_at(&file, buffer, offset)
+    }
+
+    /// The same, from the file that is known to hold `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
+        let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
+        let len = buffer.len().min(room);
+        let Some(wanted) = buffer.get_mut(..len) else { return Ok(0) };
+        let Some(open) = self.open_if_there(file)? else { return Ok(0) };
+        open.read_at(wanted, position).map_err(Error::io("read", &file.path))
+    }
+
+    /// The open file behind an entry of the run; `None` where it was deleted since it was listed, by
+    /// this process or by the one that writes it, and the run knows that from then on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
+    pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
+        match self.open(file) {
+            Err(Error::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound && self.access == Access::Read =>
+            {
+                self.has_lost_files.store(true, Ordering::Release);
+                self.refresh()?;
+                Ok(None)
+            }
+            Err(Error::Io { .. }) if !self.files().iter().any(|known| known.id == file.id) => {
+                Ok(None)
+            }
+            open => open.map(Some),
+        }
+    }
+
+    /// The file at `base_offset`, made where there is none. Threads that want the same one wait for
+    /// each other.
+    ///
+    /// # Errors
+    /// As [`FileRun::create`].
+    pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
+        let _creating = self.creating();
+        match self.find(base_offset) {
+            Some(file) => Ok(file),
+            None => self.create(base_offset),
+        }
+    }
+
+    /// Held by whoever makes a file that others may want as well.
+    pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
+        self.creating.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the next file, sparse and full of zeros, and its name durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be made; nothing is left behind then.
+    pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
+        let path = self.next_path(base_offset)?;
+        let dir = path.parent().unwrap_or(&path);
+        make_folder(&*self.storage, dir)?;
+        let open = self.make(&path)?;
+        let durable =
+            open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
+        if let Err(error) = durable {
+            // The error is what the caller must know; a name left behind is an empty last file.
+            let _ = self.storage.remove_file(&path);
+            return Err(error);
+        }
+        let file = self.add(base_offset, path);
+        self.open_files.put(file.id, &open);
+        Ok(file)
+    }
+
+    /// Where a file that is to be made lies.
+    pub(crate) fn next_path(&self, base_offset: u64) -> Result<PathBuf> {
+        let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
+        // A disk that does not tell how full it is counts as empty.
+        let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
+        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
+            field: "store_path_commit_log".to_owned(),
+            reason: "names no folder that takes files".to_owned(),
+        })?;
+        Ok(dir.join(file_name::offset_name(base_offset)))
+    }
+
+    /// Makes a file, sparse and full of zeros; its name is not durable yet.
+    pub(crate) fn make(&self, path: &Path) -> Result<Arc<dyn StorageFile>> {
+        let create = || self.storage.create(path, self.file_size());
+        let made = create().or_else(|error| {
+            if !are_too_many(&error) {
+                return Err(error);
+            }
+            self.open_files.clear();
+            create()
+        });
+        made.map_err(|error| in_the_way(error, path))
+    }
+
+    /// Takes in a file that was made.
+    pub(crate) fn add(&self, base_offset: u64, path: PathBuf) -> Arc<RunFile> {
+        let file = self.run_file(base_offset, path, self.file_size(), 0);
+        self.change(|files| {
+            let at = files.partition_point(|other| other.base_offset < base_offset);
+            files.insert(at, Arc::clone(&file));
+        });
+        file
+    }
+
+    fn sync_name(&self, dir: &Path) -> Result<()> {
+        if planted::is(Bug::FolderNotFlushed) {
+            return Ok(());
+        }
+        self.storage.sync_dir(dir).map_err(Error::io("flush", dir))
+    }
+
+    /// Removes the files that begin at or behind `offset`, the last one first.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when one cannot be removed; those before it are still known.
+    pub fn remove_from(&self, offset: u64) -> Result<usize> {
+        let mut removed = 0;
+        loop {
+            match self.files().last() {
+                Some(last) if last.base_offset >= offset => {
+                    self.remove(last)?;
+                    self.change(|files| files.retain(|file| file.id != last.id));
+                    removed += 1;
+                }
+                _ => break,
+            }
+        }
+        self.sync_names(removed)?;
+        Ok(removed)
+    }
+
+    /// Removes the first file, which must not be the last as well.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be removed.
+    pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
+        let files = self.files();
+        let [first, _, ..] = files.as_slice() else { return Ok(None) };
+        self.remove(first)?;
+        self.change(|files| files.retain(|file| file.id != first.id));
+        self.sync_names(1)?;
+        Ok(Some(Arc::clone(first)))
+    }
+
+    fn remove(&self, file: &RunFile) -> Result<()> {
+        self.storage.remove_file(&file.path).map_err(Error::io("remove", &file.path))?;
+        self.open_files.forget(file.id);
+        Ok(())
+    }
+
+    fn sync_names(&self, removed: usize) -> Result<()> {
+        if removed > 0 {
+            for dir in self.roots.dirs() {
+                match self.storage.sync_dir(dir) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(Error::io("flush", dir)(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds each file's length and place against the run's file size; what is wrong, in order.
+    #[must_use]
+    pub fn check(&self) -> Vec<Error> {
+        let files = self.files();
+        let mut findings = Vec::new();
+        let mut expected_base = None;
+        for file in files.iter() {
+            if file.len != self.file_size() {
+                findings.push(Error::corrupt(
+                    &file.path,
+                    file.len,
+                    CorruptionKind::FileLength,
+                    format!("a file of {} bytes", self.file_size()),
+                    format!("{} bytes", file.len),
+                ));
+            }
+            let aligned = file.base_offset.checked_rem(self.file_size()) == Some(0);
+            if !aligned || expected_base.is_some_and(|expected| expected != file.base_offset) {
+                findings.push(Error::corrupt(
+                    &file.path,
+                    0,
+                    CorruptionKind::Gap,
+                    expected_base.map_or_else(
+                        || format!("a name that is a multiple of {}", self.file_size()),
+                        |base: u64| format!("the file {}", file_name::offset_name(base)),
+                    ),
+                    file_name::offset_name(file.base_offset),
+                ));
+            }
+            expected_base = Some(file.base_offset.saturating_add(self.file_size()));
+        }
+        findings
+    }
+}
+
+/// Only another process can have made a file that this one has not seen.
+fn in_the_way(error: std::io::Error, path: &Path) -> Error {
+    if error.kind() == std::io::ErrorKind::AlreadyExists {
+        let found = "a file there, which another process made";
+        return Error::corrupt(path, 0, CorruptionKind::FileName, "no file", found);
+    }
+    Error::io("create", path)(error)
+}
+
+/// Holds an open file against what its writer made it.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
+pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
+    let stat = open.stat().map_err(Error::io("stat", path))?;
+    if stat.links > 0 && stat.len == len {
+        return Ok(());
+    }
+    let found = if stat.links == 0 {
+        "a file that another process removed".to_owned()
+    } else {
+        format!("{} bytes: another process changed it", stat.len)
+    };
+    let expected = format!("the file of {len} bytes that is being written");
+    Err(Error::corrupt(path, 0, CorruptionKind::FileLength, expected, found))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Folders whose names outlive a power cut.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::files::Storage;
+use crate::files::system::planted::{self, Bug};
+
+/// Makes a folder and those above it, where they are missing, and the names of all that were made
+/// durable: a file is only as safe as the folders on the way to it.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let made = make_folder_by_name(storage, dir)?;
+    if planted::is(Bug::NewFolderNotFlushed) {
+        return Ok(());
+    }
+    for folder in &made {
+        let above = match folder.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+        if let Err(error) = storage.sync_dir(above) {
+            // Left there, the next one would find them and take them for durable.
+            for folder in &made {
+                let _ = storage.remove_dir(folder);
+            }
+            return Err(Error::io("flush", above)(error));
+        }
+    }
+    Ok(())
+}
+
+/// Makes a folder and those above it, where they are missing; those that were made, the lowest first.
+/// Their names are not durable yet.
+pub(crate) fn make_folder_by_name<'a>(
+    storage: &dyn Storage,
+    dir: &'a Path,
+) -> Result<Vec<&'a Path>> {
+    let mut made = Vec::new();
+    for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
+        if storage.kind(folder).map_err(Error::io("stat", folder))?.is_some() {
+            break;
+        }
+        made.push(folder);
+    }
+    if !made.is_empty() {
+        storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+
+    #[test]
+    fn folders_are_made_with_those_above_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/c");
+        make_folder(&Os, &deep).unwrap();
+        assert!(deep.is_dir());
+        make_folder(&Os, &deep).unwrap();
+        std::fs::write(dir.path().join("file"), b"").unwrap();
+        assert!(make_folder(&Os, &dir.path().join("file/below")).is_err());
+    }
+}

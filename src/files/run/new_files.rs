@@ -1,0 +1,109 @@
+//! Many new files at once, one flush of the file system for all of them: made one by one each takes
+//! four, of the file and of the folders on the way to it, and ten thousand queues took a minute.
+
+use std::path::PathBuf;
+
+use super::file_run::FileRun;
+use super::folder::make_folder_by_name;
+use crate::error::Result;
+use crate::files::system::planted::{self, Bug};
+use crate::files::system::storage::Storage;
+
+/// From so many on it is worth the flush of all that others wrote as well.
+pub const MANY: usize = 100;
+
+/// Files that a run wants, by their base offsets.
+pub type Wanted<'a> = (&'a FileRun, Vec<u64>);
+
+/// Makes what is missing of the files that are wanted, as [`FileRun::create_if_missing`] does;
+/// `make_durable` flushes the file systems that they lie on. Whoever calls it at the same time must
+/// name the runs in the same order.
+///
+/// # Errors
+/// As [`FileRun::create`].
+pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
+    let Some((first, _)) = wanted.first() else { return Ok(()) };
+    let _creating: Vec<_> = wanted.iter().map(|(run, _)| run.creating()).collect();
+    let mut new = NewFiles { storage: &**first.storage(), folders: Vec::new(), files: Vec::new() };
+    let made = wanted.iter().try_for_each(|(run, bases)| new.make(run, bases));
+    let durable = made
+        .and_then(|()| if planted::is(Bug::FolderNotFlushed) { Ok(()) } else { make_durable() });
+    if let Err(error) = durable {
+        new.remove();
+        return Err(error);
+    }
+    for file in new.files {
+        file.run.add(file.base_offset, file.path);
+    }
+    Ok(())
+}
+
+struct NewFiles<'a> {
+    storage: &'a dyn Storage,
+    folders: Vec<PathBuf>,
+    files: Vec<NewFile<'a>>,
+}
+
+struct NewFile<'a> {
+    run: &'a FileRun,
+    base_offset: u64,
+    path: PathBuf,
+}
+
+impl<'a> NewFiles<'a> {
+    fn make(&mut self, run: &'a FileRun, bases: &[u64]) -> Result<()> {
+        for &base_offset in bases.iter().filter(|&&base| run.find(base).is_none()) {
+            let path = run.next_path(base_offset)?;
+            let dir = path.parent().unwrap_or(&path);
+            let folders = make_folder_by_name(self.storage, dir)?;
+            self.folders.extend(folders.into_iter().rev().map(PathBuf::from));
+            // Not kept open: there may be more than a process may have.
+            run.make(&path)?;
+            self.files.push(NewFile { run, base_offset, path });
+        }
+        Ok(())
+    }
+
+    /// The error is what the caller must know; what is left behind is found by the next one, who would
+    /// take folders for durable.
+    fn remove(&self) {
+        for file in &self.files {
+            let _ = self.storage.remove_file(&file.path);
+        }
+        for folder in self.folders.iter().rev() {
+            let _ = self.storage.remove_dir(folder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::Error;
+    use crate::files::{Access, Os};
+
+    #[test]
+    fn files_are_made_with_their_folders_or_none_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |name: &str| {
+            let dirs = vec![dir.path().join(name)];
+            FileRun::load(Arc::new(Os), Arc::default(), dirs, 100, Access::ReadWrite).unwrap().0
+        };
+        let (one, two) = (run("topic/0"), run("topic/1"));
+        one.create(100).unwrap();
+        create_all(&[(&one, vec![0, 100, 200]), (&two, vec![300])], || Ok(())).unwrap();
+        let bases = |run: &FileRun| run.files().iter().map(|f| f.base_offset).collect::<Vec<_>>();
+        assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
+        create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
+        assert_eq!(bases(&run("topic/0")), bases(&one));
+        // Of the second run another process made a file meanwhile.
+        let (three, four) = (run("other/0"), run("other/deeper/1"));
+        run("other/deeper/1").create(0).unwrap();
+        let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
+        assert!(!dir.path().join("other/0").exists());
+        assert!(three.files().is_empty());
+    }
+}

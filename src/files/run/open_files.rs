@@ -1,0 +1,81 @@
+//! A bounded cache of open files, which runs share.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
+
+use super::file_run::RunFile;
+use crate::error::{Error, Result};
+use crate::files::system::storage::{Access, Storage, StorageFile};
+
+/// How many files a store keeps open, beside those that it maps.
+const MOST_OPEN: usize = 256;
+/// A store keeps no more of them than one of so many that the process may open: there may be several
+/// stores, and much else.
+const PART_OF_ALLOWED: u64 = 4;
+
+/// Open files, the least recently used closed when there are too many.
+#[derive(Debug)]
+pub struct OpenFiles {
+    cache: Mutex<LruCache<u64, Arc<dyn StorageFile>>>,
+    pub(crate) next_id: AtomicU64,
+}
+
+impl OpenFiles {
+    /// A cache of at most `limit` open files.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
+        Self { cache: Mutex::new(LruCache::new(limit)), next_id: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn get(
+        &self,
+        storage: &dyn Storage,
+        file: &RunFile,
+        access: Access,
+    ) -> Result<Arc<dyn StorageFile>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = cache.get(&file.id) {
+            return Ok(Arc::clone(open));
+        }
+        let mut open = storage.open(&file.path, access);
+        if open.as_ref().is_err_and(are_too_many) {
+            // The process has others open, too.
+            cache.clear();
+            open = storage.open(&file.path, access);
+        }
+        let open = open.map_err(Error::io("open", &file.path))?;
+        cache.put(file.id, Arc::clone(&open));
+        Ok(open)
+    }
+
+    pub(crate) fn put(&self, id: u64, open: &Arc<dyn StorageFile>) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(id, Arc::clone(open));
+    }
+
+    pub(crate) fn forget(&self, id: u64) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
+    }
+
+    /// Closes all of them that nobody holds.
+    pub(crate) fn clear(&self) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Default for OpenFiles {
+    /// As many as help, or a part of those that the process may open.
+    fn default() -> Self {
+        let allowed = crate::files::system::os::open_files_allowed().unwrap_or(u64::MAX);
+        Self::new(usize::try_from(allowed / PART_OF_ALLOWED).unwrap_or(MOST_OPEN).min(MOST_OPEN))
+    }
+}
+
+/// Whether a file could not be opened because too many are.
+pub(crate) fn are_too_many(error: &std::io::Error) -> bool {
+    use nix::errno::Errno::{EMFILE, ENFILE};
+    error.raw_os_error().is_some_and(|code| code == EMFILE as i32 || code == ENFILE as i32)
+}

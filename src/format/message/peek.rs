@@ -1,0 +1,165 @@
+//! What a record's first bytes tell before the whole of it is read.
+
+use super::sys_flag::born_host_is_v6;
+use super::{MAGIC_AT, MAGIC_V1, MAGIC_V2, MessageView, PHYSICAL_OFFSET_AT, SYS_FLAG_AT};
+use crate::format::bytes::{i32_at, i64_at};
+
+/// As many bytes as [`store_timestamp_ms`] may need.
+pub const HEAD: usize = 76;
+
+/// The store time of the record at `physical_offset`, from its first [`HEAD`] bytes; `None` where
+/// they are no record's or another record's.
+#[must_use]
+pub fn store_timestamp_ms(head: &[u8], physical_offset: u64) -> Option<i64> {
+    let own = i64_at(head, PHYSICAL_OFFSET_AT)?;
+    if !is_record(head) || u64::try_from(own) != Ok(physical_offset) {
+        return None;
+    }
+    let at = if born_host_is_v6(i32_at(head, SYS_FLAG_AT)?) { 68 } else { 56 };
+    i64_at(head, at)
+}
+
+/// How many bytes the frame at the start of `bytes` says it has: a record its total size, anything
+/// else the 8 bytes that tell what it is. `None` where even these are not there.
+#[inline]
+#[must_use]
+pub fn claimed_size(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.first_chunk::<8>()?;
+    if is_record(head) {
+        Some(usize::try_from(i32_at(head, 0)?).unwrap_or(head.len()))
+    } else {
+        Some(head.len())
+    }
+}
+
+/// Whether a record's magic code lies where it would, 4 bytes in.
+#[inline]
+#[must_use]
+pub fn is_record(bytes: &[u8]) -> bool {
+    matches!(i32_at(bytes, MAGIC_AT), Some(MAGIC_V1 | MAGIC_V2))
+}
+
+/// As many bytes as tell whether a record begins with them that names its own place.
+pub const SIGNATURE: usize = PHYSICAL_OFFSET_AT + 8;
+
+/// Whether the record that `bytes` begin with would name `physical_offset` as its own place.
+#[inline]
+#[must_use]
+pub fn names_place(bytes: &[u8], physical_offset: u64) -> bool {
+    i64_at(bytes, PHYSICAL_OFFSET_AT).is_some_and(|own| u64::try_from(own) == Ok(physical_offset))
+}
+
+/// What a disk writes whole, or not at all.
+const SECTOR: usize = 512;
+
+/// Whether a record that was never flushed lacks some of its bytes, although its lengths add up and
+/// its body is right: what did not come to the disk reads as zeros. The topic has none, the last
+/// property ends with another byte, and no property fills a sector with zeros.
+#[must_use]
+pub fn lacks_bytes(view: &MessageView<'_>) -> bool {
+    let properties = view.raw_properties();
+    if view.topic().contains(&0) || properties.last() == Some(&0) {
+        return true;
+    }
+    // Where the properties begin on the disk.
+    let before = view.as_bytes().len() - properties.len();
+    let at = usize::try_from(view.physical_offset()).unwrap_or(0) % SECTOR;
+    let first = (SECTOR - (at + before) % SECTOR) % SECTOR;
+    let (sectors, _) = properties.get(first..).unwrap_or_default().as_chunks::<SECTOR>();
+    sectors.iter().any(|sector| sector.iter().all(|byte| *byte == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::message::host::Host;
+    use crate::format::message::{Frame, Record, Version, read_frame};
+
+    fn fields(physical_offset: i64, properties: &[u8]) -> Record<'_> {
+        let host = Host::V4([1; 4], 2);
+        Record {
+            version: Version::V1,
+            body_crc: 0,
+            queue_id: 0,
+            flag: 0,
+            queue_offset: 0,
+            physical_offset,
+            sys_flag: 0,
+            born_timestamp_ms: 0,
+            born_host: host,
+            store_timestamp_ms: 0,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"",
+            topic: b"Topic",
+            properties,
+            property_crc: false,
+        }
+    }
+
+    fn record(physical_offset: i64, properties: &[u8]) -> Vec<u8> {
+        let record = fields(physical_offset, properties);
+        let mut bytes = vec![0; record.encoded_size()];
+        record.encode_into(&mut bytes);
+        bytes
+    }
+
+    fn lacks(bytes: &[u8]) -> bool {
+        match read_frame(bytes) {
+            Ok(Frame::Message(view)) => lacks_bytes(&view),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_there_read_as_zeros() {
+        let whole = record(0, b"a\x01b\x02");
+        assert!(!lacks(&whole));
+        assert!(!lacks(&record(0, b"")));
+        for kept in whole.len() - 4..whole.len() {
+            let mut torn = whole.clone();
+            torn[kept..].fill(0);
+            assert!(lacks(&torn), "{kept} bytes");
+        }
+        let mut no_topic = whole;
+        no_topic[90] = 0;
+        assert!(lacks(&no_topic));
+    }
+
+    #[test]
+    fn a_head_tells_the_store_time_of_a_record_at_its_own_place() {
+        for (host, sys_flag) in [(Host::V4([1; 4], 2), 0), (Host::V6([1; 16], 2), 1 << 4)] {
+            let written = Record {
+                sys_flag,
+                born_host: host,
+                store_timestamp_ms: 1_696_161_296_007,
+                ..fields(4096, b"")
+            };
+            let mut bytes = vec![0; written.encoded_size()];
+            written.encode_into(&mut bytes);
+            assert_eq!(store_timestamp_ms(&bytes, 4096), Some(1_696_161_296_007));
+            assert_eq!(store_timestamp_ms(&bytes[..HEAD], 4096), Some(1_696_161_296_007));
+            assert_eq!(store_timestamp_ms(&bytes, 4095), None);
+            assert_eq!(store_timestamp_ms(&bytes[..HEAD - 21], 4096), None);
+            assert!(is_record(&bytes) && names_place(&bytes, 4096));
+            assert!(!names_place(&bytes, 0) && !names_place(&bytes[..SIGNATURE - 1], 4096));
+            bytes[7] ^= 1;
+            assert!(!is_record(&bytes) && !is_record(&bytes[..7]));
+            assert_eq!(store_timestamp_ms(&bytes, 4096), None);
+        }
+    }
+
+    #[test]
+    fn a_sector_of_zeros_in_the_middle_is_missing() {
+        let properties = [&b"a\x01"[..], &[b'x'; 2000], b"\x02"].concat();
+        for at in [0, 100, 511] {
+            let whole = record(at, &properties);
+            assert!(!lacks(&whole));
+            let mut torn = whole;
+            let from = 1024 - usize::try_from(at).unwrap();
+            torn[from..from + 512].fill(0);
+            assert!(lacks(&torn), "at {at}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a message is there for, as its topic and properties tell: waiting for a time or for the end of
+//! a transaction, given up by consumers, and where it is bound for.
+
+use super::properties::{self, names};
+use crate::format::queue::consume_queue::{DelayLevels, SCHEDULE_TOPIC, delay_level};
+
+/// Half messages wait here for the end of their transaction
+/// (`TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC`).
+pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
+/// Names the half messages whose transactions have ended
+/// (`TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
+pub const OP_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// Messages wait here for the timer wheel (`TimerMessageStore.TIMER_TOPIC`).
+pub const TIMER_TOPIC: &[u8] = b"rmq_sys_wheel_timer";
+/// What topics of messages to be consumed again begin with (`MixAll.RETRY_GROUP_TOPIC_PREFIX`).
+pub const RETRY_PREFIX: &[u8] = b"%RETRY%";
+/// What topics of messages given up begin with (`MixAll.DLQ_GROUP_TOPIC_PREFIX`).
+pub const DEAD_LETTER_PREFIX: &[u8] = b"%DLQ%";
+
+/// When the timer gives a message out, Unix milliseconds (`MessageConst.PROPERTY_TIMER_OUT_MS`).
+const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
+
+/// What a topic is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// What producers send and consumers read.
+    Normal,
+    /// Half messages: sent, and hidden until their transaction is committed.
+    Half,
+    /// Which half messages are done with.
+    TransactionOp,
+    /// Messages of a delay level that wait for their time.
+    Delayed,
+    /// Messages that wait for the timer.
+    Timer,
+    /// Messages that a group failed to consume and will get again.
+    Retry,
+    /// Messages that a group failed to consume for good.
+    DeadLetter,
+}
+
+impl Purpose {
+    /// The purpose of the topic of that name.
+    #[must_use]
+    pub fn of(topic: &[u8]) -> Self {
+        match topic {
+            HALF_TOPIC => Self::Half,
+            OP_TOPIC => Self::TransactionOp,
+            SCHEDULE_TOPIC => Self::Delayed,
+            TIMER_TOPIC => Self::Timer,
+            _ if topic.starts_with(RETRY_PREFIX) => Self::Retry,
+            _ if topic.starts_with(DEAD_LETTER_PREFIX) => Self::DeadLetter,
+            _ => Self::Normal,
+        }
+    }
+
+    /// The name, as programs see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Half => "half",
+            Self::TransactionOp => "transaction-op",
+            Self::Delayed => "delayed",
+            Self::Timer => "timer",
+            Self::Retry => "retry",
+            Self::DeadLetter => "dead-letter",
+        }
+    }
+}
+
+/// The topic that a message is bound for, where it waits in another one.
+#[must_use]
+pub fn real_topic(raw_properties: &[u8]) -> Option<&[u8]> {
+    properties::get(raw_properties, names::REAL_TOPIC)
+}
+
+/// The queue there; `None` for no number.
+#[must_use]
+pub fn real_queue_id(raw_properties: &[u8]) -> Option<i32> {
+    let id = properties::get(raw_properties, names::REAL_QID)?;
+    str::from_utf8(id).ok()?.parse().ok()
+}
+
+/// When a message that waits for a time is given out, Unix milliseconds; `None` for one that does not
+/// wait, or does not tell.
+#[must_use]
+pub fn deliver_timestamp_ms(
+    topic: &[u8],
+    raw_properties: &[u8],
+    store_timestamp_ms: i64,
+    levels: &DelayLevels,
+) -> Option<i64> {
+    match Purpose::of(topic) {
+        Purpose::Delayed => {
+            let level = properties::get(raw_properties, names::DELAY).and_then(delay_level)?;
+            (level > 0).then(|| levels.due_ms(level, store_timestamp_ms))
+        }
+        Purpose::Timer => {
+            let out = properties::get(raw_properties, TIMER_OUT_MS)?;
+            str::from_utf8(out).ok()?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_tell_what_they_are_there_for() {
+        for (topic, name) in [
+            ("orders", "normal"),
+            ("RMQ_SYS_TRANS_HALF_TOPIC", "half"),
+            ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "transaction-op"),
+            ("SCHEDULE_TOPIC_XXXX", "delayed"),
+            ("rmq_sys_wheel_timer", "timer"),
+            ("%RETRY%g", "retry"),
+            ("%DLQ%g", "dead-letter"),
+            ("RMQ_SYS_TRANS_HALF_TOPIC2", "normal"),
+        ] {
+            assert_eq!(Purpose::of(topic.as_bytes()).name(), name, "{topic}");
+        }
+    }
+
+    #[test]
+    fn a_waiting_message_knows_when_and_where_to() {
+        let raw = b"REAL_TOPIC\x01orders\x02REAL_QID\x013\x02DELAY\x012\x02TIMER_OUT_MS\x0177\x02";
+        let due = |topic: &[u8], raw: &[u8]| {
+            deliver_timestamp_ms(topic, raw, 1000, &DelayLevels::default())
+        };
+        assert_eq!((real_topic(raw), real_queue_id(raw)), (Some(&b"orders"[..]), Some(3)));
+        assert_eq!(due(SCHEDULE_TOPIC, raw), Some(6000));
+        assert_eq!(due(TIMER_TOPIC, raw), Some(77));
+        assert_eq!(due(b"orders", raw), None);
+        for bad in [&b""[..], b"DELAY\x01x\x02TIMER_OUT_MS\x01x\x02REAL_QID\x01x", b"DELAY\x010"] {
+            assert_eq!((due(SCHEDULE_TOPIC, bad), due(TIMER_TOPIC, bad)), (None, None));
+            assert_eq!((real_topic(bad), real_queue_id(bad)), (None, None));
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Making an index anew from its first key: the same bytes as [`IndexService`](crate::log::IndexService)
+//! puts, without a map.
+//!
+//! Entries are written in order, block by block; the slot table of the one file that is being made is
+//! kept in memory, 20 MB by default, and written when the file is full. So memory does not grow with
+//! the index, and no page of a file is visited at random.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use super::file::{IndexOpen, IndexPut};
+use super::run::IndexRun;
+use super::slot_table::SlotTable;
+use crate::error::{Error, Result};
+use crate::files::{Storage, StorageFile};
+use crate::format::index::{
+    HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
+};
+use crate::time::Clock;
+
+/// How many slots are read ahead of the puts to them.
+const PUT_CHUNK: usize = 32;
+
+/// How much is written at a time.
+const BLOCK: usize = 256 << 10;
+
+/// An index in the making.
+#[derive(Debug)]
+pub struct IndexBuilder {
+    run: IndexRun,
+    clock: Arc<dyn Clock>,
+    file: Option<Building>,
+    /// Of a file that was made elsewhere, right before the first one here.
+    previous: Option<IndexHeader>,
+    files: u64,
+    keys: u64,
+    full_until_ms: Option<i64>,
+    flush_every: Option<usize>,
+}
+
+/// What was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuiltIndex {
+    /// How many files.
+    pub files: u64,
+    /// How many entries are in them.
+    pub keys: u64,
+    /// The store time of the last message with an entry, Unix milliseconds; 0 without one.
+    pub end_timestamp_ms: i64,
+    /// The same of the last file that became full, and is durable, if one did.
+    pub full_until_ms: Option<i64>,
+}
+
+/// The file that takes keys now.
+#[derive(Debug)]
+struct Building {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    header: IndexHeader,
+    slots: SlotTable,
+    /// Entries that are not written yet, and where they belong.
+    block: Vec<u8>,
+    block_at: u64,
+    /// A flush that goes on, and how much was written since it began; `None` where all is flushed at
+    /// the end.
+    early: Option<Early>,
+}
+
+/// Flushing what is written while more of it is made.
+#[derive(Debug)]
+struct Early {
+    every: usize,
+    flush: Option<JoinHandle<io::Result<()>>>,
+    written: usize,
+}
+
+impl IndexBuilder {
+    /// An index below `dir`, which must hold none.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be read.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let (run, _) = IndexRun::load(storage, dir, layout, IndexOpen::Read)?;
+        Ok(Self {
+            run,
+            clock,
+            file: None,
+            files: 0,
+            keys: 0,
+            previous: None,
+            full_until_ms: None,
+            flush_every: None,
+        })
+    }
+
+    /// Lets a thread of its own begin to flush a file whenever so much of it was written, so that not
+    /// all of it is left for the end.
+    #[must_use]
+    pub fn flush_every(self, bytes: usize) -> Self {
+        Self { flush_every: Some(bytes), ..self }
+    }
+
+    /// Lets the first file follow one that was made elsewhere. To be called before the first message.
+    pub fn follow(&mut self, previous: IndexHeader) {
+        self.previous = Some(previous);
+    }
+
+    /// An index that goes on behind the files below `dir`; `None` where the last of them has room, so
+    /// that keys must be put into that one first.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder or the last file cannot be read.
+    pub fn behind(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<Self>> {
+        let builder = Self::new(storage, dir, layout, clock)?;
+        let last = match builder.run.files().last() {
+            Some(last) => Some(builder.run.open(last)?.header()?),
+            None => None,
+        };
+        let is_full =
+            |header: &IndexHeader| header.index_count.unsigned_abs() >= layout.max_entry_count();
+        let goes = last.as_ref().is_none_or(is_full);
+        Ok(goes.then_some(Self { previous: last, ..builder }))
+    }
+
+    /// Puts the keys of the next message, by their hashes; it must lie behind the one before. One
+    /// without keys may still make the next file, as it does for RocketMQ.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full or a file cannot be made.
+    #[inline]
+    pub fn put(
+        &mut self,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+        key_hashes: &[i32],
+    ) -> Result<()> {
+        self.make_room()?;
+        for &key_hash in key_hashes {
+            self.make_room()?;
+            let layout = self.run.layout();
+            let slot = layout.slot_of(key_hash) as usize;
+            let Some(building) = &mut self.file else { return Ok(()) };
+            building.put(slot, &IndexPut { key_hash, physical_offset, store_timestamp_ms });
+            self.keys += 1;
+            if building.block.len() >= BLOCK {
+                building.write_block()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the slots of the keys to come into the cache, so that puts need not wait for them one by
+    /// one; gives those for which it did not.
+    #[must_use]
+    pub fn fetch<'a>(&self, key_hashes: &'a [i32]) -> &'a [i32] {
+        let (near, far) =
+            key_hashes.split_at_checked(PUT_CHUNK).unwrap_or((key_hashes, Default::default()));
+        let layout = self.run.layout();
+        if let Some(building) = &self.file {
+            building.slots.fetch(near.iter().map(|&hash| layout.slot_of(hash) as usize));
+        }
+        far
+    }
+
+    #[inline]
+    fn make_room(&mut self) -> Result<()> {
+        let most = self.run.layout().max_entry_count();
+        match &self.file {
+            Some(building) if building.header.index_count.unsigned_abs() < most => Ok(()),
+            _ => self.next_file(),
+        }
+    }
+
+    #[cold]
+    fn next_file(&mut self) -> Result<()> {
+        let full = self.finish_file(Flush::Now)?;
+        self.full_until_ms = full.map(|header| header.end_timestamp_ms).or(self.full_until_ms);
+        let previous = full.or_else(|| self.previous.take());
+        let layout = self.run.layout();
+        let storage = Arc::clone(self.run.storage());
+        let (file, listed) = self.run.create(self.clock.now_ms(), |path| {
+            storage.create(path, layout.file_len()).map_err(Error::io("create", path))
+        })?;
+        let mut header = IndexHeader::default();
+        if let Some(previous) = previous {
+            header.begin_physical_offset = previous.end_physical_offset.max(0);
+            header.end_physical_offset = previous.end_physical_offset.max(0);
+            header.begin_timestamp_ms = previous.end_timestamp_ms.max(0);
+            header.end_timestamp_ms = previous.end_timestamp_ms.max(0);
+        }
+        self.files += 1;
+        self.file = Some(Building {
+            path: listed.path.clone(),
+            file,
+            header,
+            slots: SlotTable::new(layout.slots(), layout.max_entry_count())?,
+            block: Vec::with_capacity(BLOCK + 64),
+            block_at: layout.entry_position(1),
+            early: self.flush_every.map(|every| Early { every, flush: None, written: 0 }),
+        });
+        Ok(())
+    }
+
+    /// Writes what is left of the present file; its header.
+    fn finish_file(&mut self, flush: Flush) -> Result<Option<IndexHeader>> {
+        let Some(mut building) = self.file.take() else { return Ok(None) };
+        building.write_block()?;
+        let at = self.run.layout().slot_position(0);
+        for (number, slots) in building.slots.raw().chunks(BLOCK / SLOT_LEN).enumerate() {
+            // What holds no slot in use stays a hole.
+            if slots.iter().any(|slot| *slot != [0; SLOT_LEN]) {
+                building.write(slots.as_flattened(), at + (number * BLOCK) as u64)?;
+            }
+        }
+        const { assert!(BLOCK.is_multiple_of(SLOT_LEN) && HEADER_LEN < BLOCK) };
+        building.write(&building.header.encode(), 0)?;
+        building.end_early_flush()?;
+        if flush == Flush::Now {
+            building.file.sync().map_err(Error::io("flush", &building.path))?;
+        }
+        Ok(Some(building.header))
+    }
+
+    /// Makes all of it durable, names too.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(self) -> Result<BuiltIndex> {
+        self.end(Flush::Now)
+    }
+
+    /// Leaves the last file, which is written but not durable, to who goes on putting keys into it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn hand_over(self) -> Result<BuiltIndex> {
+        self.end(Flush::Later)
+    }
+
+    fn end(mut self, flush: Flush) -> Result<BuiltIndex> {
+        let last = self.finish_file(flush)?;
+        let dir = self.run.dir();
+        if self.files > 0 {
+            self.run.storage().sync_dir(dir).map_err(Error::io("flush", dir))?;
+        }
+        Ok(BuiltIndex {
+            files: self.files,
+            keys: self.keys,
+            end_timestamp_ms: last.map_or(0, |header| header.end_timestamp_ms),
+            full_until_ms: self.full_until_ms,
+        })
+    }
+}
+
+/// When a file that is written becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    Now,
+    Later,
+}
+
+impl Building {
+    /// `IndexFile#putKey`, for a key of that slot.
+    #[inline]
+    fn put(&mut self, slot: usize, put: &IndexPut) {
+        let header = &mut self.header;
+        let count = header.index_count;
+        let Some(newest) = self.slots.put(slot, count) else { return };
+        let entry = IndexEntry {
+            key_hash: put.key_hash,
+            physical_offset: put.physical_offset,
+            seconds: seconds_since(header.begin_timestamp_ms, put.store_timestamp_ms),
+            prev_entry: newest,
+        };
+        self.block.extend_from_slice(&entry.encode());
+        if count <= 1 {
+            header.begin_physical_offset = put.physical_offset;
+            header.begin_timestamp_ms = put.store_timestamp_ms;
+        }
+        if newest == 0 {
+            header.hash_slot_count = header.hash_slot_count.saturating_add(1);
+        }
+        header.index_count = count + 1; // below the layout's number of entries
+        header.end_physical_offset = put.physical_offset;
+        header.end_timestamp_ms = put.store_timestamp_ms;
+    }
+
+    fn write_block(&mut self) -> Result<()> {
+        self.write(&self.block, self.block_at)?;
+        self.block_at += self.block.len() as u64;
+        if let Some(early) = &mut self.early {
+            early.written += self.block.len();
+        }
+        self.block.clear();
+        if self.early.as_ref().is_some_and(|early| early.written >= early.every) {
+            self.flush_early()?;
+        }
+        Ok(())
+    }
+
+    /// Begins to flush what was written, unless the flush before goes on.
+    #[cold]
+    fn flush_early(&mut self) -> Result<()> {
+        let Some(early) = &mut self.early else { return Ok(()) };
+        if early.flush.as_ref().is_some_and(|flush| !flush.is_finished()) {
+            return Ok(());
+        }
+        let every = early.every;
+        self.end_early_flush()?;
+        let file = Arc::clone(&self.file);
+        // Without a thread all is flushed at the end.
+        let thread = thread::Builder::new().name("mqstore-durable".to_owned());
+        self.early = thread.spawn(move || file.sync()).ok().map(|flush| Early {
+            every,
+            flush: Some(flush),
+            written: 0,
+        });
+        Ok(())
+    }
+
+    /// Waits for the flush that goes on: the system tells an error once.
+    fn end_early_flush(&mut self) -> Result<()> {
+        match self.early.as_mut().and_then(|early| early.flush.take()).map(JoinHandle::join) {
+            Some(Ok(flushed)) => flushed.map_err(Error::io("flush", &self.path)),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, bytes: &[u8], position: u64) -> Result<()> {
+        self.file.write_at(bytes, position).map_err(Error::io("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Os;
+    use crate::format::message::sys_flag::Transaction;
+    use crate::log::dispatch_keys::DispatchKeys;
+    use crate::log::index::writer::IndexService;
+    use crate::time::FixedClock;
+
+    fn contents(dir: &Path) -> Vec<Vec<u8>> {
+        let mut files: Vec<_> =
+            std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files.iter().map(|path| std::fs::read(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_file_goes_on_where_one_made_elsewhere_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = IndexLayout::new(7, 40).unwrap();
+        let clock = Arc::new(FixedClock::new(1_700_000_000_000));
+        let mut builder = IndexBuilder::new(Arc::new(Os), dir.path(), layout, clock).unwrap();
+        builder.follow(IndexHeader { end_timestamp_ms: 5_000, ..IndexHeader::default() });
+        builder.put(100, 15_000, &[1]).unwrap();
+        builder.finish().unwrap();
+        let (run, _) = IndexRun::load(Arc::new(Os), dir.path(), layout, IndexOpen::Read).unwrap();
+        let file = run.open(&run.files()[0]).unwrap();
+        assert_eq!(file.entries_from(1, 1).unwrap()[0].seconds, 10);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_service() {
+        // The last has more slots and entries than are written at a time.
+        for (slots, entries, messages) in
+            [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0), (300_000, 20_000, 16_001)]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let (put, built) = (dir.path().join("put"), dir.path().join("built"));
+            let layout = IndexLayout::new(slots, entries).unwrap();
+            let clock: Arc<dyn Clock> = Arc::new(FixedClock::new(1_700_000_000_000));
+            let (mut service, _) =
+                IndexService::load(Arc::new(Os), &put, layout, Arc::clone(&clock)).unwrap();
+            let mut builder =
+                IndexBuilder::new(Arc::new(Os), &built, layout, Arc::clone(&clock)).unwrap();
+            let (mut puts, mut last_hashes) = (Vec::new(), 0);
+            for number in 0..messages {
+                let keys = ["", "a", "a b", "c  a d"][number as usize % 4].to_owned();
+                let transaction =
+                    if number % 7 == 3 { Transaction::Rollback } else { Transaction::None };
+                let unique = format!("u{}", number % 50);
+                let message = DispatchKeys {
+                    physical_offset: number * 100,
+                    store_timestamp_ms: 1_000 * number * (1 - 2 * (number % 5 / 4)) + 5,
+                    transaction,
+                    topic: b"Topic",
+                    unique_key: (number % 3 == 0).then_some(unique.as_bytes()),
+                    keys: Some(keys.as_bytes()),
+                };
+                service.build(&message).unwrap();
+                let hashes: Vec<_> = message.hashes().collect();
+                builder.put(message.physical_offset, message.store_timestamp_ms, &hashes).unwrap();
+                last_hashes = hashes.len();
+                puts.extend(hashes.iter().map(|&key_hash| IndexPut {
+                    key_hash,
+                    physical_offset: message.physical_offset,
+                    store_timestamp_ms: message.store_timestamp_ms,
+                }));
+            }
+            service.flush().unwrap();
+            let made = builder.finish().unwrap();
+            let expected = if messages == 0 { Vec::new() } else { contents(&put) };
+            assert_eq!(made.files, expected.len() as u64);
+            if messages > 0 {
+                assert!(contents(&built) == expected, "{slots} slots, {entries} entries");
+            }
+            // A last message without keys may make a file, and is in no batch.
+            if last_hashes == 0 {
+                continue;
+            }
+            for batch in [1, 10, 1000] {
+                let put = dir.path().join(format!("{batch}"));
+                let (mut service, _) =
+                    IndexService::load(Arc::new(Os), &put, layout, Arc::clone(&clock)).unwrap();
+                let of_message =
+                    |one: &IndexPut, next: &IndexPut| one.physical_offset == next.physical_offset;
+                for message in puts.chunk_by(of_message).collect::<Vec<_>>().chunks(batch) {
+                    service.put_many(&message.concat()).unwrap();
+                }
+                service.flush().unwrap();
+                if messages > 0 {
+                    assert!(contents(&put) == expected, "{batch}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Index files as a whole: their entries and slots in order, and whether they agree with each other.
+
+use std::path::Path;
+
+use super::chain::{Head, IndexBytes, ReadBytes};
+use super::file::IndexFile;
+use super::slot_table::SlotTable;
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::StorageFile;
+use crate::format::bytes::i32_in;
+use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
+
+/// How much of a file is read at once.
+const BLOCK_LEN: usize = 1 << 16;
+
+/// How many slots are read ahead of the entries that go there.
+const CHECK_CHUNK: usize = 32;
+
+/// Structures of one length, read in order.
+pub(crate) struct Records<'a, const N: usize> {
+    file: &'a dyn StorageFile,
+    path: &'a Path,
+    position: u64,
+    left: u32,
+    block: Vec<u8>,
+    at: usize,
+}
+
+impl<'a, const N: usize> Records<'a, N> {
+    pub(crate) fn new(file: &'a IndexFile, position: u64, count: u32) -> Self {
+        let (path, file) = (file.path(), &**file.file());
+        Self { file, path, position, left: count, block: Vec::new(), at: 0 }
+    }
+
+    /// The next records, as many as are read at once; `None` behind the last.
+    pub(crate) fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.fill()?;
+        let (records, _) = self.block.as_chunks::<N>();
+        self.left = self.left.saturating_sub(u32::try_from(records.len()).unwrap_or(u32::MAX));
+        Ok(Some(records))
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(BLOCK_LEN / N);
+        self.block.resize(wanted * N, 0);
+        self.at = 0;
+        let read = self
+            .file
+            .read_at(&mut self.block, self.position)
+            .map_err(Error::io("read", self.path))?;
+        self.position = self.position.saturating_add(read as u64);
+        if read < self.block.len() {
+            self.block.truncate(read / N * N);
+        }
+        if self.block.is_empty() {
+            return Err(Error::corrupt(
+                self.path,
+                self.position,
+                CorruptionKind::FileLength,
+                format!("{} more of {N} bytes", self.left),
+                "the end of the file",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> Iterator for Records<'_, N> {
+    type Item = Result<[u8; N]>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.at >= self.block.len()
+            && let Err(error) = self.fill()
+        {
+            self.left = 0;
+            return Some(Err(error));
+        }
+        let record = self.block.get(self.at..)?.first_chunk().copied()?;
+        self.at += N;
+        self.left -= 1;
+        Some(Ok(record))
+    }
+}
+
+impl IndexFile {
+    /// All entries with their numbers, oldest first, as many as the header counts now.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`]; an item is [`Error::Io`] when the file cannot be read on, and the
+    /// last one then.
+    pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
+        let count = self.head()?.count;
+        Ok(self.entries_before(count))
+    }
+
+    /// `count` entries from `number` on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it ends before.
+    pub fn entries_from(&self, number: u32, count: u32) -> Result<Vec<IndexEntry>> {
+        Records::<ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
+            .map(|raw| Ok(IndexEntry::decode(&raw?)))
+            .collect()
+    }
+
+    fn records_before(&self, count: u32) -> Records<'_, ENTRY_LEN> {
+        Records::new(self, self.layout().entry_position(1), count.saturating_sub(1))
+    }
+
+    fn entries_before(&self, count: u32) -> impl Iterator<Item = Result<(u32, IndexEntry)>> {
+        self.records_before(count)
+            .zip(1_u32..)
+            .map(|(raw, number)| Ok((number, IndexEntry::decode(&raw?))))
+    }
+
+    /// The slots in use with the entry that each names, in order.
+    ///
+    /// # Errors
+    /// None itself; an item is [`Error::Io`] when the file cannot be read on, and the last one then.
+    pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
+        self.all_slots().filter(|slot| !matches!(slot, Ok((_, 0))))
+    }
+
+    fn all_slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
+        let first = self.layout().slot_position(0);
+        Records::<SLOT_LEN>::new(self, first, self.layout().slots())
+            .zip(0_u32..)
+            .map(|(raw, slot)| Ok((slot, i32_in::<0, SLOT_LEN>(&raw?))))
+    }
+
+    /// One entry.
+    fn entry_now(&self, number: u32) -> Result<IndexEntry> {
+        let mut bytes = ReadBytes::new(&**self.file(), self.path());
+        Ok(IndexEntry::decode(&bytes.fresh(self.layout().entry_position(number))?))
+    }
+
+    /// The number of the first entry for a record at or behind `physical_offset`, the count if there
+    /// is none. Entries are in the order of their records.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn first_entry_from(&self, physical_offset: i64) -> Result<u32> {
+        let (mut low, mut high) = (1, self.head()?.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry_now(middle)?.physical_offset < physical_offset {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The physical offset of an entry that the header counts.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
+        Ok(self.entry_now(number)?.physical_offset)
+    }
+
+    /// Holds header, slots and entries against each other, in one pass over the file and with the
+    /// memory of its slots. A sound file is what puts in order give, so each entry links to the one
+    /// that its slot named before; `report` is told of everything else. Says how many entries there
+    /// are. Beside a running writer only what was counted at the start is judged.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
+    pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
+        let Head { header, count } = self.head()?;
+        let layout = self.layout();
+        let mut tell = |offset: u64, kind, expected: String, found: String| {
+            report(Corruption {
+                path: Some(self.path().to_owned()),
+                offset,
+                kind,
+                expected,
+                found,
+            });
+        };
+        // A clock that was set back gives times out of order, and the file is sound all the same.
+        if let Some((at, expected, found)) = header_fault(&header, false) {
+            tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
+        }
+        let mut newest = SlotTable::new(layout.slots(), count)?;
+        let (mut first, mut last) = (None, i64::MIN);
+        let mut number: u32 = 0;
+        let mut entries = self.records_before(count);
+        while let Some(block) = entries.next_block()? {
+            first =
+                first.or_else(|| block.first().map(|raw| IndexEntry::decode(raw).physical_offset));
+            for chunk in block.chunks(CHECK_CHUNK) {
+                let mut slots = [0; CHECK_CHUNK];
+                for (slot, raw) in slots.iter_mut().zip(chunk) {
+                    let entry = IndexEntry::decode(raw);
+                    *slot = usize::try_from(layout.slot_of(entry.key_hash)).unwrap_or(usize::MAX);
+                }
+                let slots = slots.get(..chunk.len()).unwrap_or_default();
+                newest.fetch(slots.iter().copied());
+                for (raw, &slot) in chunk.iter().zip(slots) {
+                    number += 1;
+                    let entry = IndexEntry::decode(raw);
+                    let newest = newest.put(slot, number.cast_signed());
+                    let Some(newest) = newest.map(i32::cast_unsigned) else { continue };
+                    if entry.key_hash < 0
+                        || entry.seconds < 0
+                        || entry.physical_offset < last
+                        || u32::try_from(entry.prev_entry).unwrap_or(0) != newest
+                    {
+                        let at = layout.entry_position(number);
+                        tell_entry(&mut tell, at, &entry, last, newest);
+                    }
+                    last = entry.physical_offset;
+                }
+            }
+        }
+        if let Some(first) = first {
+            let written = (header.begin_physical_offset, header.end_physical_offset);
+            if written != (first, last) {
+                let (expected, found) =
+                    (format!("{first} to {last}"), format!("{} to {}", written.0, written.1));
+                tell(16, CorruptionKind::IndexHeader, expected, found);
+            }
+        }
+        let mut slots = Records::<SLOT_LEN>::new(self, layout.slot_position(0), layout.slots());
+        let mut expected = newest.raw();
+        let mut first = 0;
+        while let Some(block) = slots.next_block()? {
+            let (of_block, more) = expected.split_at_checked(block.len()).unwrap_or_default();
+            expected = more;
+            if block != of_block {
+                for ((slot, raw), newest) in (first..).zip(block).zip(of_block) {
+                    let (value, newest) = (slot_value(raw), slot_value(newest));
+                    if value == newest || (value >= count && value < self.head()?.count) {
+                        continue;
+                    }
+                    let (expected, found) = (format!("entry {newest}"), format!("entry {value}"));
+                    tell(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
+                }
+            }
+            first += u32::try_from(block.len()).unwrap_or(0);
+        }
+        Ok(count.saturating_sub(1))
+    }
+}
+
+/// The entry that a slot names; none where it is negative.
+#[inline]
+fn slot_value(raw: &[u8; SLOT_LEN]) -> u32 {
+    u32::try_from(i32_in::<0, SLOT_LEN>(raw)).unwrap_or(0)
+}
+
+/// Tells what is wrong with the entry at byte `at`, which stands behind one of physical offset
+/// `before`, and whose slot named `newest` before it.
+#[cold]
+fn tell_entry(
+    tell: &mut dyn FnMut(u64, CorruptionKind, String, String),
+    at: u64,
+    entry: &IndexEntry,
+    before: i64,
+    newest: u32,
+) {
+    if entry.key_hash < 0 || entry.seconds < 0 {
+        let found = format!("hash {}, seconds {}", entry.key_hash, entry.seconds);
+        tell(at, CorruptionKind::IndexEntry, "hash and seconds of 0 or more".into(), found);
+    }
+    if before > entry.physical_offset {
+        let (expected, found) =
+            (format!("an offset of {before} or more"), entry.physical_offset.to_string());
+        tell(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
+    }
+    if u32::try_from(entry.prev_entry).unwrap_or(0) != newest {
+        let (expected, found) = (format!("entry {newest}"), format!("entry {}", entry.prev_entry));
+        tell(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
+    }
+}
+
+/// What in a header cannot be: its byte, what is expected there, what was found.
+pub(crate) fn header_fault(
+    header: &IndexHeader,
+    times_in_order: bool,
+) -> Option<(u64, &'static str, String)> {
+    let IndexHeader { begin_timestamp_ms: begin, end_timestamp_ms: end, .. } = *header;
+    if begin < 0 || end < 0 || (times_in_order && end < begin) {
+        return Some((0, "times of 0 or more, in order", format!("{begin} to {end}")));
+    }
+    let IndexHeader { begin_physical_offset: begin, end_physical_offset: end, .. } = *header;
+    (begin > end).then(|| (16, "physical offsets in order", format!("{begin} to {end}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::files::Os;
+    use crate::format::index::IndexLayout;
+    use crate::log::index::file::IndexOpen;
+    use crate::log::index::layout::tests::file;
+
+    #[test]
+    fn entries_and_slots_of_more_than_a_block_are_listed_in_order() {
+        let (_dir, path) = file(40_000, 10_000, 9_000);
+        let layout = IndexLayout::new(40_000, 10_000).unwrap();
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
+        let entries: Vec<_> = file.entries().unwrap().map(Result::unwrap).collect();
+        assert_eq!(entries.len(), 9_000);
+        assert!(entries.iter().zip(1_i64..).all(|((number, entry), expected)| {
+            i64::from(*number) == expected && entry.physical_offset == (expected - 1) * 100
+        }));
+        let slots: Vec<_> = file.slots().map(Result::unwrap).collect();
+        assert!(slots.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert_eq!(slots.len(), 9_000);
+        assert_eq!(file.check(&mut |corruption| panic!("{corruption}")).unwrap(), 9_000);
+    }
+
+    #[test]
+    fn listing_a_file_cut_short_ends_with_an_error() {
+        let (_dir, path) = file(25, 10_000, 9_000);
+        let layout = IndexLayout::new(25, 10_000).unwrap();
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
+        let cut = layout.entry_position(5_000) + 7;
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let entries: Vec<_> = file.entries().unwrap().collect();
+        assert_eq!(entries.iter().filter(|entry| entry.is_ok()).count(), 4_999);
+        assert!(matches!(entries.last(), Some(Err(Error::Corrupt(_)))));
+        assert_eq!(entries.len(), 5_000);
+        assert!(file.check(&mut |_| ()).is_err());
+    }
+
+    #[test]
+    fn the_first_entry_from_an_offset_is_found() {
+        let (_dir, path) = file(25, 100, 30);
+        let layout = IndexLayout::new(25, 100).unwrap();
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
+        for (offset, entry) in [(i64::MIN, 1), (0, 1), (1, 2), (2_900, 30), (2_901, 31)] {
+            assert_eq!(file.first_entry_from(offset).unwrap(), entry, "{offset}");
+        }
+    }
+}

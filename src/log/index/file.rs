@@ -1,0 +1,560 @@
+//! One index file: a hash table on disk from keys to physical offsets
+//! (`org.apache.rocketmq.store.index.IndexFile`).
+//!
+//! A key is `topic#key`; only its hash is stored. Each slot names the newest entry of the keys that
+//! fall into it, each entry the next older one. `format::index` has the layout, `index_walk` the
+//! look-up.
+//!
+//! A file that is written belongs to one owner; others read it at the same time through a handle of
+//! their own, by map or by positional reads, exactly as they read beside a running RocketMQ: an entry
+//! is written before its slot and never changes then, and the slot before the count that covers it.
+
+use std::hint::select_unpredictable;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::chain::{Head, MapBytes, ReadBytes};
+use super::closely::Witnesses;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes};
+use crate::format::bytes::i32_in;
+use crate::format::index::{
+    ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
+};
+
+/// Disk space for entries is taken in steps of so many bytes, and their pages brought into memory: as
+/// long as the pieces in which the page cache likes to hold a file best.
+pub const RESERVE_STEP: usize = 2 << 20;
+
+/// How many entries are put before pages are brought in ahead of them: a file of a few keys is not
+/// worth its whole slot table.
+const UNPREPARED_ENTRIES: u32 = 4096;
+
+/// How many puts of a batch have their slots on the way: enough to cover the memory's latency.
+const PUT_AHEAD: usize = 32;
+
+/// One key of one message, to be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexPut {
+    /// [`key_hash`](crate::format::java::key_hash) of topic and key.
+    pub key_hash: i32,
+    /// Where the message's record begins.
+    pub physical_offset: i64,
+    /// The message's store time, Unix milliseconds.
+    pub store_timestamp_ms: i64,
+}
+
+/// How an index file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexOpen {
+    /// For writing, through a map. There may be one such handle of a file.
+    Write,
+    /// For reading through a map: fast, for files that nobody shortens, which RocketMQ and this
+    /// library never do to an index file.
+    ReadMapped,
+    /// For reading by positional reads, where a file cut short must never be more than an error.
+    Read,
+}
+
+/// An open index file.
+#[derive(Debug)]
+pub struct IndexFile {
+    path: PathBuf,
+    layout: IndexLayout,
+    pub(crate) bytes: Bytes,
+    /// Entries that slots and links are held against.
+    pub(crate) witnesses: Witnesses,
+}
+
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    Written(Writer),
+    Mapped(MappedFile),
+    Read(Arc<dyn StorageFile>),
+}
+
+/// A map and the header, which is kept here and written through at each put.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) map: MappedFile,
+    header: IndexHeader,
+    /// The entries below this number have disk space, and are fewer than the layout allows.
+    room_end: u32,
+    /// Whether the pages of the slots were brought into memory.
+    is_prepared: bool,
+}
+
+impl IndexFile {
+    /// Makes a new file and opens it for writing. The disk space of its slots is taken at once, that
+    /// of its entries in steps.
+    ///
+    /// `previous` is the header of the full file before it, whose end this one begins with, as far
+    /// as it is above 0 (`IndexFile`'s constructor).
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it cannot be made, for instance because the name is taken or the disk
+    /// full; nothing is left behind then.
+    pub fn create(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        previous: Option<&IndexHeader>,
+    ) -> Result<Self> {
+        let made = Self::create_unnamed(storage, path, layout, previous)?;
+        if let Some(dir) = path.parent() {
+            let named = storage.sync_dir(dir).map_err(Error::io("flush", dir));
+            // The error that the caller must know is the first one.
+            named.inspect_err(|_| drop(storage.remove_file(path)))?;
+        }
+        Ok(made)
+    }
+
+    /// The same for a caller who makes the file's name durable later.
+    pub(crate) fn create_unnamed(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        previous: Option<&IndexHeader>,
+    ) -> Result<Self> {
+        let file = storage.create(path, layout.file_len()).map_err(Error::io("create", path))?;
+        Self::fill_new(path, layout, previous, file)
+            .inspect_err(|_| drop(storage.remove_file(path)))
+    }
+
+    fn fill_new(
+        path: &Path,
+        layout: IndexLayout,
+        previous: Option<&IndexHeader>,
+        file: Arc<dyn StorageFile>,
+    ) -> Result<Self> {
+        let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
+        map.reserve(position(layout.entry_position(0)))?;
+        let mut header = IndexHeader::default();
+        if let Some(previous) = previous {
+            let offset = previous.end_physical_offset.max(0);
+            let time_ms = previous.end_timestamp_ms.max(0);
+            (header.begin_physical_offset, header.end_physical_offset) = (offset, offset);
+            (header.begin_timestamp_ms, header.end_timestamp_ms) = (time_ms, time_ms);
+            // RocketMQ writes these four fields one by one, and the count not before the first put
+            // or flush.
+            map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
+        }
+        map.ahead().went_to(position(layout.entry_position(1)));
+        let bytes = Bytes::Written(Writer::new(map, header));
+        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
+    }
+
+    /// Opens a file whose layout is known; it is recorded nowhere in it, see
+    /// [`detect_layout`](super::layout::detect_layout).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when its length is not that of the layout or its count impossible,
+    /// [`Error::Io`] otherwise.
+    pub fn open(
+        storage: &dyn Storage,
+        path: &Path,
+        layout: IndexLayout,
+        how: IndexOpen,
+    ) -> Result<Self> {
+        let access = if how == IndexOpen::Write { Access::ReadWrite } else { Access::Read };
+        let file = storage.open(path, access).map_err(Error::io("open", path))?;
+        let len = file.stat().map_err(Error::io("stat", path))?.len;
+        if len != layout.file_len() {
+            return Err(wrong_length(path, &layout, len));
+        }
+        let head = Head::read(&mut ReadBytes::new(&*file, path), &layout)?;
+        let bytes = match how {
+            IndexOpen::Read => Bytes::Read(file),
+            IndexOpen::ReadMapped => {
+                Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
+            }
+            IndexOpen::Write => {
+                let slots_end = position(layout.entry_position(0));
+                fill_holes(&*file, path, 0..slots_end)?;
+                let goes_on = position(layout.entry_position(head.count));
+                // In a page that was not looked at with the slots.
+                if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
+                    fill_holes(&*file, path, goes_on..goes_on)?;
+                }
+                let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
+                map.assume_reserved(goes_on);
+                map.ahead().went_to(goes_on);
+                Bytes::Written(Writer::new(map, head.header))
+            }
+        };
+        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
+    }
+
+    /// Where the file lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many slots and entries it has.
+    #[must_use]
+    pub fn layout(&self) -> &IndexLayout {
+        &self.layout
+    }
+
+    /// The open file below.
+    #[must_use]
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        match &self.bytes {
+            Bytes::Written(writer) => writer.map.file(),
+            Bytes::Mapped(map) => map.file(),
+            Bytes::Read(file) => file,
+        }
+    }
+
+    /// The header as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when its count is impossible or the file was cut short, [`Error::Io`] when
+    /// it cannot be read.
+    pub fn header(&self) -> Result<IndexHeader> {
+        Ok(self.head()?.header)
+    }
+
+    pub(crate) fn head(&self) -> Result<Head> {
+        match &self.bytes {
+            Bytes::Written(writer) => Ok(writer.head()),
+            Bytes::Mapped(map) => {
+                self.check_length()?;
+                Head::read(&mut MapBytes(map), &self.layout)
+            }
+            Bytes::Read(file) => Head::read(&mut ReadBytes::new(&**file, &self.path), &self.layout),
+        }
+    }
+
+    /// The header of a file open for writing, without a look at the disk; an empty one otherwise.
+    #[inline]
+    pub(crate) fn kept_header(&self) -> IndexHeader {
+        match &self.bytes {
+            Bytes::Written(writer) => writer.header,
+            Bytes::Mapped(_) | Bytes::Read(_) => IndexHeader::default(),
+        }
+    }
+
+    /// Another process that shortens a mapped file turns the next read into a signal; so look before
+    /// each batch of reads.
+    #[inline]
+    pub(crate) fn check_length(&self) -> Result<()> {
+        let Bytes::Mapped(map) = &self.bytes else { return Ok(()) };
+        let len = map.file().length().map_err(Error::io("stat", &self.path))?;
+        if len < self.layout.file_len() {
+            return Err(wrong_length(&self.path, &self.layout, len));
+        }
+        Ok(())
+    }
+
+    /// What a thread needs that makes the file ready ahead of the writer; `None` of a file open for
+    /// reading.
+    pub(crate) fn ahead(&self) -> Option<&Arc<Ahead>> {
+        let Bytes::Written(writer) = &self.bytes else { return None };
+        Some(writer.map.ahead())
+    }
+
+    /// Whether a put would be refused, of a file open for writing; one open for reading takes none.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// How many more entries fit.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        match &self.bytes {
+            Bytes::Written(writer) => self.layout.max_entry_count().saturating_sub(writer.count()),
+            Bytes::Mapped(_) | Bytes::Read(_) => 0,
+        }
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer> {
+        match &mut self.bytes {
+            Bytes::Written(writer) => Ok(writer),
+            Bytes::Mapped(_) | Bytes::Read(_) => Err(Error::ReadOnly { path: self.path.clone() }),
+        }
+    }
+
+    /// Puts one key; `false` when the file is full (`IndexFile#putKey`).
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] when the file is open for reading;
+    /// nothing has changed then.
+    #[inline]
+    pub fn put_key(
+        &mut self,
+        key_hash: i32,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+    ) -> Result<bool> {
+        let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
+        let slot = self.layout.slot_of(key_hash);
+        self.put_in_slot(&put, slot)
+    }
+
+    /// [`IndexFile::put_key`] for one whose slot is computed already.
+    #[inline]
+    pub(crate) fn put_in_slot(&mut self, put: &IndexPut, slot: u32) -> Result<bool> {
+        let layout = self.layout;
+        self.writer()?.put(&layout, put, slot)
+    }
+
+    /// Puts keys in order and says how many fitted. The bytes are those of [`IndexFile::put_key`]
+    /// for each, in less time: the slots, which lie anywhere in the table, are fetched ahead.
+    ///
+    /// # Errors
+    /// As [`IndexFile::put_key`]; the keys before the one that failed are put then.
+    pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        let mut slots = [0; PUT_AHEAD];
+        let mut fetch = |writer: &Writer, number: usize| {
+            let place = slots.get_mut(number % PUT_AHEAD)?;
+            let slot = puts.get(number).map(|put| layout.slot_of(put.key_hash));
+            if let Some(slot) = slot {
+                writer.map.prefetch(position(layout.slot_position(slot)));
+            }
+            Some(std::mem::replace(place, slot.unwrap_or(0)))
+        };
+        for number in 0..PUT_AHEAD {
+            fetch(writer, number);
+        }
+        for (number, put) in puts.iter().enumerate() {
+            let Some(slot) = fetch(writer, number + PUT_AHEAD) else { break };
+            if !writer.put(&layout, put, slot)? {
+                return Ok(number);
+            }
+        }
+        Ok(puts.len())
+    }
+
+    /// Asks the processor to fetch a slot that will be wanted soon.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, slot: u32) {
+        match &self.bytes {
+            Bytes::Written(Writer { map, .. }) | Bytes::Mapped(map) => {
+                map.prefetch(position(self.layout.slot_position(slot)));
+            }
+            Bytes::Read(_) => {}
+        }
+    }
+
+    /// Takes the disk space for the next `count` entries, so that putting them cannot fail.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] when the file is open for reading.
+    #[inline]
+    pub(crate) fn reserve(&mut self, count: u32) -> Result<()> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        let end = writer.count().saturating_add(count).min(layout.max_entry_count());
+        if end > writer.room_end { writer.make_room(&layout, end) } else { Ok(()) }
+    }
+
+    /// Makes everything put so far durable. A file open for reading has nothing to flush.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; no later flush can tell what was lost then.
+    pub fn flush(&mut self) -> Result<()> {
+        self.write_header()?;
+        if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
+    }
+
+    /// Brings the header of a file open for writing up to date, as it is to be before each flush.
+    pub(crate) fn write_header(&mut self) -> Result<()> {
+        let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
+        writer.write_header()
+    }
+
+    /// Takes out the entries from number `count` on, as if they had never been put. The store time
+    /// of the message that is then the last must be given: the file has it in whole seconds only.
+    ///
+    /// Not for a file that would keep no entry, since what its header began with is in the one
+    /// before it: `false`, and nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when a slot does not hold the entry that goes, [`Error::Io`] and
+    /// [`Error::ReadOnly`] as for puts.
+    pub fn truncate(&mut self, count: u32, end_timestamp_ms: i64) -> Result<bool> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        if count <= 1 {
+            return Ok(false);
+        }
+        if count >= writer.count() {
+            return Ok(true);
+        }
+        let [from, to] = [count, writer.count()].map(|n| position(layout.entry_position(n)));
+        fill_holes(&**writer.map.file(), writer.map.path(), from..to)?;
+        while writer.count() > count {
+            writer.take_last(&layout)?;
+        }
+        let last = writer.entry(&layout, writer.count().saturating_sub(1))?;
+        writer.header.end_physical_offset = last.physical_offset;
+        writer.header.end_timestamp_ms = end_timestamp_ms;
+        writer.write_header()?;
+        Ok(true)
+    }
+}
+
+impl Writer {
+    fn new(map: MappedFile, header: IndexHeader) -> Self {
+        Self { map, header, room_end: 0, is_prepared: false }
+    }
+
+    #[inline]
+    fn count(&self) -> u32 {
+        // At least 1: checked when opened, and never lowered below.
+        self.header.index_count.unsigned_abs()
+    }
+
+    fn head(&self) -> Head {
+        Head { header: self.header, count: self.count() }
+    }
+
+    fn write_header(&mut self) -> Result<()> {
+        self.map.put_array(0, &self.header.encode())
+    }
+
+    #[inline]
+    fn slot(&self, slot_position: usize) -> Result<i32> {
+        match self.map.get_at::<SLOT_LEN>(slot_position) {
+            Some(raw) => Ok(i32_in::<0, SLOT_LEN>(&raw)),
+            None => Err(self.outside(slot_position)),
+        }
+    }
+
+    fn entry(&self, layout: &IndexLayout, number: u32) -> Result<IndexEntry> {
+        let at = position(layout.entry_position(number));
+        match self.map.get_at::<ENTRY_LEN>(at) {
+            Some(raw) => Ok(IndexEntry::decode(&raw)),
+            None => Err(self.outside(at)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, at: usize) -> Error {
+        let len = self.map.len();
+        let (expected, found) = (format!("more than {at} bytes"), format!("{len} bytes"));
+        Error::corrupt(self.map.path(), at as u64, CorruptionKind::FileLength, expected, found)
+    }
+
+    #[inline]
+    fn put(&mut self, layout: &IndexLayout, put: &IndexPut, slot: u32) -> Result<bool> {
+        let count = self.header.index_count;
+        if self.count() >= self.room_end {
+            if self.count() >= layout.max_entry_count() {
+                return Ok(false);
+            }
+            self.make_room(layout, self.count() + 1)?;
+        }
+        let slot_position = position(layout.slot_position(slot));
+        let newest = self.slot(slot_position)?;
+        // A slot that names an entry which is not there yet was left behind by a crash. No branch:
+        // it would be guessed before the slot is there, and guessed wrong too often.
+        let is_linked =
+            newest.wrapping_sub(1).cast_unsigned() < count.wrapping_sub(1).cast_unsigned();
+        let prev_entry = select_unpredictable(is_linked, newest, 0);
+        let entry = IndexEntry {
+            key_hash: put.key_hash,
+            physical_offset: put.physical_offset,
+            seconds: seconds_since(self.header.begin_timestamp_ms, put.store_timestamp_ms),
+            prev_entry,
+        };
+        let at = position(layout.entry_position(self.count()));
+        self.map.put_array(at, &entry.encode())?;
+        self.map.ahead().went_to(at + ENTRY_LEN);
+        // Who finds the entry through its slot must find it whole.
+        fence(Ordering::Release);
+        self.map.put_array(slot_position, &count.to_be_bytes())?;
+        let header = &mut self.header;
+        if count <= 1 {
+            header.begin_physical_offset = put.physical_offset;
+            header.begin_timestamp_ms = put.store_timestamp_ms;
+        }
+        header.hash_slot_count = header.hash_slot_count.saturating_add(i32::from(prev_entry == 0));
+        header.index_count = count + 1; // below the layout's number of entries
+        header.end_physical_offset = put.physical_offset;
+        header.end_timestamp_ms = put.store_timestamp_ms;
+        fence(Ordering::Release);
+        self.write_header()?;
+        Ok(true)
+    }
+
+    /// Takes disk space for the entries below number `end`, and for some behind them. Once a file
+    /// takes more than a few keys it takes many, and then a page that is met for the first time costs
+    /// more than all the puts to it: so the pages of the slots, and of each step of entries, are
+    /// brought in together.
+    #[cold]
+    fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
+        self.map.reserve(position(layout.entry_position(end)))?;
+        let begin = layout.entry_position(0);
+        let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;
+        let reserved = u32::try_from(entries).unwrap_or(u32::MAX).min(layout.max_entry_count());
+        if self.room_end == 0 {
+            self.room_end = end.saturating_add(UNPREPARED_ENTRIES).min(reserved);
+            return Ok(());
+        }
+        if !self.is_prepared {
+            self.is_prepared = true;
+            self.map.ahead().prepare_range(0..position(begin));
+        }
+        let entries = position(layout.entry_position(self.room_end));
+        self.map.ahead().prepare_range(entries..self.map.reserved());
+        self.room_end = reserved;
+        Ok(())
+    }
+
+    /// Undoes the last put, the header's end excepted.
+    fn take_last(&mut self, layout: &IndexLayout) -> Result<()> {
+        let number = self.count().saturating_sub(1);
+        let entry = self.entry(layout, number)?;
+        let slot_position = position(layout.slot_position(layout.slot_of(entry.key_hash)));
+        let newest = self.slot(slot_position)?;
+        if u32::try_from(newest) != Ok(number) || entry.prev_entry >= newest {
+            return Err(Error::corrupt(
+                self.map.path(),
+                slot_position as u64,
+                CorruptionKind::IndexSlot,
+                format!("entry {number}, the newest of the slot"),
+                format!("entry {newest}, linked to {}", entry.prev_entry),
+            ));
+        }
+        self.header.index_count = newest;
+        if entry.prev_entry <= 0 {
+            self.header.hash_slot_count = self.header.hash_slot_count.saturating_sub(1);
+        }
+        self.write_header()?;
+        self.map.put_at(slot_position, &entry.prev_entry.max(0).to_be_bytes())?;
+        self.map.put_at(position(layout.entry_position(number)), &[0; ENTRY_LEN])
+    }
+}
+
+/// A position as a map takes it: a layout has less than 2^31 bytes.
+#[inline]
+fn position(position: u64) -> usize {
+    usize::try_from(position).unwrap_or(usize::MAX)
+}
+
+fn wrong_length(path: &Path, layout: &IndexLayout, len: u64) -> Error {
+    Error::corrupt(
+        path,
+        len,
+        CorruptionKind::FileLength,
+        format!(
+            "{} bytes, for {} slots and {} entries",
+            layout.file_len(),
+            layout.slots(),
+            layout.entries()
+        ),
+        format!("{len} bytes"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

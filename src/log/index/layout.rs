@@ -1,0 +1,295 @@
+//! How many slots and entries an index file has, which is written nowhere: found out of a file that can
+//! be used, and of what is left of one that cannot.
+
+use std::path::Path;
+
+use super::chain::{Head, IndexBytes, ReadBytes};
+use crate::error::{Error, Result};
+use crate::files::StorageFile;
+use crate::format::bytes::i32_in;
+use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
+
+/// How many newer entries of a slot may lie before the one that was the newest a moment ago.
+const OVERTAKING: usize = 64;
+
+/// How often a file that grows meanwhile is looked at.
+const ATTEMPTS: usize = 16;
+
+/// The answer of [`detect_layout`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detection {
+    /// The file bears the layout out.
+    Proven(IndexLayout),
+    /// The length is right, and there is no entry that could say more.
+    Likely(IndexLayout),
+    /// The file is not to be used, with what speaks against each layout that came into question.
+    Unknown {
+        /// For a person to read.
+        reason: String,
+        /// The layout that it had, where it is damaged or was cut short.
+        fits: Option<IndexLayout>,
+    },
+}
+
+impl Detection {
+    /// The layout, if one was found.
+    #[must_use]
+    pub fn layout(&self) -> Option<IndexLayout> {
+        match self {
+            Self::Proven(layout) | Self::Likely(layout) => Some(*layout),
+            Self::Unknown { .. } => None,
+        }
+    }
+}
+
+/// Finds out how many slots and entries an index file has, which is written nowhere. What is
+/// configured is the only candidate; without it RocketMQ's defaults are one, and four entries for
+/// each slot, as in the defaults, the other. A candidate must give the file's length, and under it the
+/// newest entry must be found through its slot.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read.
+pub fn detect_layout(
+    file: &dyn StorageFile,
+    path: &Path,
+    configured: Option<IndexLayout>,
+) -> Result<Detection> {
+    let len = file.stat().map_err(Error::io("stat", path))?.len;
+    let told = configured.unwrap_or(IndexLayout::DEFAULT);
+    let made_to_fit = match configured {
+        Some(_) => None,
+        None => one_to_four(len).filter(|layout| *layout != told),
+    };
+    let (mut reasons, mut fits) = (Vec::new(), None);
+    for layout in [told].into_iter().chain(made_to_fit) {
+        let against = if layout.file_len() == len {
+            match newest_entry_is_found(file, path, &layout) {
+                Ok(Some(true)) => return Ok(Detection::Proven(layout)),
+                Ok(None) => return Ok(Detection::Likely(layout)),
+                Ok(Some(false)) => "its newest entry is not in its slot".to_owned(),
+                Err(Error::Corrupt(corruption)) => {
+                    format!("expected {}, found {}", corruption.expected, corruption.found)
+                }
+                Err(error) => return Err(error),
+            }
+        } else {
+            format!("a file of {} bytes", layout.file_len())
+        };
+        reasons.push(format!(
+            "{} slots and {} entries: {against}",
+            layout.slots(),
+            layout.entries()
+        ));
+        if fits.is_none() && had_layout(file, path, &layout, made_to_fit == Some(layout))? {
+            fits = Some(layout);
+        }
+    }
+    reasons.insert(0, format!("{len} bytes"));
+    Ok(Detection::Unknown { reason: reasons.join("; "), fits })
+}
+
+/// Whether a file that cannot be used had this layout. Its first entry tells how many slots, wherever
+/// the file ends behind it; but one that ends behind an entry, and holds all that it counts, may be a
+/// whole file with fewer or more entries. Else its length tells, unless the layout was made to fit that
+/// and there are entries that do not.
+fn had_layout(
+    file: &dyn StorageFile,
+    path: &Path,
+    layout: &IndexLayout,
+    is_made_to_fit: bool,
+) -> Result<bool> {
+    let len = file.length().map_err(Error::io("stat", path))?;
+    let mut head = [0; HEADER_LEN];
+    file.read_at(&mut head, 0).map_err(Error::io("read", path))?;
+    let head = IndexHeader::decode(&head);
+    let mut first = [0; ENTRY_LEN];
+    let at = layout.entry_position(1);
+    let read = file.read_at(&mut first, at).map_err(Error::io("read", path))?;
+    let entry = IndexEntry::decode(&first);
+    let is_first = read == ENTRY_LEN
+        && first != [0; ENTRY_LEN]
+        && entry.physical_offset == head.begin_physical_offset
+        && entry.prev_entry == 0;
+    if layout.file_len() == len {
+        return Ok(is_first || !is_made_to_fit || head.index_count <= 1);
+    }
+    let entries = len.saturating_sub(layout.entry_position(0));
+    let is_whole = entries % ENTRY_LEN as u64 == 0
+        && i64::try_from(entries / ENTRY_LEN as u64)
+            .is_ok_and(|all| i64::from(head.index_count) <= all);
+    Ok(is_first && !is_whole)
+}
+
+/// The layout of a file of `len` bytes with four entries for each slot.
+fn one_to_four(len: u64) -> Option<IndexLayout> {
+    const UNIT: u64 = (SLOT_LEN + 4 * ENTRY_LEN) as u64;
+    let units = len.checked_sub(HEADER_LEN as u64)?;
+    let slots = u32::try_from(units / UNIT).ok().filter(|_| units % UNIT == 0)?;
+    IndexLayout::new(slots, slots.checked_mul(4)?)
+}
+
+/// Whether the newest entry's slot leads to it; `None` without entries.
+fn newest_entry_is_found(
+    file: &dyn StorageFile,
+    path: &Path,
+    layout: &IndexLayout,
+) -> Result<Option<bool>> {
+    let mut bytes = ReadBytes::new(file, path);
+    let mut head = Head::read(&mut bytes, layout)?;
+    for _ in 0..ATTEMPTS {
+        let newest = head.count.saturating_sub(1);
+        if newest == 0 {
+            return Ok(None);
+        }
+        let found = slot_leads_to(&mut bytes, layout, newest)?;
+        let again = Head::read(&mut bytes, layout)?;
+        // Beside a running writer the slot may have gone on to newer entries meanwhile.
+        if found || again.count == head.count {
+            return Ok(Some(found));
+        }
+        head = again;
+    }
+    Ok(Some(false))
+}
+
+/// Whether an entry is found from its slot, behind a few newer ones at most.
+fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32) -> Result<bool> {
+    let raw = bytes.fresh(layout.entry_position(wanted))?;
+    let slot = layout.slot_of(IndexEntry::decode(&raw).key_hash);
+    let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(layout.slot_position(slot))?);
+    let head = Head::read(bytes, layout)?;
+    // A slot is written just before the count that covers it.
+    let newest = head.count.min(layout.entries().saturating_sub(1));
+    let mut number = u32::try_from(value).ok().filter(|number| *number <= newest).unwrap_or(0);
+    for _ in 0..OVERTAKING {
+        if number <= wanted {
+            break;
+        }
+        let raw = bytes.fresh(layout.entry_position(number))?;
+        let prev = u32::try_from(IndexEntry::decode(&raw).prev_entry).unwrap_or(0);
+        number = prev.min(number.saturating_sub(1));
+    }
+    Ok(number == wanted)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::files::{Access, Os, Storage};
+    use crate::log::index::file::{IndexFile, IndexOpen};
+
+    /// A file with `keys` entries, their hashes 0, 7, 14, ...
+    pub(in crate::log) fn file(
+        slots: u32,
+        entries: u32,
+        keys: i32,
+    ) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("20261121073513325");
+        let layout = IndexLayout::new(slots, entries).unwrap();
+        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+        for key in 0..keys {
+            file.put_key(key * 7, i64::from(key) * 100, 1_000).unwrap();
+        }
+        file.flush().unwrap();
+        (dir, path)
+    }
+
+    fn detect(path: &Path, configured: Option<(u32, u32)>) -> Detection {
+        let configured =
+            configured.map(|(slots, entries)| IndexLayout::new(slots, entries).unwrap());
+        detect_layout(&*Os.open(path, Access::Read).unwrap(), path, configured).unwrap()
+    }
+
+    #[test]
+    fn four_entries_for_a_slot_are_found_out() {
+        let (_dir, path) = file(25, 100, 30);
+        assert_eq!(detect(&path, None), Detection::Proven(IndexLayout::new(25, 100).unwrap()));
+        assert_eq!(detect(&path, Some((25, 100))), detect(&path, None));
+    }
+
+    #[test]
+    fn default_sizes_are_found_out() {
+        let layout = IndexLayout::DEFAULT;
+        let (_dir, path) = file(layout.slots(), layout.entries(), 3);
+        assert_eq!(detect(&path, None), Detection::Proven(layout));
+    }
+
+    #[test]
+    fn other_sizes_must_be_configured() {
+        let (_dir, path) = file(20, 41, 30);
+        let Detection::Unknown { reason, .. } = detect(&path, None) else { panic!("found") };
+        assert_eq!(
+            reason,
+            "940 bytes; 5000000 slots and 20000000 entries: a file of 420000040 bytes"
+        );
+        assert_eq!(detect(&path, Some((20, 41))).layout(), IndexLayout::new(20, 41));
+    }
+
+    #[test]
+    fn a_layout_of_the_right_length_that_the_newest_entry_denies_is_refused() {
+        // 40 + 4 * 30 + 20 * 39 is the length of 40 + 4 * 20 + 20 * 41 as well.
+        let (_dir, path) = file(20, 41, 30);
+        let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
+            panic!("found")
+        };
+        assert!(reason.ends_with("its newest entry is not in its slot"), "{reason}");
+        let (_dir, path) = file(20, 41, 40);
+        let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
+            panic!("found")
+        };
+        assert!(reason.ends_with("expected a count of 0 to 39, found 41"), "{reason}");
+    }
+
+    #[test]
+    fn a_file_without_entries_proves_nothing() {
+        let (_dir, path) = file(25, 100, 0);
+        assert_eq!(detect(&path, None), Detection::Likely(IndexLayout::new(25, 100).unwrap()));
+        fs::write(&path, b"").unwrap();
+        assert!(matches!(detect(&path, None), Detection::Unknown { .. }));
+    }
+
+    #[test]
+    fn a_slot_past_the_count_speaks_against_the_layout() {
+        let (_dir, path) = file(25, 100, 30);
+        let raw = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        // Entry 30 is in the slot of entry 5.
+        raw.write_all_at(&6_i32.to_be_bytes(), 36).unwrap();
+        assert_eq!(detect(&path, None).layout(), None);
+    }
+
+    #[test]
+    fn the_first_entry_or_the_length_tells_which_layout_a_damaged_file_had() {
+        let (_dir, path) = file(25, 100, 30);
+        let layout = IndexLayout::new(25, 100).unwrap();
+        let raw = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let had = |configured| match detect(&path, configured) {
+            Detection::Unknown { fits, .. } => fits,
+            found => panic!("{found:?}"),
+        };
+        // The first entry is not all zeros; the newest, of hash 203, is not in its slot.
+        raw.write_all_at(&25_i32.to_be_bytes(), layout.entry_position(1)).unwrap();
+        raw.write_all_at(&[0; 4], layout.slot_position(3)).unwrap();
+        assert_eq!(had(None), Some(layout));
+        raw.write_all_at(&[0; ENTRY_LEN], layout.entry_position(1)).unwrap();
+        assert_eq!(had(None), None);
+        assert_eq!(had(Some((25, 100))), Some(layout));
+    }
+
+    #[test]
+    fn a_layout_is_found_out_while_the_newest_slot_is_written() {
+        let (_dir, path) = file(5_000, 20_000, 1);
+        let layout = IndexLayout::new(5_000, 20_000).unwrap();
+        let mut file = IndexFile::open(&Os, &path, layout, IndexOpen::Write).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| while file.put_key(7, 100, 1_000).unwrap() {});
+            while !writer.is_finished() {
+                assert_eq!(detect(&path, None).layout(), Some(layout));
+            }
+        });
+    }
+}

@@ -1,0 +1,438 @@
+//! The index files of a store, oldest first, as queries see them
+//! (`org.apache.rocketmq.store.index.IndexService`).
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use lru::LruCache;
+
+use super::file::{IndexFile, IndexOpen};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::{FileKind, Storage, make_folder};
+use crate::format::file_name::{INDEX_NAMES_END, index_name, next_index_name, parse_index_name};
+use crate::format::index::IndexLayout;
+use crate::time::CalendarTime;
+
+/// How many index files are kept open.
+const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// How often a folder is listed whose files go while they are looked at.
+const LISTINGS: usize = 16;
+
+/// One index file of a run.
+#[derive(Debug)]
+pub struct IndexRunFile {
+    /// Its name, whose 17 digits put the files in order.
+    pub name: u64,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its identity when the folder was listed; 0 where that is not known.
+    inode: u64,
+    id: u64,
+}
+
+/// The usable index files of one folder, oldest first. Handles are opened when they are needed, and
+/// a file that is removed stays readable for who has it open.
+#[derive(Debug)]
+pub struct IndexRun {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+    layout: IndexLayout,
+    how: IndexOpen,
+    listed: RwLock<Arc<Listing>>,
+    open: Mutex<LruCache<u64, Arc<IndexFile>>>,
+    next_id: AtomicU64,
+    /// How often a listed file was gone when it was to be opened.
+    lost: AtomicU64,
+}
+
+/// What a folder holds.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) files: Vec<Arc<IndexRunFile>>,
+    /// Files with the right name that cannot be used.
+    pub(crate) unusable: Vec<Arc<IndexRunFile>>,
+    /// The newest file, once it was looked into: every query begins there.
+    newest: OnceLock<Arc<IndexFile>>,
+}
+
+impl Listing {
+    /// The same files, to be changed.
+    fn copy(&self) -> Self {
+        let (files, unusable) = (self.files.clone(), self.unusable.clone());
+        Self { files, unusable, newest: OnceLock::new() }
+    }
+
+    /// The newest file, where it was looked into before.
+    #[inline]
+    pub(crate) fn newest(&self) -> Option<&IndexFile> {
+        self.newest.get().map(|newest| &**newest)
+    }
+}
+
+impl IndexRun {
+    /// Lists the index files below `dir`; a missing folder counts as empty. Nothing is changed. `how`
+    /// is the way in which queries read. With it comes what cannot be used there, and why; such files
+    /// are left alone.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder or a file cannot be read.
+    pub fn load(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        how: IndexOpen,
+    ) -> Result<(Self, Vec<Corruption>)> {
+        let run = Self::new(storage, dir, layout, how);
+        let findings = run.refresh()?;
+        Ok((run, findings))
+    }
+
+    /// The same for who looks for damage: `unreadable` is told of each file that the system cannot
+    /// read, and the run goes without it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be read.
+    pub fn load_readable(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        unreadable: &mut dyn FnMut(&Path, Error),
+    ) -> Result<(Self, Vec<Corruption>)> {
+        let run = Self::new(storage, dir, layout, IndexOpen::Read);
+        let findings = run.list(&mut |path, error| {
+            unreadable(path, error);
+            Ok(())
+        })?;
+        Ok((run, findings))
+    }
+
+    fn new(storage: Arc<dyn Storage>, dir: &Path, layout: IndexLayout, how: IndexOpen) -> Self {
+        Self {
+            storage,
+            dir: dir.to_owned(),
+            layout,
+            // A second writer could only do harm.
+            how: if how == IndexOpen::Write { IndexOpen::ReadMapped } else { how },
+            listed: RwLock::default(),
+            open: Mutex::new(LruCache::new(OPEN_FILES)),
+            next_id: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Lists the folder again: files that are gone are forgotten, new ones known. Says what cannot be
+    /// used.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder or a file cannot be read.
+    pub fn refresh(&self) -> Result<Vec<Corruption>> {
+        self.list(&mut |_, error| Err(error))
+    }
+
+    fn list(
+        &self,
+        unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
+    ) -> Result<Vec<Corruption>> {
+        for left in (0..LISTINGS).rev() {
+            let (listing, findings, is_whole) = self.list_once(unreadable)?;
+            // A file that went meanwhile may have been replaced by others, which hold its keys.
+            if is_whole || left == 0 {
+                self.replace(listing);
+                return Ok(findings);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The files that are there now, what is wrong with others, and whether none went meanwhile.
+    fn list_once(
+        &self,
+        unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
+    ) -> Result<(Listing, Vec<Corruption>, bool)> {
+        let (mut listing, mut findings, mut is_whole) = (Listing::default(), Vec::new(), true);
+        let entries = match self.storage.list(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::io("list", &self.dir)(error)),
+        };
+        let known = self.listing();
+        for entry in entries {
+            let path = self.dir.join(&entry.name);
+            let name = entry.name.to_str().and_then(parse_index_name);
+            let (Some(name), FileKind::File) = (name, entry.kind) else {
+                findings.push(stray(path, entry.kind));
+                continue;
+            };
+            if name >= INDEX_NAMES_END {
+                // Else the next file would have no name: opening for writing makes this one again.
+                findings.push(without_successor(&path, name));
+                listing.unusable.push(self.new_file(name, path, entry.inode));
+                continue;
+            }
+            let is_same = |file: &&Arc<IndexRunFile>| {
+                file.name == name && [0, entry.inode].contains(&file.inode)
+            };
+            let same = known.files.iter().find(is_same).map(Arc::clone);
+            let file = same.unwrap_or_else(|| self.new_file(name, path, entry.inode));
+            match self.open(&file).and_then(|open| open.header()) {
+                Ok(_) => listing.files.push(file),
+                Err(Error::Corrupt(corruption)) => {
+                    self.forget(&file);
+                    listing.unusable.push(file);
+                    findings.push(*corruption);
+                }
+                // Removed since the folder was listed.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    is_whole = false;
+                }
+                Err(error) => {
+                    unreadable(&file.path, error)?;
+                    listing.unusable.push(file);
+                }
+            }
+        }
+        listing.files.sort_by_key(|file| file.name);
+        listing.unusable.sort_by_key(|file| file.name);
+        findings.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((listing, findings, is_whole))
+    }
+
+    fn new_file(&self, name: u64, path: PathBuf, inode: u64) -> Arc<IndexRunFile> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(IndexRunFile { name, path, inode, id })
+    }
+
+    pub(crate) fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.listed.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, listing: Listing) {
+        *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
+    }
+
+    /// The usable files as they are known now, oldest first.
+    #[must_use]
+    pub fn files(&self) -> Vec<Arc<IndexRunFile>> {
+        self.listing().files.clone()
+    }
+
+    /// The files that cannot be used, oldest first.
+    #[must_use]
+    pub fn unusable(&self) -> Vec<Arc<IndexRunFile>> {
+        self.listing().unusable.clone()
+    }
+
+    /// The folder of the files.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How many slots and entries each file has.
+    #[must_use]
+    pub fn layout(&self) -> IndexLayout {
+        self.layout
+    }
+
+    /// The storage that the files lie on.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// A file of the run, open for reading.
+    ///
+    /// # Errors
+    /// As [`IndexFile::open`].
+    pub fn open(&self, file: &IndexRunFile) -> Result<Arc<IndexFile>> {
+        if let Some(open) = self.cache().get(&file.id) {
+            return Ok(Arc::clone(open));
+        }
+        let open = IndexFile::open(&*self.storage, &file.path, self.layout, self.how);
+        if matches!(&open, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+        {
+            self.lost.fetch_add(1, Ordering::AcqRel);
+        }
+        let open = Arc::new(open?);
+        self.cache().put(file.id, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// How often a listed file was gone when it was to be opened: where that happened during a query,
+    /// the query may have missed what the file held.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// The same, `None` for a file that was removed since it was listed.
+    pub(crate) fn open_if_there(&self, file: &IndexRunFile) -> Result<Option<Arc<IndexFile>>> {
+        match self.open(file) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// The newest of the listed files; `None` without one, and where it was removed since.
+    #[inline]
+    pub(crate) fn newest<'a>(&self, listing: &'a Listing) -> Result<Option<&'a IndexFile>> {
+        match listing.newest() {
+            None => self.open_newest(listing),
+            open => Ok(open),
+        }
+    }
+
+    #[cold]
+    fn open_newest<'a>(&self, listing: &'a Listing) -> Result<Option<&'a IndexFile>> {
+        let Some(last) = listing.files.last() else { return Ok(None) };
+        let open = self.open_if_there(last)?;
+        Ok(open.map(|open| &**listing.newest.get_or_init(|| open)))
+    }
+
+    /// Lets go of the open files; who holds one reads on in it.
+    pub fn close_files(&self) {
+        self.cache().clear();
+        self.replace(self.listing().copy());
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, file: &IndexRunFile) {
+        self.cache().pop(&file.id);
+    }
+
+    /// How far the index reaches: the physical offset of the last message that has a key in it.
+    /// `None` without files.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn reach(&self) -> Result<Option<i64>> {
+        let listing = self.listing();
+        let Some(last) = listing.files.last() else { return Ok(None) };
+        Ok(Some(self.open(last)?.header()?.end_physical_offset))
+    }
+
+    /// Makes the next file with `create`, under a name that no file has or had: that of the local
+    /// time, or a later one where the clock has gone back behind the newest file.
+    pub(crate) fn create<T>(
+        &self,
+        now_ms: i64,
+        create: impl Fn(&Path) -> Result<T>,
+    ) -> Result<(T, Arc<IndexRunFile>)> {
+        make_folder(&*self.storage, &self.dir)?;
+        let listing = self.listing();
+        let newest = [&listing.files, &listing.unusable]
+            .iter()
+            .filter_map(|files| files.last())
+            .map(|file| file.name)
+            .max();
+        // Each millisecond is tried for a while; a clock set back by hours needs longer steps.
+        let steps = (0..1000).chain((10..48).map(|power| 1_i64 << power));
+        let by_clock =
+            steps.map(|step| index_name(&CalendarTime::local(now_ms.saturating_add(step))));
+        // A name far in the future, such as a clock that was wrong for a while has left.
+        let behind = newest.into_iter().flat_map(|newest| (0..1000).map(move |more| newest + more));
+        for name in by_clock.chain(behind.map(next_index_name)) {
+            let number = parse_index_name(&name);
+            if number.is_none() || number <= newest {
+                continue;
+            }
+            let path = self.dir.join(&name);
+            match create(&path) {
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(made) => {
+                    let file = self.new_file(number.unwrap_or_default(), path, 0);
+                    let mut listing = listing.copy();
+                    listing.files.push(Arc::clone(&file));
+                    self.replace(listing);
+                    return Ok((made, file));
+                }
+            }
+        }
+        let newest = newest.unwrap_or_default();
+        let path = self.dir.join(format!("{newest:017}"));
+        Err(Error::Corrupt(Box::new(without_successor(&path, newest))))
+    }
+
+    /// Removes the files that `drop` names, usable or not, the newest first, so that a crash in
+    /// between leaves a whole beginning.
+    pub(crate) fn remove_newest_first(
+        &self,
+        drop: impl Fn(&IndexRunFile) -> bool,
+    ) -> Result<Vec<PathBuf>> {
+        self.remove(drop, true)
+    }
+
+    /// The same, the oldest first, so that a crash in between leaves a whole end.
+    pub(crate) fn remove_oldest_first(
+        &self,
+        drop: impl Fn(&IndexRunFile) -> bool,
+    ) -> Result<Vec<PathBuf>> {
+        self.remove(drop, false)
+    }
+
+    fn remove(
+        &self,
+        drop: impl Fn(&IndexRunFile) -> bool,
+        newest_first: bool,
+    ) -> Result<Vec<PathBuf>> {
+        let listing = self.listing();
+        let mut doomed: Vec<_> =
+            listing.files.iter().chain(&listing.unusable).filter(|file| drop(file)).collect();
+        doomed.sort_by_key(|file| file.name);
+        if newest_first {
+            doomed.reverse();
+        }
+        let mut removed = Vec::new();
+        for file in doomed {
+            match self.storage.remove_file(&file.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &file.path)(error));
+                }
+                _ => {}
+            }
+            self.forget(file);
+            let mut left = self.listing().copy();
+            left.files.retain(|other| other.id != file.id);
+            left.unusable.retain(|other| other.id != file.id);
+            self.replace(left);
+            removed.push(file.path.clone());
+        }
+        if !removed.is_empty() {
+            self.storage.sync_dir(&self.dir).map_err(Error::io("flush", &self.dir))?;
+        }
+        Ok(removed)
+    }
+}
+
+/// What is wrong with an index file's name behind which no other one is possible.
+fn without_successor(path: &Path, name: u64) -> Corruption {
+    Corruption {
+        path: Some(path.to_owned()),
+        offset: 0,
+        kind: CorruptionKind::FileName,
+        expected: "a name that leaves room for a later one".to_owned(),
+        found: format!("{name:017}"),
+    }
+}
+
+fn stray(path: PathBuf, kind: FileKind) -> Corruption {
+    Corruption {
+        offset: 0,
+        kind: CorruptionKind::FileName,
+        expected: "a file whose name is 17 digits".to_owned(),
+        found: match kind {
+            FileKind::File => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            FileKind::Directory => "a folder".to_owned(),
+            FileKind::Other => "no regular file".to_owned(),
+        },
+        path: Some(path),
+    }
+}

@@ -1,0 +1,338 @@
+//! Whether an index file agrees with itself, told by a sum over its entries and slots, which may be taken
+//! in parts on several threads and needs no table of the slots in memory.
+//!
+//! In a sound file each entry is named once, by the next entry of its slot or by the slot itself, and
+//! names an older one. The other way round, where each entry is named once from within its slot and
+//! every name is older than what bears it, the way from a slot goes through all of its entries in
+//! order, since one that it left out would begin a second way, and only a slot can begin one. So it is
+//! enough to compare the names given with the entries there are, as sets: by the sums of their hashes.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+use super::chain::Head;
+use super::check::{Records, header_fault};
+use super::file::IndexFile;
+use crate::error::Result;
+use crate::format::bytes::i32_in;
+use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
+
+/// How many entries, or slots, a part has at most: some MiB.
+const PART_ENTRIES: u32 = 1 << 17;
+const PART_SLOTS: u32 = 1 << 19;
+
+/// An index file that is summed up, as it was at the start.
+#[derive(Debug)]
+pub struct IndexSums<'a> {
+    file: &'a IndexFile,
+    header: IndexHeader,
+    count: u32,
+    /// Drawn for each check, so that no file can be made whose sums agree by design.
+    keys: [u64; 2],
+}
+
+/// Some entries or slots.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Entries by number.
+    Entries(Range<u32>),
+    /// Slots by number.
+    Slots(Range<u32>),
+}
+
+/// What parts come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
+    /// Entries that there are, less those that are named.
+    unnamed: u64,
+    /// Whether each entry by itself, and beside the one before, may be.
+    may_be: bool,
+    /// The physical offsets of the first and the last entry.
+    span: Option<(i64, i64)>,
+}
+
+impl IndexFile {
+    /// Begins to sum up the entries that the header counts now.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn sums(&self) -> Result<IndexSums<'_>> {
+        let Head { header, count } = self.head()?;
+        let drawn = RandomState::new();
+        let keys = [drawn.hash_one(0), drawn.hash_one(1) | 1];
+        Ok(IndexSums { file: self, header, count, keys })
+    }
+}
+
+impl IndexSums<'_> {
+    /// How many entries the header counted.
+    #[must_use]
+    pub fn entry_count(&self) -> u32 {
+        self.count.saturating_sub(1)
+    }
+
+    /// The whole file, in order.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part> {
+        let slots = self.file.layout().slots();
+        let entries = ranges(1, self.count, PART_ENTRIES).map(Part::Entries);
+        entries.chain(ranges(0, slots, PART_SLOTS).map(Part::Slots)).collect()
+    }
+
+    /// Sums up all of it on this thread.
+    ///
+    /// # Errors
+    /// As [`IndexSums::sum`].
+    pub fn whole(&self) -> Result<Sum> {
+        self.parts().iter().try_fold(Sum::default(), |sum, part| Ok(sum.join(self.sum(part)?)))
+    }
+
+    /// Sums up one part.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the file cannot be read,
+    /// [`Error::Corrupt`](crate::Error::Corrupt) when it ends before.
+    pub fn sum(&self, part: &Part) -> Result<Sum> {
+        match part {
+            Part::Entries(numbers) => self.sum_entries(numbers),
+            Part::Slots(slots) => self.sum_slots(slots),
+        }
+    }
+
+    fn sum_entries(&self, numbers: &Range<u32>) -> Result<Sum> {
+        let layout = self.file.layout();
+        let position = layout.entry_position(numbers.start);
+        let count = numbers.end.saturating_sub(numbers.start);
+        let mut records = Records::<ENTRY_LEN>::new(self.file, position, count);
+        let (mut unnamed, mut may_be) = (0_u64, true);
+        let (mut first, mut last) = (None, i64::MIN);
+        let mut number = numbers.start;
+        while let Some(block) = records.next_block()? {
+            for raw in block {
+                let entry = IndexEntry::decode(raw);
+                let slot = layout.slot_of(entry.key_hash);
+                let older = u32::try_from(entry.prev_entry).unwrap_or(0);
+                may_be &= entry.key_hash >= 0
+                    && entry.seconds >= 0
+                    && entry.physical_offset >= last
+                    && older < number;
+                last = entry.physical_offset;
+                first = first.or(Some(last));
+                let named = if older == 0 { 0 } else { self.hash(slot, older) };
+                unnamed = unnamed.wrapping_add(self.hash(slot, number)).wrapping_sub(named);
+                number += 1;
+            }
+        }
+        Ok(Sum { unnamed, may_be, span: first.map(|first| (first, last)) })
+    }
+
+    fn sum_slots(&self, slots: &Range<u32>) -> Result<Sum> {
+        let position = self.file.layout().slot_position(slots.start);
+        let count = slots.end.saturating_sub(slots.start);
+        let mut records = Records::<SLOT_LEN>::new(self.file, position, count);
+        let mut unnamed = 0_u64;
+        let mut slot = slots.start;
+        while let Some(block) = records.next_block()? {
+            for raw in block {
+                let newest = u32::try_from(i32_in::<0, SLOT_LEN>(raw)).unwrap_or(0);
+                if newest > 0 {
+                    unnamed = unnamed.wrapping_sub(self.hash(slot, newest));
+                }
+                slot += 1;
+            }
+        }
+        Ok(Sum { unnamed, ..Sum::default() })
+    }
+
+    /// Tells whether the whole file came to what a sound one does. Where it did not,
+    /// [`IndexFile::check`] finds what is wrong, or that a writer has gone on meanwhile.
+    #[must_use]
+    pub fn is_sound(&self, whole: &Sum) -> bool {
+        let header = &self.header;
+        let span = (header.begin_physical_offset, header.end_physical_offset);
+        whole.unnamed == 0
+            && whole.may_be
+            && whole.span.map_or(self.entry_count() == 0, |found| found == span)
+            && header_fault(header, false).is_none()
+    }
+
+    /// A number for an entry of a slot.
+    #[inline]
+    fn hash(&self, slot: u32, number: u32) -> u64 {
+        let [first, second] = self.keys;
+        let both = u64::from(slot) << 32 | u64::from(number);
+        let mixed = (both ^ first).wrapping_mul(second);
+        // Once more, so that sums of neighbours tell them apart (the last step of MurmurHash3).
+        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+        mixed ^ (mixed >> 33)
+    }
+}
+
+impl Default for Sum {
+    /// That of nothing.
+    fn default() -> Self {
+        Self { unnamed: 0, may_be: true, span: None }
+    }
+}
+
+impl Sum {
+    /// The physical offsets of the first and the last entry, if there are any.
+    #[must_use]
+    pub fn span(&self) -> Option<(i64, i64)> {
+        self.span
+    }
+
+    /// Both together, where `next` is of the parts right behind.
+    #[must_use]
+    pub fn join(self, next: Self) -> Self {
+        let in_order = match (self.span, next.span) {
+            (Some((_, last)), Some((first, _))) => last <= first,
+            _ => true,
+        };
+        let span = match (self.span, next.span) {
+            (Some((first, _)), Some((_, last))) => Some((first, last)),
+            (span, next) => span.or(next),
+        };
+        let unnamed = self.unnamed.wrapping_add(next.unnamed);
+        Self { unnamed, may_be: self.may_be && next.may_be && in_order, span }
+    }
+}
+
+/// `from..to` in ranges of `most` at most.
+fn ranges(from: u32, to: u32, most: u32) -> impl Iterator<Item = Range<u32>> {
+    let step = usize::try_from(most).unwrap_or(usize::MAX);
+    (from..to).step_by(step).map(move |start| start..to.min(start.saturating_add(most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::files::Os;
+    use crate::format::index::IndexLayout;
+    use crate::log::index::file::IndexOpen;
+
+    const LAYOUT: (u32, u32) = (10, 60);
+
+    /// A file with chains of five entries.
+    fn file() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("20261121073513325");
+        let layout = IndexLayout::new(LAYOUT.0, LAYOUT.1).unwrap();
+        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+        for key in 0..50 {
+            file.put_key(key * 7, i64::from(key) * 100, 1_000).unwrap();
+        }
+        file.flush().unwrap();
+        (dir, path)
+    }
+
+    fn open(path: &Path) -> IndexFile {
+        let layout = IndexLayout::new(LAYOUT.0, LAYOUT.1).unwrap();
+        IndexFile::open(&Os, path, layout, IndexOpen::Read).unwrap()
+    }
+
+    /// Whether it is sound by its sums, and by the look at each entry.
+    fn judged(file: &IndexFile) -> (bool, bool) {
+        let sums = file.sums().unwrap();
+        let mut faults = 0;
+        let entries = file.check(&mut |_| faults += 1).unwrap();
+        assert_eq!(sums.entry_count(), entries);
+        (sums.is_sound(&sums.whole().unwrap()), faults == 0)
+    }
+
+    #[test]
+    fn parts_may_be_cut_anywhere() {
+        let (_dir, path) = file();
+        let file = open(&path);
+        let sums = file.sums().unwrap();
+        for entries_in_part in [1, 7, 50] {
+            for slots_in_part in [1, 3, 10] {
+                let entries = ranges(1, 51, entries_in_part).map(Part::Entries);
+                let slots = ranges(0, 10, slots_in_part).map(Part::Slots);
+                let mut whole = Sum::default();
+                for part in entries.chain(slots) {
+                    assert!(!sums.is_sound(&whole), "before {part:?}");
+                    whole = whole.join(sums.sum(&part).unwrap());
+                }
+                assert!(sums.is_sound(&whole));
+                assert_eq!(whole.span(), Some((0, 4_900)));
+            }
+        }
+        assert_eq!(Sum::default().span(), None);
+    }
+
+    #[test]
+    fn every_changed_byte_is_judged_as_by_a_look_at_each_entry() {
+        let (_dir, path) = file();
+        let raw = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert_eq!(judged(&open(&path)), (true, true));
+        let end = open(&path).layout().entry_position(51);
+        let mut unsound = 0;
+        // The count of entries says how many there are, and both ways believe it.
+        for at in (0..end).filter(|at| !(32..40).contains(at)) {
+            let mut byte = [0];
+            raw.read_exact_at(&mut byte, at).unwrap();
+            for flipped in [1_u8, 0x40, 0x80] {
+                raw.write_all_at(&[byte[0] ^ flipped], at).unwrap();
+                let (by_sums, by_look) = judged(&open(&path));
+                assert_eq!(by_sums, by_look, "byte {at}, {flipped:#x}");
+                unsound += usize::from(!by_look);
+            }
+            raw.write_all_at(&byte, at).unwrap();
+        }
+        assert!(unsound > 1_000, "{unsound}");
+    }
+
+    #[test]
+    fn links_that_change_places_are_noticed() {
+        let (_dir, path) = file();
+        let raw = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let layout = *open(&path).layout();
+        let link = |number: u32| {
+            let mut bytes = [0; 4];
+            raw.read_exact_at(&mut bytes, layout.entry_position(number) + 16).unwrap();
+            bytes
+        };
+        for one in 1..=50 {
+            for other in one + 1..=50 {
+                let (first, second) = (link(one), link(other));
+                let put = |number, link: [u8; 4]| {
+                    raw.write_all_at(&link, layout.entry_position(number) + 16).unwrap();
+                };
+                put(one, second);
+                put(other, first);
+                assert_eq!(judged(&open(&path)), (first == second, first == second));
+                put(one, first);
+                put(other, second);
+            }
+        }
+    }
+
+    #[test]
+    fn offsets_out_of_order_are_noticed_also_between_two_parts() {
+        let (_dir, path) = file();
+        let raw = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let layout = *open(&path).layout();
+        raw.write_all_at(&5_000_i64.to_be_bytes(), layout.entry_position(20) + 4).unwrap();
+        let file = open(&path);
+        assert_eq!(judged(&file), (false, false));
+        let sums = file.sums().unwrap();
+        let entries = ranges(1, 51, 1).map(Part::Entries);
+        let parts = entries.chain([Part::Slots(0..10)]);
+        let whole = parts.fold(Sum::default(), |sum, part| sum.join(sums.sum(&part).unwrap()));
+        assert!(!sums.is_sound(&whole));
+    }
+
+    #[test]
+    fn a_file_without_entries_is_sound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("20261121073513325");
+        let layout = IndexLayout::new(LAYOUT.0, LAYOUT.1).unwrap();
+        IndexFile::create(&Os, &path, layout, None).unwrap();
+        assert_eq!(judged(&open(&path)), (true, true));
+    }
+}

@@ -1,0 +1,567 @@
+//! Writing the index: the run of index files and the newest of them, to which keys are put
+//! (`org.apache.rocketmq.store.index.IndexService#buildIndex`).
+//!
+//! A put must read its slot first, which lies anywhere in a large table, and waits for memory. So puts
+//! lag a few behind: a key is hashed, its slot fetched, and the key put when some others have come
+//! after it. The bytes are the same as without, once [`IndexService::drain`] was called.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::file::{IndexFile, IndexOpen, IndexPut};
+use super::run::IndexRun;
+use crate::error::{Corruption, Result};
+use crate::files::run::file_run::check_unchanged;
+use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
+use crate::format::index::{IndexHeader, IndexLayout};
+use crate::format::java::TopicHash;
+use crate::format::message::sys_flag::Transaction;
+use crate::log::dispatch_keys::{DispatchKeys, MAX_KEYS};
+use crate::time::Clock;
+
+/// How many puts wait for their slots. Enough to cover the memory's latency with the work that goes
+/// on between puts.
+const LAG: usize = 16;
+
+/// More keys than a message's properties, 32,767 bytes at most, have room for.
+const MOST_KEYS: usize = 1 << 15;
+
+/// What came of one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Built {
+    /// How many keys were put, or wait to be.
+    pub keys: usize,
+    /// How many keys past the limit of one message were left out.
+    pub left_out: usize,
+}
+
+/// A file that became full: it must be flushed, and then the checkpoint's index time is the store
+/// time of its last message.
+#[derive(Debug)]
+struct FullIndexFile {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    end_timestamp_ms: i64,
+    /// Unmapping takes a while too, so it is left to who flushes.
+    _map: Option<IndexFile>,
+}
+
+/// What makes durable what an index held at a moment, while others go on putting keys.
+#[derive(Debug)]
+pub struct IndexFlush {
+    /// The index, where it has a file whose name is not durable.
+    named_anew: Option<Arc<IndexRun>>,
+    full: VecDeque<FullIndexFile>,
+    /// The file that is written, and its length.
+    current: Option<(PathBuf, Arc<dyn StorageFile>, u64)>,
+}
+
+impl IndexFlush {
+    /// Does it; the store time of the last message in a file that became full, if one did, Unix
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) where another process
+    /// changed the file that is written; no later flush can tell what was lost then.
+    pub fn run(self) -> Result<Option<i64>> {
+        if let Some(run) = self.named_anew {
+            let flushed = run.storage().sync_dir(run.dir());
+            flushed.map_err(crate::Error::io("flush", run.dir()))?;
+        }
+        let mut full_until_ms = None;
+        for full in self.full {
+            full.file.sync().map_err(crate::Error::io("flush", &full.path))?;
+            full_until_ms = Some(full.end_timestamp_ms);
+        }
+        if let Some((path, file, len)) = &self.current {
+            file.sync().map_err(crate::Error::io("flush", path))?;
+            check_unchanged(&**file, path, *len)?;
+        }
+        Ok(full_until_ms)
+    }
+}
+
+/// A put that waits for its slot.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    put: IndexPut,
+    slot: u32,
+}
+
+/// How many keys of a message are put already, where it was begun.
+fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
+    begun.filter(|(of, _)| *of == physical_offset).map_or(0, |(_, keys)| keys)
+}
+
+/// The index of a store, open for writing.
+#[derive(Debug)]
+pub struct IndexService {
+    run: Arc<IndexRun>,
+    clock: Arc<dyn Clock>,
+    /// The newest file, once a message came for it.
+    current: Option<IndexFile>,
+    front: Arc<Front>,
+    /// Puts for the current file, oldest first.
+    waiting: VecDeque<Waiting>,
+    full: VecDeque<FullIndexFile>,
+    /// Whether a file was made whose name is not durable: that takes the disk some milliseconds, so it
+    /// is left to who flushes.
+    has_new_name: bool,
+    /// A message whose first keys are in the index already, and how many.
+    begun: Option<(i64, usize)>,
+}
+
+impl Drop for IndexService {
+    fn drop(&mut self) {
+        // Else the threads that look there would go on holding the map.
+        self.front.set(FrontFiles::default());
+    }
+}
+
+impl IndexService {
+    /// Lists the index files below `dir`. With the service comes what cannot be used there. Nothing
+    /// is changed before the first call that writes.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the folder or a file cannot be read.
+    pub fn load(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        layout: IndexLayout,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, Vec<Corruption>)> {
+        let (run, findings) = IndexRun::load(storage, dir, layout, IndexOpen::ReadMapped)?;
+        let service = Self {
+            run: Arc::new(run),
+            clock,
+            current: None,
+            front: Arc::default(),
+            waiting: VecDeque::with_capacity(LAG + 1),
+            full: VecDeque::new(),
+            has_new_name: false,
+            begun: None,
+        };
+        Ok((service, findings))
+    }
+
+    /// The files for queries, which may go on while keys are put. They find what was drained.
+    #[must_use]
+    pub fn run(&self) -> &Arc<IndexRun> {
+        &self.run
+    }
+
+    /// Puts the keys of one message (`IndexService#buildIndex`). It may be called again after an
+    /// error: keys that are put already are passed over.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be made.
+    pub fn build(&mut self, message: &DispatchKeys<'_>) -> Result<Built> {
+        // RocketMQ makes the file before it looks at the message, so a first one without keys makes
+        // one too.
+        self.make_room()?;
+        if message.physical_offset < self.end_physical_offset() {
+            return Ok(Built::default());
+        }
+        let begun = self.begun.take();
+        if message.transaction == Transaction::Rollback {
+            return Ok(Built::default());
+        }
+        let done = done_of(begun, message.physical_offset);
+        let mut built = Built::default();
+        let hasher = TopicHash::of(message.topic);
+        for (number, key) in message.iter().enumerate() {
+            if number >= MAX_KEYS {
+                built.left_out += 1;
+            } else if number >= done {
+                let put = IndexPut {
+                    key_hash: hasher.with_key(key),
+                    physical_offset: message.physical_offset,
+                    store_timestamp_ms: message.store_timestamp_ms,
+                };
+                if let Err(error) = self.push(put) {
+                    self.begun = Some((message.physical_offset, number));
+                    return Err(error);
+                }
+                built.keys += 1;
+            }
+        }
+        Ok(built)
+    }
+
+    /// Puts keys that are hashed already, message after message, each message's keys together: what
+    /// [`IndexService::build`] does for each, in less time. A message without keys has no part in it.
+    /// It may be called again after an error: keys that are put already are passed over.
+    ///
+    /// # Errors
+    /// As [`IndexService::build`].
+    pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<()> {
+        let mut left = puts;
+        while let Some(first) = left.first() {
+            self.make_room()?;
+            let reach = self.end_physical_offset();
+            let begun = done_of(self.begun.take(), first.physical_offset);
+            let of_one = |put: &&IndexPut| put.physical_offset == first.physical_offset;
+            let keys = left.iter().take_while(of_one).count();
+            let (message, rest) = left.split_at(keys);
+            if first.physical_offset >= reach {
+                for (number, put) in message.iter().enumerate().take(MAX_KEYS).skip(begun) {
+                    if let Err(error) = self.push(*put) {
+                        self.begun = Some((first.physical_offset, number));
+                        return Err(error);
+                    }
+                }
+            }
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// Puts the keys of one message by their hashes, [`DispatchKeys::hashes`]: what
+    /// [`IndexService::build`] does.
+    ///
+    /// # Errors
+    /// As [`IndexService::build`].
+    pub fn put(
+        &mut self,
+        physical_offset: i64,
+        store_timestamp_ms: i64,
+        key_hashes: &[i32],
+    ) -> Result<()> {
+        self.make_room()?;
+        if physical_offset < self.end_physical_offset() {
+            return Ok(());
+        }
+        let done = done_of(self.begun.take(), physical_offset);
+        for (number, &key_hash) in key_hashes.iter().enumerate().skip(done) {
+            let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
+            if let Err(error) = self.push(put) {
+                self.begun = Some((physical_offset, number));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the last message with a key in the current file begins, puts that wait included.
+    fn end_physical_offset(&self) -> i64 {
+        match self.waiting.back() {
+            Some(last) => last.put.physical_offset,
+            None => self.current.as_ref().map_or(0, |file| file.kept_header().end_physical_offset),
+        }
+    }
+
+    fn push(&mut self, put: IndexPut) -> Result<()> {
+        self.make_room()?;
+        let ahead = u32::try_from(self.waiting.len() + 1).unwrap_or(u32::MAX);
+        let Some(file) = &mut self.current else { return Ok(()) };
+        file.reserve(ahead)?;
+        let slot = file.layout().slot_of(put.key_hash);
+        file.prefetch_slot(slot);
+        self.waiting.push_back(Waiting { put, slot });
+        if self.waiting.len() > LAG { self.put_oldest() } else { Ok(()) }
+    }
+
+    fn put_oldest(&mut self) -> Result<()> {
+        if let (Some(file), Some(oldest)) = (&mut self.current, self.waiting.front()) {
+            file.put_in_slot(&oldest.put, oldest.slot)?;
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Puts everything that waits. To be called before a query, so that it finds what was built.
+    ///
+    /// # Errors
+    /// None that a disk can cause: the space is taken when a key begins to wait.
+    pub fn drain(&mut self) -> Result<()> {
+        while !self.waiting.is_empty() {
+            self.put_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the current file has room for a key.
+    #[inline]
+    fn make_room(&mut self) -> Result<()> {
+        if let Some(file) = &self.current {
+            let room = usize::try_from(file.room()).unwrap_or(usize::MAX);
+            if room > self.waiting.len() {
+                return Ok(());
+            }
+        }
+        self.next_file()
+    }
+
+    #[cold]
+    fn next_file(&mut self) -> Result<()> {
+        self.drain()?;
+        let previous = match &self.current {
+            Some(file) => Some(file.kept_header()),
+            None => match self.run.files().last() {
+                Some(last) => {
+                    let header = self.run.open(last)?.header()?;
+                    let count = header.index_count.unsigned_abs();
+                    if count < self.run.layout().max_entry_count() {
+                        let last = self.open(&last.path)?;
+                        self.set_current(Some(last));
+                        return Ok(());
+                    }
+                    Some(header)
+                }
+                None => None,
+            },
+        };
+        let (storage, layout) = (Arc::clone(self.run.storage()), self.run.layout());
+        let now_ms = self.clock.now_ms();
+        let last = self.run.files().pop();
+        let create =
+            |path: &Path| IndexFile::create_unnamed(&*storage, path, layout, previous.as_ref());
+        let (file, _) = self.run.create(now_ms, create)?;
+        self.has_new_name = true;
+        let full = match (self.set_current(Some(file)), last) {
+            (Some(full), _) => Some(FullIndexFile {
+                path: full.path().to_owned(),
+                file: Arc::clone(full.file()),
+                end_timestamp_ms: full.kept_header().end_timestamp_ms,
+                _map: Some(full),
+            }),
+            (None, Some(last)) => {
+                let open = storage.open(&last.path, Access::ReadWrite);
+                Some(FullIndexFile {
+                    file: open.map_err(crate::Error::io("open", &last.path))?,
+                    path: last.path.clone(),
+                    end_timestamp_ms: previous.map_or(0, |header| header.end_timestamp_ms),
+                    _map: None,
+                })
+            }
+            (None, None) => None,
+        };
+        self.full.extend(full);
+        Ok(())
+    }
+
+    /// Sets the file that is written; the one before it.
+    fn set_current(&mut self, file: Option<IndexFile>) -> Option<IndexFile> {
+        let active = file.as_ref().and_then(IndexFile::ahead).map(Arc::clone);
+        self.front.set(FrontFiles { active, ..FrontFiles::default() });
+        std::mem::replace(&mut self.current, file)
+    }
+
+    fn open(&self, path: &Path) -> Result<IndexFile> {
+        IndexFile::open(&**self.run.storage(), path, self.run.layout(), IndexOpen::Write)
+    }
+
+    /// Puts everything that waits, and gives what makes it durable, with the files that became full: a
+    /// flush takes long, and must not hold up those who put keys.
+    ///
+    /// # Errors
+    /// As [`IndexService::drain`].
+    pub fn begin_flush(&mut self) -> Result<IndexFlush> {
+        self.drain()?;
+        let mut current = None;
+        if let Some(file) = &mut self.current {
+            file.write_header()?;
+            let len = file.layout().file_len();
+            current = Some((file.path().to_owned(), Arc::clone(file.file()), len));
+        }
+        let named_anew = std::mem::take(&mut self.has_new_name).then(|| Arc::clone(&self.run));
+        Ok(IndexFlush { named_anew, full: std::mem::take(&mut self.full), current })
+    }
+
+    /// Puts everything that waits and makes it durable, with the files that became full.
+    ///
+    /// # Errors
+    /// As [`IndexFlush::run`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.begin_flush()?.run().map(|_| ())
+    }
+
+    /// The file that is written now, `None` before the first message came for it.
+    #[must_use]
+    pub fn current(&self) -> Option<&IndexFile> {
+        self.current.as_ref()
+    }
+
+    /// What is written now, for the threads that work ahead.
+    #[must_use]
+    pub fn front(&self) -> &Arc<Front> {
+        &self.front
+    }
+
+    /// How far the index reaches: the physical offset of the last message with a key in it, puts that
+    /// wait included. `None` without files.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn reach(&self) -> Result<Option<i64>> {
+        if self.current.is_some() { Ok(Some(self.end_physical_offset())) } else { self.run.reach() }
+    }
+
+    /// Removes usable file number `number` and all newer files, usable or not: what they held is to
+    /// be built again. Gives the paths that are gone.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when one cannot be removed; those that are left are known.
+    pub fn remove_from(&mut self, number: usize) -> Result<Vec<PathBuf>> {
+        match self.run.files().get(number) {
+            Some(first) => self.remove_from_name(first.name),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Removes the first file that cannot be used and all newer files.
+    ///
+    /// # Errors
+    /// As [`IndexService::remove_from`].
+    pub fn remove_from_unusable(&mut self) -> Result<Vec<PathBuf>> {
+        match self.run.unusable().first() {
+            Some(first) => self.remove_from_name(first.name),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Removes the file with that name and all newer files, usable or not.
+    ///
+    /// # Errors
+    /// As [`IndexService::remove_from`].
+    pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
+        // What waits belongs to the newest file.
+        self.waiting.clear();
+        self.set_current(None);
+        self.begun = None;
+        let removed = self.run.remove_newest_first(|file| file.name >= name)?;
+        self.full.retain(|full| !removed.contains(&full.path));
+        Ok(removed)
+    }
+
+    /// Keeps the files up to the first whose header `keep` does not want; that one and all newer
+    /// files are removed.
+    ///
+    /// # Errors
+    /// As [`IndexService::remove_from`].
+    pub fn keep_while(
+        &mut self,
+        mut keep: impl FnMut(&IndexHeader) -> bool,
+    ) -> Result<Vec<PathBuf>> {
+        self.drain()?;
+        for (number, file) in self.run.files().iter().enumerate() {
+            let header = self.run.open(file)?.header()?;
+            if !keep(&header) {
+                return self.remove_from(number);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Takes out the entries of records at or behind `physical_offset`, as if they had never been
+    /// put, and makes that durable; files that would keep no entry are removed. The store time of the
+    /// last record that keeps its entries is asked from `store_timestamp_ms`; a file where that record is
+    /// gone is removed as well, since its header can no longer be right. Says how many entries were taken
+    /// out of the file that is the last one then, and which files are gone.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself, what
+    /// `store_timestamp_ms` gives, and [`Error::Io`](crate::Error::Io).
+    pub fn truncate(
+        &mut self,
+        physical_offset: i64,
+        mut store_timestamp_ms: impl FnMut(i64) -> Result<Option<i64>>,
+    ) -> Result<(u32, Vec<PathBuf>)> {
+        self.drain()?;
+        let mut removed = Vec::new();
+        let mut files = self.run.files();
+        while let Some(last) = files.pop() {
+            let open = self.run.open(&last)?;
+            let head = open.head()?;
+            let kept = open.first_entry_from(physical_offset)?;
+            if head.count > 1 && kept >= head.count {
+                break;
+            }
+            // A file without entries goes only if the one before it is no longer full.
+            if head.count <= 1 && head.header.end_physical_offset < physical_offset {
+                break;
+            }
+            let end = match kept > 1 {
+                true => store_timestamp_ms(open.physical_offset_of(kept - 1)?)?,
+                false => None,
+            };
+            if let Some(end) = end {
+                let mut file = match self.set_current(None) {
+                    Some(current) if current.path() == last.path => current,
+                    _ => self.open(&last.path)?,
+                };
+                file.truncate(kept, end)?;
+                file.flush()?;
+                self.set_current(Some(file));
+                return Ok((head.count - kept, removed));
+            }
+            removed.extend(self.remove_from_name(last.name)?);
+        }
+        Ok((0, removed))
+    }
+
+    /// Says that the message at which the index ends may come again, as it does after a restart: the
+    /// keys of it that have entries are not put twice, which RocketMQ would do.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn skip_keys_already_put(&mut self) -> Result<()> {
+        self.drain()?;
+        self.begun = match self.run.reach()? {
+            Some(physical_offset) => Some((physical_offset, self.keys_put(physical_offset)?)),
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// How many of the newest entries are for the record at `physical_offset`; they may lie in more
+    /// than one file.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
+        let mut keys = 0;
+        for file in self.run.files().iter().rev() {
+            let open = self.run.open(file)?;
+            let count = open.head()?.count;
+            let mut number = count.saturating_sub(1);
+            while number > 0
+                && keys < MOST_KEYS
+                && open.physical_offset_of(number)? == physical_offset
+            {
+                number -= 1;
+                keys += 1;
+            }
+            if number > 0 {
+                break;
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Removes the oldest files as long as all their messages lie before `min_physical_offset`, never
+    /// the last (`IndexService#deleteExpiredFile`).
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when one cannot be removed.
+    pub fn delete_before(&mut self, min_physical_offset: i64) -> Result<Vec<PathBuf>> {
+        let files = self.run.files();
+        let mut keep_from = None;
+        for file in files.iter().take(files.len().saturating_sub(1)) {
+            if self.run.open(file)?.header()?.end_physical_offset >= min_physical_offset {
+                break;
+            }
+            keep_from = Some(file.name);
+        }
+        let Some(last_expired) = keep_from else { return Ok(Vec::new()) };
+        let expired: Vec<_> =
+            files.iter().map(|file| file.name).filter(|name| *name <= last_expired).collect();
+        let removed = self.run.remove_oldest_first(|file| expired.contains(&file.name))?;
+        self.full.retain(|full| !removed.contains(&full.path));
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

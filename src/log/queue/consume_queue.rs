@@ -1,0 +1,426 @@
+//! One consume queue: where each message of a topic's queue lies in the commit log, entry by entry
+//! (`org.apache.rocketmq.store.ConsumeQueue`).
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::files::FileRun;
+use crate::files::run::new_files::Wanted;
+use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+
+use super::consume_queue_ext::ConsumeQueueExt;
+use super::seen_codes::SeenCodes;
+use super::tail_run::{Tail, TailRun};
+use super::{Added, Unit};
+
+const ENTRY: u64 = ENTRY_LEN as u64;
+
+/// One queue of one topic.
+#[derive(Debug)]
+pub struct ConsumeQueue {
+    topic: Box<[u8]>,
+    queue_id: i32,
+    entries: TailRun,
+    /// Where the entries' tags codes lead, if they lead anywhere.
+    ext: Option<ConsumeQueueExt>,
+    /// The first entry whose message the log still holds.
+    min_offset: AtomicI64,
+    /// One past the last entry, those in memory included.
+    max_offset: AtomicI64,
+    /// End of the last message that has an entry; -1 without one.
+    max_physical_offset: AtomicI64,
+    /// The entry number that the next appended message gets.
+    next_offset: AtomicI64,
+    /// Entries whose codes were held against their messages.
+    seen_codes: SeenCodes,
+}
+
+fn number_of(entries: u64) -> i64 {
+    i64::try_from(entries).unwrap_or(i64::MAX)
+}
+
+impl ConsumeQueue {
+    /// A queue over `run`; its end is looked for from the third last file on
+    /// (`ConsumeQueue.recover`). Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
+        let queue = Self {
+            topic: topic.into(),
+            queue_id,
+            entries: TailRun::new(run),
+            ext: None,
+            min_offset: AtomicI64::new(0),
+            max_offset: AtomicI64::new(0),
+            max_physical_offset: AtomicI64::new(-1),
+            next_offset: AtomicI64::new(0),
+            seen_codes: SeenCodes::default(),
+        };
+        queue.find_end()?;
+        Ok(queue)
+    }
+
+    /// The queue with its extension.
+    #[must_use]
+    pub fn with_ext(self, ext: ConsumeQueueExt) -> Self {
+        Self { ext: Some(ext), ..self }
+    }
+
+    /// Finds the last entry on disk, as after [`ConsumeQueue::load`]: zeros end the queue, while an
+    /// entry that cannot be is passed over by readers, and does not hide those behind it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn find_end(&self) -> Result<()> {
+        let (end, _) = self.entries.find_end::<ENTRY_LEN>(|entry| *entry != [0; ENTRY_LEN])?;
+        let max = number_of(end / ENTRY);
+        self.max_offset.store(max, Ordering::Release);
+        self.next_offset.store(max, Ordering::Release);
+        let last = self.last_valid(end / ENTRY)?;
+        self.max_physical_offset.store(
+            last.filter(|entry| !entry.is_pre_blank()).map_or(-1, |entry| {
+                entry.physical_offset.saturating_add(i64::from(entry.store_size))
+            }),
+            Ordering::Release,
+        );
+        if let Some(ext) = &self.ext {
+            ext.find_end()?;
+        }
+        Ok(())
+    }
+
+    /// The last of the first `end` entries that may lead to a message.
+    fn last_valid(&self, end: u64) -> Result<Option<QueueEntry>> {
+        let (start, mut end) = (self.entries.start() / ENTRY, end);
+        // Mostly it is the very last.
+        let mut count = 1;
+        while end > start {
+            let from = end.saturating_sub(count).max(start);
+            let wanted = usize::try_from(end - from).unwrap_or(0);
+            let entries = self.entries.entries(from, wanted, QueueEntry::decode)?;
+            if let Some(last) = entries.into_iter().rfind(QueueEntry::is_valid) {
+                return Ok(Some(last));
+            }
+            (end, count) = (from, 1024);
+        }
+        Ok(None)
+    }
+
+    /// Whether something other than zeros lies behind the last entry, which must not be taken for
+    /// entries once the queue has grown up to it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn has_remains(&self) -> Result<bool> {
+        self.entries.has_remains()
+    }
+
+    /// The topic, as its bytes.
+    #[must_use]
+    pub fn topic(&self) -> &[u8] {
+        &self.topic
+    }
+
+    /// Which entries' codes were held against their messages.
+    #[must_use]
+    pub const fn seen_codes(&self) -> &SeenCodes {
+        &self.seen_codes
+    }
+
+    /// The queue's number.
+    #[must_use]
+    pub fn queue_id(&self) -> i32 {
+        self.queue_id
+    }
+
+    /// The files below.
+    #[must_use]
+    pub fn run(&self) -> &FileRun {
+        self.entries.run()
+    }
+
+    /// What the entries' tags codes may lead to.
+    #[must_use]
+    pub fn ext(&self) -> Option<&ConsumeQueueExt> {
+        self.ext.as_ref()
+    }
+
+    /// The first entry whose message the log still holds.
+    #[must_use]
+    pub fn min_offset(&self) -> i64 {
+        self.min_offset.load(Ordering::Acquire)
+    }
+
+    /// One past the last entry.
+    #[must_use]
+    pub fn max_offset(&self) -> i64 {
+        self.max_offset.load(Ordering::Acquire)
+    }
+
+    /// End of the last message that has an entry, -1 without one.
+    #[must_use]
+    pub fn max_physical_offset(&self) -> i64 {
+        self.max_physical_offset.load(Ordering::Acquire)
+    }
+
+    /// The entry number that the next appended message gets. Held by whoever appends.
+    #[must_use]
+    pub fn next_offset(&self) -> i64 {
+        self.next_offset.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of [`ConsumeQueue::next_offset`].
+    pub fn set_next_offset(&self, next: i64) {
+        self.next_offset.store(next, Ordering::Relaxed);
+    }
+
+    /// Entries from number `from` on, at most `count`, fewer at the end of the queue.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read(&self, from: i64, count: usize) -> Result<Vec<QueueEntry>> {
+        self.decoded(from, count, QueueEntry::decode)
+    }
+
+    /// The same with their numbers.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
+        let mut number = from;
+        self.decoded(from, count, |entry| {
+            let unit = Unit { number, count: 1, entry: QueueEntry::decode(entry) };
+            number += 1;
+            unit
+        })
+    }
+
+    fn decoded<T>(
+        &self,
+        from: i64,
+        count: usize,
+        decode: impl FnMut(&[u8; ENTRY_LEN]) -> T,
+    ) -> Result<Vec<T>> {
+        let (Ok(start), left) = (u64::try_from(from), self.max_offset().saturating_sub(from))
+        else {
+            return Ok(Vec::new());
+        };
+        let count = usize::try_from(left).unwrap_or(0).min(count);
+        self.entries.entries(start, count, decode)
+    }
+
+    /// The entry of that number.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn entry(&self, number: i64) -> Result<Option<QueueEntry>> {
+        Ok(self.read(number, 1)?.pop())
+    }
+
+    /// Adds the entry of the message with number `queue_offset`
+    /// (`ConsumeQueue.putMessagePositionInfo`).
+    ///
+    /// A number behind the end leaves a gap, which is filled with entries that lead nowhere, so
+    /// that every message keeps its number.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the queue is as before then.
+    #[inline]
+    pub fn add(&self, queue_offset: i64, entry: QueueEntry) -> Result<Added> {
+        self.add_with(queue_offset, entry, |code| code)
+    }
+
+    /// The same, the tags code moved to the extension where that is written
+    /// (`ConsumeQueue.putMessagePositionInfoWrapper`).
+    ///
+    /// # Errors
+    /// As [`ConsumeQueue::add`].
+    #[inline]
+    pub fn add_extended(
+        &self,
+        queue_offset: i64,
+        entry: QueueEntry,
+        store_timestamp_ms: i64,
+    ) -> Result<Added> {
+        match &self.ext {
+            None => self.add(queue_offset, entry),
+            Some(ext) => {
+                self.add_with(queue_offset, entry, |code| ext.put(code, store_timestamp_ms))
+            }
+        }
+    }
+
+    #[inline]
+    fn add_with(
+        &self,
+        queue_offset: i64,
+        mut entry: QueueEntry,
+        tags_code: impl FnOnce(i64) -> i64,
+    ) -> Result<Added> {
+        let end = entry.physical_offset.saturating_add(i64::from(entry.store_size));
+        if end <= self.max_physical_offset.load(Ordering::Relaxed) {
+            return Ok(Added::Known);
+        }
+        let mut tail = self.entries.tail();
+        let next = self.max_offset.load(Ordering::Relaxed);
+        if queue_offset != next {
+            // RocketMQ adds a second message with number 0 all the same, and then leaves out the one
+            // whose number it took.
+            if queue_offset < next {
+                return Ok(Added::Known);
+            }
+            if queue_offset > next {
+                self.fill_gap(&mut tail, next, queue_offset)?;
+            }
+        }
+        entry.tags_code = tags_code(entry.tags_code);
+        self.entries.push(&mut tail, &entry.encode())?;
+        let next = self.max_offset.load(Ordering::Relaxed);
+        self.max_physical_offset.store(end, Ordering::Release);
+        self.max_offset.store(next + 1, Ordering::Release);
+        Ok(Added::Appended)
+    }
+
+    /// The first entry of a queue may have any number: its file begins where that number's file
+    /// must, and the entries before it lead nowhere (`ConsumeQueue.fillPreBlank`).
+    #[cold]
+    fn fill_gap(&self, tail: &mut Tail, next: i64, queue_offset: i64) -> Result<()> {
+        let too_far = || Error::InvalidMessage {
+            field: "queue_offset",
+            reason: format!("{queue_offset} is out of reach of a queue that ends at {next}"),
+            status: crate::error::PutStatus::MessageIllegal,
+            limit: None,
+        };
+        let target = u64::try_from(queue_offset).map_err(|_| too_far())?;
+        let target = target.checked_mul(ENTRY).ok_or_else(too_far)?;
+        if i64::try_from(target).is_err() {
+            return Err(too_far());
+        }
+        let size = self.run().file_size();
+        if self.run().files().is_empty() && tail.is_empty() {
+            tail.set_end(target / size * size);
+            self.min_offset.store(queue_offset, Ordering::Release);
+        }
+        self.entries.write_out(tail)?;
+        if target - tail.end() > size {
+            return Err(too_far());
+        }
+        let blanks = usize::try_from((target - tail.end()) / ENTRY).unwrap_or(0);
+        self.entries.push(tail, &QueueEntry::PRE_BLANK.encode().repeat(blanks))?;
+        self.max_offset.store(queue_offset, Ordering::Release);
+        Ok(())
+    }
+
+    /// The files that entries in memory need and that are not there.
+    pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
+        let ext = self.ext.as_ref().map(ConsumeQueueExt::wanted_files);
+        ext.into_iter().chain([(self.run(), self.entries.missing_files())])
+    }
+
+    /// Whether a flush has something to do.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.entries.is_dirty() || self.ext.as_ref().is_some_and(ConsumeQueueExt::is_dirty)
+    }
+
+    /// Writes the entries in memory to the queue's files, where other processes see them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the entries stay in memory.
+    pub fn commit(&self) -> Result<()> {
+        // What entries lead to is there before them.
+        if let Some(ext) = &self.ext {
+            ext.commit()?;
+        }
+        self.entries.commit()
+    }
+
+    /// Makes all entries durable; whether there was anything to do.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flush(&self) -> Result<bool> {
+        let flushed = self.ext.as_ref().map_or(Ok(false), ConsumeQueueExt::flush)?;
+        Ok(self.entries.flush()? || flushed)
+    }
+
+    /// Cuts the queue to its first `count` entries and zeroes what lay behind, so that nothing cut
+    /// ever comes back.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the queue may still hold entries behind `count` then.
+    pub fn truncate(&self, count: i64) -> Result<()> {
+        self.entries.cut(u64::try_from(count).unwrap_or(0).saturating_mul(ENTRY))?;
+        self.find_end()?;
+        if let Some(ext) = &self.ext {
+            ext.cut_behind(self.entry(self.max_offset().saturating_sub(1))?)?;
+        }
+        Ok(())
+    }
+
+    /// The number of the first entry whose message begins at or behind `physical_offset`, one past
+    /// the last where there is none; pre-blank entries at the head lead nowhere and are passed over.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
+        let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
+        let end = u64::try_from(self.max_offset()).unwrap_or(0);
+        let first = self.entries.first_not(self.head_end(end)?, end, |entry| {
+            let entry = QueueEntry::decode(entry);
+            // One in the middle, where messages were lost, tells nothing of those around it.
+            let tells = entry.is_valid() && !entry.is_pre_blank();
+            tells.then_some(entry.physical_offset < limit)
+        })?;
+        Ok(number_of(first))
+    }
+
+    /// The number of the first entry that is not one of the pre-blank ones at the head; `end` where
+    /// all of those before it are.
+    fn head_end(&self, end: u64) -> Result<u64> {
+        let (mut at, mut count) = (self.entries.start() / ENTRY, 1);
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(count);
+            let entries = self.entries.entries(at, wanted, QueueEntry::decode)?;
+            let blanks = entries.iter().take_while(|entry| entry.is_pre_blank()).count();
+            at += blanks as u64;
+            if blanks < entries.len() || entries.is_empty() {
+                break;
+            }
+            count = 1024;
+        }
+        Ok(at)
+    }
+
+    /// Sets the first entry to the first whose message begins at or behind `log_min`
+    /// (`ConsumeQueue.correctMinOffset`).
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
+        self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
+        Ok(())
+    }
+
+    /// Deletes files, oldest first, whose last entry's message lies before `log_min`; never the
+    /// last file (`MappedFileQueue.deleteExpiredFileByOffset`). How many went.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
+        let log_min = i64::try_from(log_min).unwrap_or(i64::MAX);
+        let deleted = self.entries.delete_while(|entry| {
+            let entry = QueueEntry::decode(entry);
+            entry.is_pre_blank() || !entry.is_valid() || entry.physical_offset < log_min
+        })?;
+        if let Some(ext) = self.ext.as_ref().filter(|_| deleted > 0) {
+            let first = self.entries.start() / ENTRY;
+            ext.delete_before(self.entry(number_of(first))?)?;
+        }
+        Ok(deleted)
+    }
+}
+
+#[cfg(test)]
+mod tests;

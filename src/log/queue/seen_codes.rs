@@ -1,0 +1,137 @@
+//! Which entries of a queue were held against their messages: a tags code is wrong only until the
+//! message itself was looked at, and looking at each message that a filter leaves out takes time, so it
+//! is done once.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+
+use super::Unit;
+use crate::error::Result;
+
+/// Queue offsets in one block.
+const IN_BLOCK: i64 = 256;
+/// Blocks that are remembered of one queue: those of four million entries, 9 MiB.
+const MOST_BLOCKS: usize = 1 << 14;
+
+/// What is remembered of the entries of one queue.
+#[derive(Debug, Default)]
+pub struct SeenCodes {
+    blocks: Mutex<HashMap<i64, Seen256>>,
+    /// The queue offset of the first message of a log that begins there.
+    first: Mutex<Option<(u64, i64)>>,
+}
+
+impl SeenCodes {
+    fn blocks(&self) -> MutexGuard<'_, HashMap<i64, Seen256>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue offset of the first message of a log that begins at `log_start`, found once.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub fn first_in(&self, log_start: u64, find: impl FnOnce() -> Result<i64>) -> Result<i64> {
+        let first = || self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = first().filter(|(start, _)| *start == log_start) {
+            return Ok(known);
+        }
+        let found = find()?;
+        *first() = Some((log_start, found));
+        Ok(found)
+    }
+
+    /// What is remembered of the block that `number` lies in.
+    #[must_use]
+    pub fn get(&self, number: i64) -> Seen256 {
+        self.blocks().get(&number.div_euclid(IN_BLOCK)).cloned().unwrap_or_default()
+    }
+
+    /// Remembers the block that `number` lies in.
+    pub fn put(&self, number: i64, seen: Seen256) {
+        let mut blocks = self.blocks();
+        if blocks.len() >= MOST_BLOCKS {
+            blocks.clear();
+        }
+        blocks.insert(number.div_euclid(IN_BLOCK), seen);
+    }
+}
+
+/// A digest for each of 256 entries as it was when its message was looked at; 0 where none was. An
+/// entry that changed by one bit since has another digest.
+#[derive(Clone, Debug)]
+pub struct Seen256(Box<[u16; IN_BLOCK as usize]>);
+
+impl Default for Seen256 {
+    fn default() -> Self {
+        Self(Box::new([0; IN_BLOCK as usize]))
+    }
+}
+
+impl Seen256 {
+    /// The first queue offset of the block that `number` lies in.
+    #[must_use]
+    pub const fn first(number: i64) -> i64 {
+        number - number.rem_euclid(IN_BLOCK)
+    }
+
+    /// Whether the entry was looked at, with this code, and is as it was.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, unit: &Unit, code: i64) -> bool {
+        let digest = digest(unit, code);
+        digest != 0 && self.0.get(place(unit)) == Some(&digest)
+    }
+
+    /// Remembers that the message has this code.
+    pub fn add(&mut self, unit: &Unit, code: i64) {
+        if let Some(seen) = self.0.get_mut(place(unit)) {
+            *seen = digest(unit, code);
+        }
+    }
+}
+
+fn place(unit: &Unit) -> usize {
+    usize::try_from(unit.number.rem_euclid(IN_BLOCK)).unwrap_or(0)
+}
+
+/// All bits of an entry, each in one bit.
+#[inline]
+fn digest(unit: &Unit, code: i64) -> u16 {
+    let all = unit.entry.physical_offset.rotate_left(7)
+        ^ i64::from(unit.entry.store_size).rotate_left(40)
+        ^ code.rotate_left(21)
+        ^ unit.number
+        ^ i64::from(unit.count).rotate_left(50);
+    let all = all ^ (all >> 32);
+    (all ^ (all >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::queue::consume_queue::QueueEntry;
+
+    #[test]
+    fn an_entry_that_changed_by_one_bit_was_not_seen() {
+        let entry = QueueEntry { physical_offset: 123_456, store_size: 789, tags_code: 0 };
+        let unit = Unit { number: 300, count: 1, entry };
+        let seen = SeenCodes::default();
+        let mut block = seen.get(300);
+        assert!(!block.has(&unit, 5));
+        block.add(&unit, 5);
+        seen.put(300, block);
+        let block = seen.get(511);
+        assert!(block.has(&unit, 5));
+        for bit in 0..64 {
+            assert!(!block.has(&unit, 5 ^ (1 << bit)), "bit {bit} of the code");
+            let entry = QueueEntry { physical_offset: 123_456 ^ (1 << bit), ..entry };
+            assert!(!block.has(&Unit { entry, ..unit }, 5), "bit {bit} of the place");
+            if bit < 32 {
+                let entry = QueueEntry { store_size: 789 ^ (1 << bit), ..unit.entry };
+                assert!(!block.has(&Unit { entry, ..unit }, 5), "bit {bit} of the size");
+            }
+        }
+        assert!(!seen.get(512).has(&unit, 5));
+    }
+}

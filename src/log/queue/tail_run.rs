@@ -1,0 +1,456 @@
+//! A run of files whose end is kept in memory until a block of it is full or it is flushed: what the
+//! queues are written as. They are derived from the log, so what a crash takes is made again from
+//! there.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::files::{FileRun, RunFile};
+
+/// How many bytes wait in memory before they are written out by whoever adds to them: mostly the thread
+/// that commits comes first, and nobody waits.
+const BUFFER: usize = 256 << 10;
+/// How many are added between two looks whether there is a file for them.
+const LOOK: usize = 4 << 10;
+/// How many may wait where that needs a new file, which takes the disk some milliseconds: mostly the
+/// thread that commits makes it before.
+const MOST_BUFFER: usize = 1 << 20;
+/// How many bytes of memory every run keeps.
+const KEPT_BUFFER: usize = 1 << 10;
+/// A run keeps no more memory than so many times what was added between two commits.
+const KEPT_TIMES: usize = 4;
+/// How many bytes are read at a time.
+const BLOCK: usize = 64 << 10;
+/// How many bytes are read first where the end is looked for: most queues have few entries, and what is
+/// read of a hole takes memory of the system.
+const FIRST_BLOCK: usize = 4 << 10;
+/// How many entries in a row may tell nothing before a search goes on without them.
+const MOST_SILENT: usize = 1024;
+
+/// A run of files that grows at its end.
+#[derive(Debug)]
+pub(crate) struct TailRun {
+    run: FileRun,
+    tail: Mutex<Tail>,
+}
+
+/// The end that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// Offset of the first byte in `buffer`.
+    start: u64,
+    buffer: Vec<u8>,
+    /// Files written since the last flush.
+    dirty: Vec<u64>,
+    /// Where the run ended when all of it was written out last.
+    committed: u64,
+}
+
+impl Tail {
+    /// Where the run ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.start.saturating_add(self.buffer.len() as u64)
+    }
+
+    /// Whether nothing waits in memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Lets the run end at `end`, whatever the files hold there.
+    pub(crate) fn set_end(&mut self, end: u64) {
+        (self.start, self.committed) = (end, end);
+        self.buffer.clear();
+    }
+}
+
+impl TailRun {
+    /// A run that ends where its first file begins, until its end is set.
+    pub(crate) fn new(run: FileRun) -> Self {
+        let start = run.min_offset().unwrap_or(0);
+        let tail = Tail { start, ..Tail::default() };
+        Self { run, tail: Mutex::new(tail) }
+    }
+
+    /// The files below.
+    pub(crate) fn run(&self) -> &FileRun {
+        &self.run
+    }
+
+    /// The end, held against other writers.
+    #[inline]
+    pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first byte that there is or will be.
+    pub(crate) fn start(&self) -> u64 {
+        self.run.min_offset().unwrap_or_else(|| self.tail().start)
+    }
+
+    /// Adds `bytes` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the run is as before then.
+    #[inline]
+    pub(crate) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
+        let waits = tail.buffer.len();
+        if waits >= BUFFER && waits % LOOK < bytes.len() {
+            let has_file = || self.run.find(tail.end() - 1).is_some();
+            if waits >= MOST_BUFFER || has_file() {
+                self.write_out(tail)?;
+            }
+        }
+        tail.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Moves what waits in memory into the files; one that is full is followed by the next.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; what was not written stays in memory.
+    pub(crate) fn write_out(&self, tail: &mut Tail) -> Result<()> {
+        let size = self.run.file_size();
+        while !tail.buffer.is_empty() {
+            let base = tail.start / size * size;
+            let room = usize::try_from(base + size - tail.start).unwrap_or(usize::MAX);
+            let len = tail.buffer.len().min(room);
+            let file = self.run.create_if_missing(base)?;
+            let bytes = tail.buffer.get(..len).unwrap_or_default();
+            self.run
+                .open(&file)?
+                .write_at(bytes, tail.start - base)
+                .map_err(Error::io("write", &file.path))?;
+            if tail.dirty.last() != Some(&base) {
+                tail.dirty.push(base);
+            }
+            tail.start += len as u64;
+            tail.buffer.drain(..len);
+        }
+        Ok(())
+    }
+
+    /// The files that what waits in memory needs and that are not there.
+    pub(crate) fn missing_files(&self) -> Vec<u64> {
+        let (start, end) = {
+            let tail = self.tail();
+            if tail.is_empty() {
+                return Vec::new();
+            }
+            (tail.start, tail.end())
+        };
+        let size = self.run.file_size();
+        let bases = (start / size..end.div_ceil(size)).map(|number| number * size);
+        bases.filter(|&base| self.run.find(base).is_none()).collect()
+    }
+
+    /// Whether a flush has something to do.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let tail = self.tail();
+        !tail.is_empty() || !tail.dirty.is_empty()
+    }
+
+    /// Writes what waits in memory to the files, where other processes see it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; what was not written stays in memory.
+    pub(crate) fn commit(&self) -> Result<()> {
+        // Whoever adds entries need not wait for a file to be made.
+        for base in self.missing_files() {
+            self.run.create_if_missing(base)?;
+        }
+        let mut tail = self.tail();
+        self.write_out(&mut tail)?;
+        // There may be very many runs, and only those that are written to all the time need more.
+        let end = tail.end();
+        let added = usize::try_from(end.saturating_sub(tail.committed)).unwrap_or(usize::MAX);
+        let kept = added.max(KEPT_BUFFER);
+        if tail.buffer.capacity() / KEPT_TIMES > kept {
+            tail.buffer.shrink_to(kept);
+        }
+        tail.committed = end;
+        Ok(())
+    }
+
+    /// Makes all of it durable; whether there was anything to do.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn flush(&self) -> Result<bool> {
+        let dirty = {
+            let mut tail = self.tail();
+            self.write_out(&mut tail)?;
+            std::mem::take(&mut tail.dirty)
+        };
+        for &base in &dirty {
+            if let Some(file) = self.run.find(base) {
+                let synced = self.run.sync(&file);
+                if let Err(error) = synced {
+                    self.tail().dirty.extend(dirty.iter().filter(|&&other| other >= base));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(!dirty.is_empty())
+    }
+
+    /// Reads from `offset` on until `buffer` is full or the run ends; how much was read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let (on_disk, in_memory) = {
+            let tail = self.tail();
+            let on_disk = tail.start.saturating_sub(offset);
+            let on_disk = usize::try_from(on_disk).unwrap_or(usize::MAX).min(buffer.len());
+            let skip = usize::try_from(offset.saturating_sub(tail.start)).unwrap_or(usize::MAX);
+            let bytes = tail.buffer.get(skip..).unwrap_or_default();
+            let room = buffer.get_mut(on_disk..).unwrap_or_default();
+            let len = bytes.len().min(room.len());
+            room[..len].copy_from_slice(&bytes[..len]);
+            (on_disk, len)
+        };
+        let read = self.read_disk(buffer.get_mut(..on_disk).unwrap_or_default(), offset)?;
+        Ok(if read < on_disk { read } else { on_disk + in_memory })
+    }
+
+    /// The same, of the files alone, whatever they hold.
+    pub(crate) fn read_disk(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut read = 0;
+        while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match self.run.read_at(rest, offset.saturating_add(read as u64))? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads `count` entries of `LEN` bytes from entry number `from` on, fewer at the end of the run.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub(crate) fn entries<const LEN: usize, T>(
+        &self,
+        from: u64,
+        count: usize,
+        mut decode: impl FnMut(&[u8; LEN]) -> T,
+    ) -> Result<Vec<T>> {
+        let mut entries = Vec::new();
+        // The block is bounded, whatever was asked for.
+        let mut block = vec![0; count.min(BLOCK / LEN) * LEN];
+        while entries.len() < count && !block.is_empty() {
+            let start = from.saturating_add(entries.len() as u64).saturating_mul(LEN as u64);
+            let wanted = (count - entries.len()).saturating_mul(LEN).min(block.len());
+            let read = self.read_at(&mut block[..wanted], start)?;
+            let whole = block[..read].as_chunks::<LEN>().0;
+            entries.extend(whole.iter().map(&mut decode));
+            if whole.is_empty() {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The number of the first entry of `LEN` bytes in `low..high` that is not `before`, which those
+    /// in front of it are; `high` where all are. An entry that tells nothing is judged by the next one
+    /// that does.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub(crate) fn first_not<const LEN: usize>(
+        &self,
+        mut low: u64,
+        mut high: u64,
+        mut before: impl FnMut(&[u8; LEN]) -> Option<bool>,
+    ) -> Result<u64> {
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let mut told = self.entries::<LEN, _>(middle, 1, &mut before)?;
+            let mut at = middle;
+            if told == [None] {
+                let room = usize::try_from(high - middle).unwrap_or(usize::MAX);
+                told = self.entries::<LEN, _>(middle, room.min(MOST_SILENT), &mut before)?;
+                let silent = told.iter().take_while(|told| told.is_none()).count();
+                told.drain(..silent);
+                at = middle + silent as u64;
+            }
+            match told.first() {
+                Some(Some(true)) => low = at + 1,
+                // Where a file is missing, what lies behind cannot be told.
+                None if at == middle => break,
+                _ => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// Finds the end on disk: behind the last of the entries of `LEN` bytes that are `valid`, looked
+    /// for from the third last file on. Gives the last one as well.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub(crate) fn find_end<const LEN: usize>(
+        &self,
+        valid: impl Fn(&[u8; LEN]) -> bool,
+    ) -> Result<(u64, Option<[u8; LEN]>)> {
+        let files = self.run.files();
+        let first = files.first().map_or(0, |file| file.base_offset);
+        let (mut end, mut last) = (first, None);
+        let mut block = vec![0; FIRST_BLOCK / LEN * LEN];
+        'files: for file in files.iter().skip(files.len().saturating_sub(3)) {
+            if file.base_offset % LEN as u64 != 0 {
+                break;
+            }
+            end = file.base_offset;
+            while end - file.base_offset < self.run.file_size() {
+                let read = self.run.read_at(&mut block, end)?;
+                let whole = block[..read].as_chunks::<LEN>().0;
+                let good = whole.iter().take_while(|entry| valid(entry)).count();
+                end += (good * LEN) as u64;
+                last = whole.get(good.wrapping_sub(1)).copied().or(last);
+                if good < whole.len() || good == 0 {
+                    break 'files;
+                }
+                block.resize(BLOCK / LEN * LEN, 0);
+            }
+        }
+        // Where the last files hold nothing, the entry before them is the last.
+        if last.is_none() && end > first {
+            let mut before = [0; LEN];
+            let read = self.read_disk(&mut before, end - LEN as u64)?;
+            last = Some(before).filter(|entry| read == LEN && valid(entry));
+        }
+        self.tail().set_end(end);
+        Ok((end, last))
+    }
+
+    /// Whether the files hold anything but zeros behind the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub(crate) fn has_remains(&self) -> Result<bool> {
+        let end = self.tail().end();
+        let mut block = vec![0; BLOCK];
+        for file in self.run.files().iter() {
+            if file.base_offset.saturating_add(self.run.file_size()) <= end {
+                continue;
+            }
+            let Some(open) = self.run.open_if_there(file)? else { continue };
+            let mut position = end.saturating_sub(file.base_offset);
+            while let Some(data) =
+                open.next_data(position).map_err(Error::io("read", &file.path))?
+            {
+                let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
+                if block[..read].iter().any(|byte| *byte != 0) {
+                    return Ok(true);
+                }
+                if read == 0 {
+                    break;
+                }
+                position = data + read as u64;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Cuts the run at `end` and zeroes what lay behind, so that nothing cut ever comes back. Files
+    /// that would hold nothing go, even the first.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; some of what lies behind `end` may still be there then.
+    pub(crate) fn cut(&self, end: u64) -> Result<()> {
+        let mut tail = self.tail();
+        self.write_out(&mut tail)?;
+        let size = self.run.file_size();
+        let first = self.run.min_offset().unwrap_or(0);
+        let end = end.min(tail.end()).max(first);
+        self.run.remove_from(if end == first { first } else { end.div_ceil(size) * size })?;
+        if let Some(file) = self.run.find(end) {
+            self.zero(&file, end - file.base_offset)?;
+            if !tail.dirty.contains(&file.base_offset) {
+                tail.dirty.push(file.base_offset);
+            }
+        }
+        tail.set_end(end);
+        Ok(())
+    }
+
+    fn zero(&self, file: &RunFile, position: u64) -> Result<()> {
+        let open = self.run.open(file)?;
+        let mut block = vec![0; BLOCK];
+        let zeros = vec![0; BLOCK];
+        let mut at = position;
+        while at < self.run.file_size() {
+            let left = usize::try_from(self.run.file_size() - at).unwrap_or(usize::MAX);
+            let wanted = left.min(BLOCK);
+            let read =
+                open.read_at(&mut block[..wanted], at).map_err(Error::io("read", &file.path))?;
+            if read == 0 {
+                break;
+            }
+            // Holes stay holes.
+            if block[..read] != zeros[..read] {
+                open.write_at(&zeros[..read], at).map_err(Error::io("write", &file.path))?;
+            }
+            at += read as u64;
+        }
+        Ok(())
+    }
+
+    /// Deletes files, oldest first, whose last entry of `LEN` bytes is `gone`; never the last file
+    /// (`MappedFileQueue.deleteExpiredFileByOffset`). How many went.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn delete_while<const LEN: usize>(
+        &self,
+        gone: impl Fn(&[u8; LEN]) -> bool,
+    ) -> Result<usize> {
+        let mut deleted = 0;
+        loop {
+            let files = self.run.files();
+            let [first, _, ..] = files.as_slice() else { break };
+            let end = first.base_offset.saturating_add(self.run.file_size());
+            let mut last = [0; LEN];
+            let read = self.read_disk(&mut last, end.saturating_sub(LEN as u64))?;
+            if read < LEN || !gone(&last) || self.run.remove_first()?.is_none() {
+                break;
+            }
+            deleted += 1;
+        }
+        Ok(deleted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Access, Os};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_run_keeps_the_memory_that_it_needs_between_two_commits() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = vec![dir.path().to_owned()];
+        let run = FileRun::load(Arc::new(Os), Arc::default(), dirs, 1 << 20, Access::ReadWrite);
+        let run = TailRun::new(run.unwrap().0);
+        let add = |bytes: usize| {
+            run.push(&mut run.tail(), &vec![1; bytes]).unwrap();
+            let had = run.tail().buffer.capacity();
+            run.commit().unwrap();
+            (had, run.tail().buffer.capacity())
+        };
+        let (had, kept) = add(100_000);
+        assert_eq!(kept, had, "as much may come again");
+        // It is written out on the way, so that little waits when it is committed.
+        for _ in 0..3 {
+            run.push(&mut run.tail(), &[2; 30_000]).unwrap();
+            let mut tail = run.tail();
+            run.write_out(&mut tail).unwrap();
+        }
+        assert_eq!(add(20).1, kept);
+        assert_eq!(add(20), (kept, KEPT_BUFFER));
+        assert_eq!(add(20), (KEPT_BUFFER, KEPT_BUFFER));
+    }
+}

@@ -1,0 +1,122 @@
+//! Blocks of a log as they were read, each shared by all who look into it.
+//!
+//! A block is filled while nobody else holds it and never changed afterwards, so what points into it
+//! needs no copy. When the last who holds it lets go, its memory goes back to the pool that it came
+//! from: pages that were touched once are several times as fast as new ones.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What is read at a time; larger records get what they need.
+pub const BLOCK_BYTES: usize = 256 << 10;
+
+/// Bytes of a log.
+#[derive(Debug)]
+pub struct Block {
+    bytes: Vec<u8>,
+    pool: Weak<BlockPool>,
+}
+
+impl Block {
+    /// All of its memory, whatever of it was read.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where `part`, which must point into it, begins.
+    #[inline]
+    #[must_use]
+    pub fn place_of(&self, part: &[u8]) -> Option<usize> {
+        let place = part.as_ptr().addr().checked_sub(self.bytes.as_ptr().addr())?;
+        (place.checked_add(part.len())? <= self.bytes.len()).then_some(place)
+    }
+
+    /// Its first `len` bytes, to be read into.
+    pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < len {
+            self.bytes.resize(len, 0);
+        }
+        &mut self.bytes[..len]
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.give(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// Memory for the blocks of one walk.
+#[derive(Debug, Default)]
+pub struct BlockPool {
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+impl BlockPool {
+    /// How many blocks wait to be filled again at the most: those of one batch of columns.
+    const MOST_SPARE: usize = 64;
+
+    /// A block that nobody else holds.
+    pub(crate) fn take(self: &Arc<Self>) -> Block {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Block { bytes: spare.unwrap_or_default(), pool: Arc::downgrade(self) }
+    }
+
+    fn give(&self, bytes: Vec<u8>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        // What a large record took is not kept.
+        if bytes.len() <= BLOCK_BYTES && spare.len() < Self::MOST_SPARE {
+            spare.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spare(pool: &BlockPool) -> usize {
+        pool.spare.lock().unwrap().len()
+    }
+
+    #[test]
+    fn memory_goes_round_and_large_memory_goes() {
+        let pool = Arc::new(BlockPool::default());
+        let mut first = pool.take();
+        first.room(BLOCK_BYTES)[0] = 7;
+        let memory = first.as_bytes().as_ptr();
+        drop(first);
+        assert_eq!(spare(&pool), 1);
+        let mut again = pool.take();
+        assert_eq!((again.as_bytes().as_ptr(), spare(&pool)), (memory, 0));
+        again.room(BLOCK_BYTES + 1);
+        drop(again);
+        assert_eq!(spare(&pool), 0);
+    }
+
+    #[test]
+    fn no_more_waits_than_a_batch_takes_and_blocks_outlive_their_pool() {
+        let pool = Arc::new(BlockPool::default());
+        let mut blocks: Vec<_> = (0..BlockPool::MOST_SPARE + 9).map(|_| pool.take()).collect();
+        let last = blocks.pop().unwrap();
+        drop(blocks);
+        assert_eq!(spare(&pool), BlockPool::MOST_SPARE);
+        drop(pool);
+        drop(last);
+    }
+
+    #[test]
+    fn a_part_is_found_and_nothing_else_is() {
+        let pool = Arc::new(BlockPool::default());
+        let mut block = pool.take();
+        block.room(10).copy_from_slice(b"0123456789");
+        assert_eq!(block.place_of(&block.as_bytes()[3..5]), Some(3));
+        assert_eq!(block.place_of(&block.as_bytes()[10..]), Some(10));
+        assert_eq!(block.place_of(&[0; 11]), None);
+        let other = [1_u8; 4];
+        assert_eq!(block.place_of(&other), None);
+    }
+}

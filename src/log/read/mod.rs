@@ -1,0 +1,8 @@
+//! Reading the commit log record by record.
+//!
+//! Open `scanner.rs` first: it reads records in order from one copied block (`block.rs`) after the other.
+//! `range_scan.rs` reads the records that begin in a byte range, for readers that share a log.
+
+pub mod block;
+pub mod range_scan;
+pub mod scanner;

@@ -1,0 +1,493 @@
+//! Reading the commit log record by record, in order, from one copied block after the other.
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
+use crate::files::{RunFile, StorageFile};
+use crate::format::message::peek;
+use crate::format::message::{self, MessageView};
+
+use super::block::{BLOCK_BYTES, Block, BlockPool};
+use crate::log::commit_log::{CommitLog, Found};
+
+/// How often the bytes of a walk may be looked at in search of records behind damage.
+const LOOKS: u64 = 4;
+/// What may be looked at in any case.
+const LEAST_FUEL: u64 = 64 << 20;
+/// A record that is looked at in any case.
+const SMALL: u64 = 4 << 10;
+
+/// How many bytes are looked at first where a record is sought.
+const FIRST_LOOK: usize = 8 << 10;
+
+/// One step of a scan.
+#[derive(Debug)]
+pub enum Scanned<'a> {
+    /// A record.
+    Message(MessageView<'a>),
+    /// A blank that ends its file at the byte it must.
+    Blank {
+        /// Where it begins.
+        physical_offset: u64,
+        /// How many bytes it fills.
+        size: u32,
+    },
+}
+
+/// A step, and the block that the record lies in.
+pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
+
+/// What those answer to a message who take them one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It was taken, and there is room for more.
+    More,
+    /// It was taken, and is the last for now.
+    Last,
+    /// There was no room for it: it comes first the next time.
+    Later,
+}
+
+/// Why a scan cannot go on from where it stands.
+#[derive(Debug)]
+pub enum Stop {
+    /// The end that was asked for, or the end of the files.
+    End,
+    /// Nothing was ever written here.
+    Empty,
+    /// Bytes that are no record.
+    Damage(Corruption),
+}
+
+/// How a walk ended.
+#[derive(Debug)]
+pub struct Walked {
+    /// Where the next record would begin.
+    pub end: u64,
+    /// Why there is none; `None` where the walk was broken off.
+    pub stop: Option<Stop>,
+}
+
+/// A walk over the records of a log.
+#[derive(Debug)]
+pub struct Scanner<'l> {
+    log: &'l CommitLog,
+    walk: Walk,
+    /// The file that holds the next place, which stays readable for as long as this is held.
+    open: Option<Arc<dyn StorageFile>>,
+}
+
+/// Where a walk stands: what of a [`Scanner`] can be kept while others use the log. It holds no file
+/// open.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    next: u64,
+    end: u64,
+    verify_crc: bool,
+    /// The file that holds `next`, once it was looked for, and its end.
+    file: Option<Arc<RunFile>>,
+    file_end: u64,
+    /// Bytes of that file: `filled` of them, from `block_start` on.
+    block: Option<Arc<Block>>,
+    block_start: u64,
+    filled: usize,
+    pool: Arc<BlockPool>,
+    /// How many bytes may still be read to find out whether they are a record.
+    fuel: u64,
+}
+
+impl Walk {
+    /// Whether the next record lies in memory, so that a step reads nothing.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        let bytes = self.rest();
+        self.next < self.end.min(self.file_end)
+            && peek::claimed_size(bytes).is_some_and(|size| size <= bytes.len())
+    }
+
+    /// Stands at `offset`, the beginning of a record that a step has just given.
+    pub fn back_to(&mut self, offset: u64) {
+        self.next = offset;
+    }
+
+    /// What is left of the block from the next place on.
+    #[inline]
+    fn rest(&self) -> &[u8] {
+        match &self.block {
+            Some(block) => rest(block, self.filled, self.block_start, self.next),
+            None => &[],
+        }
+    }
+
+    /// Memory that nobody else holds, for the block from the next place on.
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        self.filled = 0;
+        self.block_start = self.next;
+        let pool = &self.pool;
+        let block = self.block.get_or_insert_with(|| Arc::new(pool.take()));
+        if Arc::get_mut(block).is_none() {
+            *block = Arc::new(pool.take());
+        }
+        Arc::get_mut(block).map(|block| block.room(len)).unwrap_or_default()
+    }
+}
+
+impl<'l> Scanner<'l> {
+    /// A walk from `start`, which must be the beginning of a record, up to `end`; with
+    /// `verify_crc` each body is held against its checksum.
+    #[must_use]
+    pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
+        let next = start.max(log.min_offset());
+        let walk = Walk {
+            fuel: end.saturating_sub(next).saturating_mul(LOOKS).saturating_add(LEAST_FUEL),
+            next,
+            end,
+            verify_crc,
+            file: None,
+            file_end: 0,
+            block: None,
+            block_start: 0,
+            filled: 0,
+            pool: Arc::default(),
+        };
+        Self::resume(log, walk)
+    }
+
+    /// The same with memory of `pool`, in which that of walks before may wait.
+    #[must_use]
+    pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
+        self.walk.pool = Arc::clone(pool);
+        self
+    }
+
+    /// Goes on where a walk over the same log stands; what was deleted since is left out.
+    #[inline]
+    #[must_use]
+    pub fn resume(log: &'l CommitLog, walk: Walk) -> Self {
+        let mut scanner = Self { log, walk, open: None };
+        if scanner.walk.next < log.min_offset() {
+            scanner.forget();
+        }
+        scanner
+    }
+
+    /// The walk, to go on with later.
+    #[must_use]
+    pub fn pause(self) -> Walk {
+        self.walk
+    }
+
+    /// Where the next record is looked for.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.walk.next
+    }
+
+    /// Goes on at `offset` instead.
+    pub fn seek(&mut self, offset: u64) {
+        self.walk.next = offset;
+        self.forget();
+    }
+
+    /// Has the next step look for its file, and read it anew.
+    fn forget(&mut self) {
+        self.walk.file = None;
+        self.walk.file_end = 0;
+        self.walk.filled = 0;
+        self.open = None;
+    }
+
+    /// The next record or blank, or why there is none. After [`Stop::Damage`] the walk stands
+    /// still; [`Scanner::resync`] finds the next whole record.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    #[inline]
+    pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
+        Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
+    }
+
+    /// The same with the block that the record lies in, for those who keep it.
+    ///
+    /// # Errors
+    /// As [`Scanner::step`].
+    #[inline]
+    pub fn step_in_block(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
+        if self.walk.next >= self.walk.end {
+            return Ok(Err(Stop::End));
+        }
+        let lacks_file = self.open.is_none() && !self.walk.is_ready();
+        if (lacks_file || self.walk.next >= self.walk.file_end)
+            && let Some(stop) = self.find_file()?
+        {
+            return Ok(Err(stop));
+        }
+        let at = self.walk.next;
+        let room = usize::try_from(self.walk.file_end.min(self.walk.end) - at);
+        let room = room.unwrap_or(usize::MAX);
+        // At most twice: the first bytes tell the record's size.
+        for _ in 0..2 {
+            let bytes = self.walk.rest();
+            let needed = peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room);
+            if bytes.len() >= needed {
+                break;
+            }
+            self.read(needed.max(BLOCK_BYTES).min(room))?;
+        }
+        let (Some(block), Some(file)) = (&self.walk.block, &self.walk.file) else {
+            return Ok(Err(Stop::End));
+        };
+        let bytes = rest(block, self.walk.filled, self.walk.block_start, at);
+        let found = match message::read_whole(bytes) {
+            Some(view) if u64::try_from(view.physical_offset()) == Ok(at) => Found::Message(view),
+            _ => CommitLog::judge(message::read_frame(bytes), at, room),
+        };
+        let error = match found {
+            Found::Message(view) => {
+                let checked = if self.walk.verify_crc { view.check_body_crc() } else { Ok(()) };
+                match checked {
+                    Ok(()) => {
+                        self.walk.next = at + u64::from(view.store_size());
+                        return Ok(Ok((Scanned::Message(view), block)));
+                    }
+                    Err(error) => error,
+                }
+            }
+            Found::Blank(size) if at.saturating_add(u64::from(size)) == self.walk.file_end => {
+                self.walk.next = self.walk.file_end;
+                return Ok(Ok((Scanned::Blank { physical_offset: at, size }, block)));
+            }
+            Found::Blank(size) => FormatError::new(
+                CorruptionKind::Blank,
+                0,
+                format!("a blank of {} bytes, to the end of the file", self.walk.file_end - at),
+                format!("{size} bytes"),
+            ),
+            Found::Empty => return Ok(Err(Stop::Empty)),
+            Found::Bad(error) => error,
+            Found::OutOfRange => return Ok(Err(Stop::End)),
+        };
+        Ok(Err(damage(file, at, error)))
+    }
+
+    /// Reads `len` bytes from the next place on.
+    fn read(&mut self, len: usize) -> Result<()> {
+        let (Some(open), Some(file)) = (&self.open, self.walk.file.clone()) else { return Ok(()) };
+        let position = self.walk.next - file.base_offset;
+        let read = open.read_at(self.walk.room(len), position);
+        self.walk.filled = read.map_err(Error::io("read", &file.path))?;
+        Ok(())
+    }
+
+    /// Finds the file that holds the next place; why there is none.
+    /// What was deleted since the walk began is passed over.
+    fn find_file(&mut self) -> Result<Option<Stop>> {
+        let run = self.log.run();
+        loop {
+            let Some(file) = run.find(self.walk.next) else {
+                let min = self.log.min_offset();
+                if self.walk.next >= min || min >= self.walk.end {
+                    self.walk.file = None;
+                    return Ok(Some(self.no_file()));
+                }
+                self.walk.next = min;
+                continue;
+            };
+            self.open = run.open_if_there(&file)?;
+            if self.open.is_some() {
+                self.walk.file_end = file.base_offset.saturating_add(run.file_size());
+                self.walk.file = Some(file);
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Behind the last file the log ends; between two files there is a gap.
+    fn no_file(&self) -> Stop {
+        let files = self.log.run().files();
+        let behind = files.partition_point(|file| file.base_offset < self.walk.next);
+        match files.get(behind) {
+            Some(later) => Stop::Damage(Corruption {
+                path: Some(later.path.clone()),
+                offset: 0,
+                kind: CorruptionKind::Gap,
+                expected: format!("a file that holds physical offset {}", self.walk.next),
+                found: format!("the next file, which begins at {}", later.base_offset),
+            }),
+            None => Stop::End,
+        }
+    }
+
+    /// Looks for the next whole record behind the present position: its own offset, lengths and
+    /// checksum must be right. Stands there afterwards; `false` when there is none before the end.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn resync(&mut self) -> Result<bool> {
+        self.forget();
+        let mut at = self.walk.next.saturating_add(1);
+        while at < self.walk.end {
+            let Some(file) = self.log.run().find(at) else {
+                // A gap, or the end of the files.
+                let files = self.log.run().files();
+                let behind = files.partition_point(|file| file.base_offset < at);
+                match files.get(behind) {
+                    Some(later) => at = later.base_offset,
+                    None => break,
+                }
+                if whole_record_at(self.log, at, self.walk.end)? {
+                    self.walk.next = at;
+                    return Ok(true);
+                }
+                at += 1;
+                continue;
+            };
+            let file_end =
+                file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
+            if at == file.base_offset && whole_record_at(self.log, at, self.walk.end)? {
+                self.walk.next = at;
+                return Ok(true);
+            }
+            match self.find_whole(at, file_end)? {
+                Some(found) => {
+                    self.walk.next = found;
+                    return Ok(true);
+                }
+                None => at = file_end,
+            }
+        }
+        self.walk.next = self.walk.end;
+        Ok(false)
+    }
+
+    /// The same as [`Scanner::resync`], but no further than the end of the file: a file begins with
+    /// a record, so the walk goes on there in any case. Behind a gap between files it stands at the
+    /// next one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn resync_in_file(&mut self) -> Result<()> {
+        self.forget();
+        let at = self.walk.next;
+        let Some(file) = self.log.run().find(at) else {
+            let files = self.log.run().files();
+            let behind = files.partition_point(|file| file.base_offset <= at);
+            self.walk.next = files
+                .get(behind)
+                .map_or(self.walk.end, |later| later.base_offset.min(self.walk.end));
+            return Ok(());
+        };
+        let file_end =
+            file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
+        self.walk.next = self.find_whole(at.saturating_add(1), file_end)?.unwrap_or(file_end);
+        Ok(())
+    }
+
+    /// Goes to the first place from the present one on, and before `to`, where a record seems to begin;
+    /// whether there is one. It may be a body made to look like a record: whoever relies on it must
+    /// come to the same place from a record before.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
+        let at = self.walk.next;
+        let Some(file) = self.log.run().find(at) else { return Ok(false) };
+        let file_end = file.base_offset.saturating_add(self.log.run().file_size());
+        // A file begins with a record.
+        if at == file.base_offset {
+            return Ok(true);
+        }
+        let last = to.saturating_add(peek::SIGNATURE as u64 - 1).min(file_end).min(self.walk.end);
+        let found = self.find_in_file(at, last, |_, place| Ok(Some(place)))?;
+        let next = found.unwrap_or(file_end);
+        self.walk.next = next;
+        Ok(next < to)
+    }
+
+    /// The first whole record in `at..file_end`.
+    fn find_whole(&mut self, at: u64, file_end: u64) -> Result<Option<u64>> {
+        let end = self.walk.end;
+        self.find_in_file(at, file_end, |log, place| {
+            Ok(whole_record_at(log, place, end)?.then_some(place))
+        })
+    }
+
+    /// The first place in `at..file_end` where a record of that place seems to begin and `accept`
+    /// has an answer.
+    pub(crate) fn find_in_file<T>(
+        &mut self,
+        mut at: u64,
+        file_end: u64,
+        mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        // What is sought mostly lies near.
+        let mut step = FIRST_LOOK;
+        let mut block = Vec::new();
+        while at < file_end {
+            let len = usize::try_from(file_end - at).unwrap_or(usize::MAX).min(step);
+            step = (step * 4).min(BLOCK_BYTES);
+            block.resize(len, 0);
+            let read = self.log.run().read_at(&mut block, at)?;
+            let bytes = block.get(..read).unwrap_or_default();
+            if bytes.len() < peek::SIGNATURE {
+                return Ok(None);
+            }
+            for (position, bytes) in bytes.windows(peek::SIGNATURE).enumerate() {
+                let place = at + position as u64;
+                if !peek::is_record(bytes) || !peek::names_place(bytes, place) {
+                    continue;
+                }
+                // Bytes made to look like records must not cost more than records do.
+                let claim = peek::claimed_size(bytes).unwrap_or(0) as u64;
+                if claim > self.walk.fuel && claim > SMALL {
+                    continue;
+                }
+                self.walk.fuel = self.walk.fuel.saturating_sub(claim);
+                if let Some(found) = accept(self.log, place)? {
+                    return Ok(Some(found));
+                }
+            }
+            let scanned = (bytes.len() - peek::SIGNATURE + 1) as u64;
+            at += scanned;
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a whole record begins at `at` in a log that ends at `end`.
+fn whole_record_at(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
+    let mut buffer = Vec::new();
+    Ok(match log.read_before(at, end, 0, &mut buffer)? {
+        Found::Message(view) => view.check_body_crc().is_ok(),
+        _ => false,
+    })
+}
+
+/// Nothing written where a record must lie.
+#[must_use]
+pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
+    let file = log.run().find(at);
+    Corruption {
+        path: file.as_ref().map(|file| file.path.clone()),
+        offset: file.map_or(at, |file| at.saturating_sub(file.base_offset)),
+        kind: CorruptionKind::Size,
+        expected: "a record".to_owned(),
+        found: "zeros".to_owned(),
+    }
+}
+
+/// What is left of a block of `filled` bytes from the place `at` on.
+#[inline]
+fn rest(block: &Block, filled: usize, start: u64, at: u64) -> &[u8] {
+    at.checked_sub(start)
+        .and_then(|skip| usize::try_from(skip).ok())
+        .and_then(|skip| block.as_bytes().get(skip..filled))
+        .unwrap_or_default()
+}
+
+fn damage(file: &RunFile, at: u64, error: FormatError) -> Stop {
+    let mut corruption = error.into_corruption();
+    corruption.path = Some(file.path.clone());
+    corruption.offset = corruption.offset.saturating_add(at - file.base_offset);
+    Stop::Damage(corruption)
+}

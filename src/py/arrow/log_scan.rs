@@ -1,0 +1,333 @@
+//! Parts of a log, and of a queue, as Arrow streams: what one of many readers takes.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use hashbrown::HashSet;
+use pyo3::prelude::*;
+
+use crate::columns::{
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, QueueBatches, SliceBatches,
+    makers, queue_schema, schema_like, schema_of,
+};
+use crate::error::Error;
+use crate::files::{Os, Storage};
+use crate::log::CommitLog;
+use crate::log::queue::queue_folder::QueueFolder;
+use crate::log::read::range_scan::{Lost, RangeScan};
+use crate::store::read::halt::Halt;
+use crate::store::read::slice::{self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest};
+
+use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};
+use crate::py::errors::not_one_of;
+use crate::py::store::config_of;
+use crate::py::store::reading::scan_filter;
+
+/// Topic, queue, and a half-open range of queue offsets.
+type Part = (String, i32, i64, i64);
+
+/// A slice of a log, which each stream begins anew.
+struct LogSlice {
+    log: Arc<CommitLog>,
+    slice: Slice,
+    columns: Vec<Column>,
+    limits: BatchLimits,
+    broker: Option<String>,
+    decompress: bool,
+    /// How many threads may make batches; `None` is as many as there are processors.
+    threads: Option<usize>,
+}
+
+impl LogSlice {
+    /// Makes the batches of a slice, or of its parts.
+    fn maker(&self, schema: &SchemaRef, slice: Slice) -> Result<LogBatches, BatchError> {
+        let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
+        if let Some(broker) = &self.broker {
+            builder = builder.of_broker(broker)?;
+        }
+        if !self.decompress {
+            builder = builder.keeping_bodies();
+        }
+        let (columns, broker) = (self.columns.clone(), self.broker.clone());
+        let batches = SliceBatches::new(slice.clone(), builder, columns, broker);
+        Ok(LogBatches { log: Arc::clone(&self.log), whole: slice, batches })
+    }
+}
+
+impl BatchSource for LogSlice {
+    fn schema(&self) -> SchemaRef {
+        schema_of(&self.columns)
+    }
+
+    fn schema_like(&self, wanted: &Schema) -> SchemaRef {
+        schema_like(&self.columns, wanted)
+    }
+
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+        let bytes = self.slice.bytes();
+        let makers = makers(bytes.end - bytes.start, self.threads);
+        if makers == 0 {
+            return Ok(Box::new(self.maker(&schema, self.slice.clone())?));
+        }
+        let mut slice = self.slice.clone();
+        slice.settle(&self.log)?;
+        let bytes = slice.bytes();
+        let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
+            Ok(Box::new(self.maker(&schema, slice.clone())?))
+        };
+        // One beside those of the threads.
+        let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
+        let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
+        let ahead = ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
+        Ok(Box::new(ahead.halting(halt.clone())))
+    }
+}
+
+#[derive(Debug)]
+struct LogBatches {
+    log: Arc<CommitLog>,
+    whole: Slice,
+    batches: SliceBatches,
+}
+
+impl Batches for LogBatches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.batches.next(&self.log)
+    }
+}
+
+impl Maker for LogBatches {
+    fn begin(&mut self, part: Range<u64>, begins: bool) {
+        self.batches.begin(self.whole.part(part, begins));
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.batches.next(&self.log)
+    }
+
+    fn is_over(&self) -> bool {
+        self.batches.is_over()
+    }
+
+    fn met_damage(&self) -> bool {
+        self.batches.slice().met_damage()
+    }
+
+    fn places(&self) -> Range<u64> {
+        self.batches.slice().places()
+    }
+}
+
+/// A test of topics that asks Python; an exception there counts as no.
+fn topic_test(test: Py<PyAny>) -> TopicTest {
+    Arc::new(move |topic: &[u8]| {
+        let topic = String::from_utf8_lossy(topic);
+        Python::attach(|py| {
+            test.bind(py).call1((topic.as_ref(),)).and_then(|answer| answer.is_truthy())
+        })
+        .unwrap_or(false)
+    })
+}
+
+fn at_damage(on_error: &str) -> PyResult<AtDamage> {
+    match on_error {
+        "fail" => Ok(AtDamage::Fail),
+        "skip" => Ok(AtDamage::Skip),
+        "rows" => Ok(AtDamage::Give),
+        other => Err(not_one_of("on_error", "fail, skip, rows", other)),
+    }
+}
+
+/// A part of a store's log as rows, for many readers that share one log.
+///
+/// The log's files are listed and no more: neither queues nor index are looked at, and where the
+/// log ends is said by the caller. Ranges that meet give each record once and each damaged range
+/// once, wherever they are cut.
+///
+/// Args:
+///     path: The store's root folder.
+///     begin: First physical offset: the records that begin from there on are meant.
+///     end: One past the last.
+///     log_end: How far the log may be read.
+///     settings: As for ``open_store``.
+///     columns: Names of columns, in order; beside those of a message ``record`` (the bytes as they
+///         are stored) and ``tags_code``.
+///     batch_rows: Most rows of a batch.
+///     batch_bytes: Most bytes of bodies in a batch, unless one alone has more.
+///     broker: What the column ``broker`` says.
+///     topics: Only these topics.
+///     topic_test: Called once for each topic; those that it answers with ``False`` are left out.
+///     queues: Bounds of queue offsets, each ``(topic, queue_id, begin, end)``, half-open.
+///     only_these_queues: Whether queues that have no bounds are left out.
+///     tags: A tag expression.
+///     keys: Only messages with one of these as key or unique key.
+///     begin_ms: First store time that counts.
+///     end_ms: Last store time that counts.
+///     on_error: At damage: ``"fail"`` ends with an error, ``"skip"`` goes on, ``"rows"`` gives a
+///         row for each damaged range with ``error`` set.
+///     verify_crc: Whether each body is held against its checksum.
+///     decompress: Whether ``body`` is what the producer sent, and not what is stored.
+///     fail_on_data_loss: Whether it is an error when files of the range are gone.
+///     places: Only the records that begin at these physical offsets.
+///     queue_parts: Only the records that these parts of queues name, each
+///         ``(topic, queue_id, begin, end)``.
+///     threads: How many threads a long range may have, unless there is a `topic_test`; ``None`` is
+///         as many as there are processors.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it.
+///     ConfigError: Files and settings differ.
+///     CorruptionError: A queue's folder that cannot be.
+///     StoreIOError: The operating system refused something.
+///     ValueError: An unknown column, or a number out of bounds.
+#[pyfunction]
+#[pyo3(signature = (
+    path, begin, end, /, *, log_end, settings, columns=None, batch_rows=8192, batch_bytes=8388608,
+    broker=None, topics=None, topic_test=None, queues=Vec::new(), only_these_queues=false, tags=None,
+    keys=None, begin_ms=None, end_ms=None, on_error="fail", verify_crc=true, decompress=true,
+    fail_on_data_loss=true, places=None, queue_parts=None, threads=None
+))]
+#[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+#[expect(clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
+pub(crate) fn scan_log(
+    py: Python<'_>,
+    path: PathBuf,
+    begin: u64,
+    end: u64,
+    log_end: u64,
+    settings: &Bound<'_, PyAny>,
+    columns: Option<&Bound<'_, PyAny>>,
+    batch_rows: usize,
+    batch_bytes: usize,
+    broker: Option<String>,
+    topics: Option<&Bound<'_, PyAny>>,
+    topic_test: Option<Py<PyAny>>,
+    queues: Vec<Part>,
+    only_these_queues: bool,
+    tags: Option<&str>,
+    keys: Option<&Bound<'_, PyAny>>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+    on_error: &str,
+    verify_crc: bool,
+    decompress: bool,
+    fail_on_data_loss: bool,
+    places: Option<Vec<u64>>,
+    queue_parts: Option<Vec<Part>>,
+    threads: Option<usize>,
+) -> PyResult<ArrowScan> {
+    let columns = named_columns(columns, Column::of_record)?;
+    let limits = BatchLimits {
+        rows: at_least_one("batch_rows", batch_rows)?,
+        body_bytes: at_least_one("batch_bytes", batch_bytes)?,
+    };
+    let mut filter = SliceFilter::new(scan_filter(topics, tags, begin_ms, end_ms)?);
+    filter.topic_test = topic_test.map(self::topic_test);
+    filter.only_these_queues = only_these_queues;
+    for (topic, queue_id, begin, end) in queues {
+        let topic = topic.into_bytes().into_boxed_slice();
+        filter.queues.entry(topic).or_default().insert(queue_id, (begin, end));
+    }
+    if let Some(keys) = keys {
+        let mut wanted = HashSet::new();
+        crate::py::fields::each_key(keys, |key| {
+            wanted.insert(Box::from(key.as_bytes()));
+            Ok(())
+        })?;
+        filter.keys = Some(wanted);
+    }
+    let at_damage = at_damage(on_error)?;
+    let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
+    let config = config_of(settings)?;
+    let (log, places) = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let storage: Arc<dyn Storage> = Arc::new(Os);
+        let log = slice::open_log(&storage, &path, &config, log_end)?;
+        let places = match (places, queue_parts) {
+            (Some(mut places), _) => {
+                places.retain(|at| (begin..end).contains(at));
+                places.sort_unstable();
+                places.dedup();
+                Places::Records(places.into_iter().map(|at| (at, 0)).collect())
+            }
+            (None, Some(parts)) => {
+                let part = |(topic, queue_id, begin, end): Part| QueuePart {
+                    topic: topic.into_bytes().into(),
+                    queue_id,
+                    begin,
+                    end,
+                };
+                let parts: Vec<_> = parts.into_iter().map(part).collect();
+                let within = begin..end.min(log_end);
+                Places::Records(slice::places_of(&storage, &path, &config, &parts, within)?.into())
+            }
+            (None, None) => Places::Range(RangeScan::new(begin, end, log_end, verify_crc, lost)),
+        };
+        Ok::<_, Error>((log, places))
+    })?;
+    // A test asks the interpreter, which whoever waits for the threads may hold.
+    let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
+    let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
+    Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
+}
+
+/// The entries of a part of a queue.
+struct QueueRows {
+    queue: Arc<QueueFolder>,
+    begin: u64,
+    end: u64,
+}
+
+impl BatchSource for QueueRows {
+    fn schema(&self) -> SchemaRef {
+        queue_schema()
+    }
+
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        queue_schema()
+    }
+
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+        Ok(Box::new(QueueBatches::new(Arc::clone(&self.queue), self.begin, self.end)))
+    }
+}
+
+impl Batches for QueueBatches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.next_batch()
+    }
+}
+
+/// The entries of one consume queue as rows.
+///
+/// Args:
+///     path: The queue's folder, as for ``ConsumeQueue``.
+///     begin: First queue offset.
+///     end: One past the last.
+///
+/// Returns:
+///     ``queue_offset``, ``physical_offset``, ``store_size``, ``tags_code``, ``message_count`` and
+///     ``store_timestamp_ms`` (null but in a batch queue).
+///
+/// Raises:
+///     NotAStoreError: No such folder.
+///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
+#[pyfunction]
+#[pyo3(signature = (path, begin, end, /))]
+pub(crate) fn scan_queue(
+    py: Python<'_>,
+    path: PathBuf,
+    begin: i64,
+    end: i64,
+) -> PyResult<ArrowScan> {
+    let rows = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let queue = QueueFolder::open(Arc::new(Os), &path, None)?;
+        let (begin, end) = (queue.place_of(begin)?, queue.place_of(end)?);
+        Ok::<_, Error>(QueueRows { queue: Arc::new(queue), begin, end })
+    })?;
+    Ok(ArrowScan::new(rows))
+}

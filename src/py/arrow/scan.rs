@@ -1,0 +1,427 @@
+//! Rows as Arrow streams, over the PyCapsule protocol.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, StructArray};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyString};
+use pyo3_arrow::PySchema;
+use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+
+use crate::columns::{
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, MessageBatches, ScanMaker,
+    makers, schema_like, schema_of,
+};
+use crate::error::Error;
+use crate::store::MessageStore;
+use crate::store::read::halt::Halt;
+use crate::store::read::scan::Scan;
+
+use crate::py::signals::{Signals, drop_aside};
+use crate::py::store::Store;
+use crate::py::store::reading::{bound, on_damage, scan_filter};
+
+/// An Arrow schema, for anything that takes ``__arrow_c_schema__``.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct ArrowSchema(SchemaRef);
+
+impl ArrowSchema {
+    pub(crate) fn new(schema: SchemaRef) -> Self {
+        Self(schema)
+    }
+}
+
+#[pymethods]
+impl ArrowSchema {
+    /// Names of the columns, in order.
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        self.0.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// The schema as a capsule of the Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.0.as_ref())?)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.fields().len()
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    fn __repr__(&self) -> String {
+        let fields: Vec<_> = self
+            .0
+            .fields()
+            .iter()
+            .map(|field| format!("{}: {}", field.name(), field.data_type()))
+            .collect();
+        format!("ArrowSchema({})", fields.join(", "))
+    }
+}
+
+/// Where the batches of a scan come from.
+pub(crate) trait BatchSource: Send + Sync {
+    /// The columns.
+    fn schema(&self) -> SchemaRef;
+
+    /// The columns with the layouts that `wanted` asks for, as far as there are such.
+    fn schema_like(&self, wanted: &Schema) -> SchemaRef;
+
+    /// Begins at the first row. Long work ends early when `halt` says so.
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError>;
+}
+
+/// One run over the rows.
+pub(crate) trait Batches: Send {
+    /// The next batch, `None` behind the last.
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
+}
+
+/// Rows of a store as an Arrow stream, read anew by each consumer.
+///
+/// polars, DuckDB, pandas and pyarrow take it as it is. No file is open between two consumers.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct ArrowScan {
+    source: Arc<dyn BatchSource>,
+}
+
+impl ArrowScan {
+    pub(crate) fn new(source: impl BatchSource + 'static) -> Self {
+        Self { source: Arc::new(source) }
+    }
+}
+
+#[pymethods]
+impl ArrowScan {
+    /// The columns that the stream has.
+    #[getter]
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema(self.source.schema())
+    }
+
+    /// The schema as a capsule of the Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.source.schema().as_ref())?)
+    }
+
+    /// A new stream over all rows, as a capsule.
+    ///
+    /// Args:
+    ///     requested_schema: A schema capsule; where it asks for view types (``string_view``,
+    ///         ``binary_view``) the stream has them.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = match requested_schema {
+            Some(capsule) => {
+                let wanted = PySchema::from_arrow_pycapsule(capsule)?.into_inner();
+                self.source.schema_like(&wanted)
+            }
+            None => self.source.schema(),
+        };
+        let field = Field::new_struct("", schema.fields().clone(), false);
+        // Whoever takes the batches may have let go of the interpreter without this library's knowledge:
+        // it must not be asked for signals there.
+        let batches =
+            py.detach(|| self.source.open(schema, &Halt::default())).map_err(exception)?;
+        let stream = Stream { batches: Some(batches) };
+        Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(stream, Arc::new(field))), None)?)
+    }
+
+    /// All rows at once: a ``pyarrow.Table``.
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: pyarrow is not installed.
+    fn read_all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
+        let signals = Signals::new();
+        let (schema, halt) = (self.source.schema(), signals.halt());
+        let read = py.detach(|| {
+            let mut batches = self.source.open(Arc::clone(&schema), &halt)?;
+            let mut read = Vec::new();
+            while !signals.has_raised()
+                && let Some(batch) = batches.next()?
+            {
+                read.push(batch);
+            }
+            Ok(read)
+        });
+        if let Some(raised) = signals.take() {
+            drop_aside(read);
+            return Err(raised);
+        }
+        let read = AllRead { schema, batches: read.map_err(exception)? };
+        reader
+            .call_method1("from_stream", (Bound::new(py, Self::new(read))?,))?
+            .call_method0("read_all")
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ArrowScan of {} columns>", self.source.schema().fields().len())
+    }
+}
+
+/// Batches that are there already.
+struct AllRead {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+}
+
+impl BatchSource for AllRead {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        self.schema()
+    }
+
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+        Ok(Box::new(self.batches.clone().into_iter()))
+    }
+}
+
+impl Batches for std::vec::IntoIter<RecordBatch> {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        Ok(Iterator::next(self))
+    }
+}
+
+/// An error of a scan as an exception.
+fn exception(error: BatchError) -> PyErr {
+    match error {
+        BatchError::Store(error) => error.into(),
+        BatchError::Arrow(error) => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Batches as Arrow's stream takes them; nothing follows an error.
+struct Stream {
+    batches: Option<Box<dyn Batches>>,
+}
+
+impl Iterator for Stream {
+    type Item = Result<ArrayRef, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.batches.as_mut()?.next() {
+            Ok(Some(batch)) => Some(Ok(Arc::new(StructArray::from(batch)))),
+            Ok(None) => {
+                self.batches = None;
+                None
+            }
+            Err(error) => {
+                self.batches = None;
+                Some(Err(failed(error)))
+            }
+        }
+    }
+}
+
+/// An error as Arrow passes it on.
+fn failed(error: BatchError) -> ArrowError {
+    let error = match error {
+        BatchError::Arrow(error) => return error,
+        BatchError::Store(error) => error,
+    };
+    // The text crosses a border where a zero byte ends it.
+    let text = error.to_string().replace('\0', "\\0");
+    match &error {
+        Error::Io { source, .. } => ArrowError::IoError(text, std::io::Error::from(source.kind())),
+        _ => ArrowError::ExternalError(Box::new(Text(text))),
+    }
+}
+
+/// An error of which only the text is left.
+#[derive(Debug)]
+struct Text(String);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Text {}
+
+// --- messages ------------------------------------------------------------------------------------
+
+/// The messages of a store.
+struct Messages {
+    store: Arc<MessageStore>,
+    scan: Scan,
+    columns: Vec<Column>,
+    limits: BatchLimits,
+}
+
+impl BatchSource for Messages {
+    fn schema(&self) -> SchemaRef {
+        schema_of(&self.columns)
+    }
+
+    fn schema_like(&self, wanted: &Schema) -> SchemaRef {
+        schema_like(&self.columns, wanted)
+    }
+
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+        self.store.check_open()?;
+        let builder = || BatchBuilder::new(&self.columns, Arc::clone(&schema), self.limits);
+        let (store, scan) = (&self.store, self.scan.clone().halting(halt.clone()));
+        let bytes = scan.stop_physical_offset().saturating_sub(scan.physical_offset());
+        let makers = makers(bytes, None);
+        let made = if makers > 0 {
+            let parts = scan.parts(store.log())?;
+            let part_bytes = self.limits.part_bytes(&self.columns);
+            let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
+                Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
+            };
+            // One beside those of the threads.
+            let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
+            let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
+            let ahead = ahead.map_err(Error::io("start a thread that reads", store.path()))?;
+            Made::Ahead(ahead.halting(halt.clone()))
+        } else {
+            Made::Here(Box::new(MessageBatches::new(scan, builder()?)))
+        };
+        Ok(Box::new(StoreBatches { store: Arc::clone(store), made }))
+    }
+}
+
+struct StoreBatches {
+    store: Arc<MessageStore>,
+    made: Made,
+}
+
+/// Who makes the batches.
+enum Made {
+    Here(Box<MessageBatches>),
+    Ahead(BatchesAhead),
+}
+
+impl Batches for StoreBatches {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.store.check_open()?;
+        match &mut self.made {
+            Made::Here(batches) => batches.next(self.store.log()),
+            Made::Ahead(batches) => Batches::next(batches),
+        }
+    }
+}
+
+impl Batches for BatchesAhead {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        Iterator::next(self).transpose()
+    }
+}
+
+/// The columns of those names, each once.
+fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
+    named_columns(names, Column::by_name)
+}
+
+/// The same by another way to find a column.
+pub(crate) fn named_columns(
+    names: Option<&Bound<'_, PyAny>>,
+    by_name: impl Fn(&str) -> Option<Column>,
+) -> PyResult<Vec<Column>> {
+    let Some(names) = names else { return Ok(Column::usual().collect()) };
+    if names.is_instance_of::<PyString>() {
+        return Err(PyValueError::new_err("columns are several names, not one text"));
+    }
+    let mut columns = Vec::new();
+    crate::py::fields::each_key(names, |name| {
+        let Some(column) = by_name(name) else {
+            let shown: String = name.chars().take(64).collect();
+            let all = Column::ALL.map(Column::name).join(", ");
+            return Err(PyValueError::new_err(format!("no column {shown:?}; there are {all}")));
+        };
+        if columns.contains(&column) {
+            return Err(PyValueError::new_err(format!("column {name} is named twice")));
+        }
+        columns.push(column);
+        Ok(())
+    })?;
+    Ok(columns)
+}
+
+pub(crate) fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
+    if value > 0 {
+        return Ok(value);
+    }
+    Err(PyValueError::new_err(format!("{argument} is 1 or more, not {value}")))
+}
+
+#[pymethods]
+impl Store {
+    /// The same messages as Arrow record batches.
+    ///
+    /// A requested schema may ask for view types: bodies then stay where they were read, and are
+    /// copied only where a batch would hold many times their size.
+    ///
+    /// Of 16 MiB and more the log is read by up to four threads, as there are processors, each with
+    /// parts of its own; they end when nobody holds the stream any more. Rows keep their order.
+    ///
+    /// Args:
+    ///     columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
+    ///         ``raw_body`` and ``error``.
+    ///     batch_rows: At most this many rows in a batch.
+    ///     batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more. Of
+    ///         a long log those with bodies are of about 2 MiB, made by several threads.
+    ///     start_physical_offset: As in ``scan``, and so are the rest.
+    ///     stop_physical_offset: As in ``scan``.
+    ///     topics: As in ``scan``.
+    ///     tags: As in ``scan``.
+    ///     begin_ms: As in ``scan``.
+    ///     end_ms: As in ``scan``.
+    ///     on_error: As in ``scan``.
+    ///     verify_crc: Whether each body is held against its checksum, also where no column shows
+    ///         it. Places and lengths are checked in any case.
+    ///
+    /// Raises:
+    ///     ValueError: No such column.
+    #[pyo3(signature = (
+        *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
+        stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,
+        on_error="raise", verify_crc=true
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn scan_arrow(
+        &self,
+        columns: Option<&Bound<'_, PyAny>>,
+        batch_rows: usize,
+        batch_bytes: usize,
+        start_physical_offset: Option<i64>,
+        stop_physical_offset: Option<i64>,
+        topics: Option<&Bound<'_, PyAny>>,
+        tags: Option<&str>,
+        begin_ms: Option<i64>,
+        end_ms: Option<i64>,
+        on_error: &str,
+        verify_crc: bool,
+    ) -> PyResult<ArrowScan> {
+        let columns = columns_of(columns)?;
+        let limits = BatchLimits {
+            rows: at_least_one("batch_rows", batch_rows)?,
+            body_bytes: at_least_one("batch_bytes", batch_bytes)?,
+        };
+        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let on_damage = on_damage(on_error)?;
+        let store = self.reading()?;
+        store.check_open()?;
+        let end = store.end_offset();
+        let stop = bound(stop_physical_offset, end);
+        let start = bound(start_physical_offset, 0);
+        let scan = Scan::new(start, stop, end, filter, on_damage).verifying(verify_crc);
+        Ok(ArrowScan::new(Messages { store, scan, columns, limits }))
+    }
+}

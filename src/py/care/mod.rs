@@ -1,0 +1,10 @@
+//! Operations on a store from outside, and their reports as Python values.
+
+pub(crate) mod doctor;
+pub(crate) mod rebuild;
+pub(crate) mod salvage;
+pub(crate) mod stats;
+pub(crate) mod survey;
+pub(crate) mod transfer;
+pub(crate) mod upkeep;
+pub(crate) mod verify;

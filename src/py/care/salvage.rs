@@ -1,0 +1,106 @@
+//! Carving whole messages out of damaged files.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::care;
+use crate::error::Error;
+
+use crate::py::progress::with_progress;
+use crate::py::store::config_of;
+
+/// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
+///
+/// Args:
+///     source: A store, a folder of files, or a file.
+///     out: The store to make, or ``None`` to look only.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The fields of ``mqstore.SalvageReport`` but the two paths, with plain tuples in them.
+///
+/// Raises:
+///     NotAStoreError: No file is there to read.
+///     ConfigError: ``out`` lies inside of ``source``.
+///     UnsupportedError: More loose pieces than can be put in order.
+///     StoreIOError: Something is at ``out`` already, or the system refused something.
+#[pyfunction]
+#[pyo3(signature = (source, out, /, *, progress, settings))]
+pub(crate) fn salvage<'py>(
+    py: Python<'py>,
+    source: PathBuf,
+    out: Option<PathBuf>,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let config = config_of(settings)?;
+    let source = std::path::absolute(&source).map_err(Error::io("find", &source))?;
+    let out = match out {
+        None => None,
+        Some(out) => Some(std::path::absolute(&out).map_err(Error::io("find", out))?),
+    };
+    let report = with_progress(py, progress.as_ref(), |tell| {
+        care::salvage(&source, out.as_deref(), config, tell)
+    })?;
+    let files = PyList::empty(py);
+    for (path, found) in report.files {
+        files.append((
+            path.into_os_string(),
+            found.bytes,
+            found.messages,
+            found.message_bytes,
+            found.other_ranges,
+            found.other_bytes,
+            found.left,
+            found.passed_over,
+        ))?;
+    }
+    let conflicts = PyList::empty(py);
+    for found in report.merged.listed {
+        let (first, second) = (found.first, found.second);
+        conflicts.append((
+            found.physical_offset,
+            first.0.into_os_string(),
+            first.1,
+            second.0.into_os_string(),
+            second.1,
+        ))?;
+    }
+    let passed_over = PyList::empty(py);
+    for found in report.passed_over {
+        passed_over.append((
+            found.path.into_os_string(),
+            found.offset,
+            found.bytes,
+            found.physical_offset,
+            found.reason,
+        ))?;
+    }
+    let problems = PyList::empty(py);
+    for found in report.problems {
+        problems.append((found.path.into_os_string(), found.reason))?;
+    }
+    let renumbered = PyList::empty(py);
+    for (topic, queue_id) in report.renumbered {
+        renumbered.append((String::from_utf8_lossy(&topic).into_owned(), queue_id))?;
+    }
+    let fields = PyDict::new(py);
+    fields.set_item("files", files)?;
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("bytes", report.bytes)?;
+    fields.set_item("duplicates", report.merged.duplicates)?;
+    fields.set_item("conflict_count", report.merged.conflicts)?;
+    fields.set_item("conflicts", conflicts)?;
+    fields.set_item("overlapping", report.merged.overlapping)?;
+    fields.set_item("queues", report.queues)?;
+    fields.set_item("renumbered", renumbered)?;
+    fields.set_item("missing", report.missing)?;
+    fields.set_item("passed_over", passed_over)?;
+    fields.set_item("problems", problems)?;
+    fields.set_item("in_place", report.in_place)?;
+    fields.set_item("config_files", report.config_files)?;
+    Ok(fields)
+}

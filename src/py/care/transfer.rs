@@ -1,0 +1,269 @@
+//! Messages from one store into another, and two stores held against each other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::care::copy::redact::{self, Redaction, Replacement};
+use crate::care::transfer::new_store::ConfigFile;
+use crate::care::transfer::numbering::Rule;
+use crate::care::transfer::{Plan, Transfer};
+use crate::care::{self, CopyOptions};
+use crate::error::Error;
+use crate::files::Os;
+use crate::format::message::{Frame, Record, read_frame};
+use crate::store::NewMessage;
+use crate::store::write::append;
+use crate::time::{Clock, SystemClock};
+
+use crate::py::errors::invalid;
+use crate::py::progress::with_progress;
+use crate::py::store::config_of;
+use crate::py::store::message::Message;
+use crate::py::store::reading::scan_filter;
+
+/// A message or a whole record, and its queue offset and place in the log where it has such.
+type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>);
+
+/// Makes a store of messages; ``mqstore.import_store`` is the public door to this.
+///
+/// Args:
+///     path: The store to make; nothing, or an empty folder, may be there.
+///     batches: Messages, or whole records as bytes, each with its queue offset or ``None`` for the
+///         next one of its queue, and the physical offset that it had or ``None``. A message that
+///         names no time or host gets the present ones.
+///     settings: As for ``open_store``.
+///     files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
+///         changed with the numbers of the messages.
+///     base_offset: Where the log begins.
+///     renumber: Whether each queue is numbered from 0 on.
+///
+/// Returns:
+///     How many messages were written, the bytes of their records, how many others stand in for
+///     queue offsets that no message has, and whether each lies where its record said.
+///
+/// Raises:
+///     InvalidMessageError: Bytes that are no record, or a record that fits into no file.
+///     StoreIOError: Something is at ``path`` already, or the system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, batches, /, *, settings, files, base_offset, renumber))]
+pub(crate) fn import_messages<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    batches: &Bound<'py, PyAny>,
+    settings: &Bound<'py, PyAny>,
+    files: Vec<ConfigFile>,
+    base_offset: u64,
+    renumber: bool,
+) -> PyResult<(u64, u64, u64, bool)> {
+    let config = config_of(settings)?;
+    let store_host = config.store_host;
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let plan = Plan {
+        config,
+        base_offset,
+        rule: if renumber { Rule::FromZero } else { Rule::Keep },
+        closed_up: HashSet::new(),
+        files,
+    };
+    let mut transfer = Transfer::begin(Arc::new(Os), &path, plan)?;
+    let mut newest_ms = 0;
+    for batch in batches.try_iter()? {
+        let rows: Vec<Row<'py>> = batch?.extract()?;
+        let mut records: Vec<(Vec<u8>, bool)> = Vec::with_capacity(rows.len());
+        for (message, queue_offset, physical_offset) in rows {
+            let record = match message.cast::<PyBytes>() {
+                Ok(record) => record.as_bytes().to_vec(),
+                Err(_) => {
+                    let message = message.cast::<Message>().map_err(|_| {
+                        PyTypeError::new_err("a row is a Message or a record as bytes")
+                    })?;
+                    let given = message.get().view();
+                    let time = given.store_timestamp_ms;
+                    newest_ms = time.unwrap_or_else(|| SystemClock.now_ms().max(newest_ms));
+                    let whole = NewMessage {
+                        store_host: given.store_host.or(Some(store_host)),
+                        store_timestamp_ms: Some(newest_ms),
+                        ..given
+                    };
+                    append::encode(
+                        &whole,
+                        physical_offset.unwrap_or(-1),
+                        queue_offset.unwrap_or(0),
+                        false,
+                    )?
+                }
+            };
+            records.push((record, queue_offset.is_some()));
+        }
+        py.check_signals()?;
+        py.detach(|| -> PyResult<()> {
+            for (bytes, numbered) in &records {
+                let Ok(Frame::Message(view)) = read_frame(bytes) else {
+                    return Err(invalid("record", "is no whole record"));
+                };
+                let mut record = Record::of(&view);
+                if !numbered {
+                    record.queue_offset = transfer.next_number(view.topic(), view.queue_id());
+                }
+                transfer.put(&record)?;
+            }
+            Ok(())
+        })?;
+    }
+    let answer = (transfer.messages, transfer.bytes, transfer.stand_ins, transfer.in_place);
+    py.detach(|| transfer.finish())?;
+    Ok(answer)
+}
+
+/// A replacement: its name, and the bytes of a constant.
+type Named = (String, Option<Vec<u8>>);
+/// Patterns of topics, the body's replacement, and those of properties by their names.
+type GivenRule = (Vec<String>, Option<Named>, Vec<(String, Named)>);
+
+fn replacement((name, constant): Named) -> PyResult<Replacement> {
+    Ok(match (name.as_str(), constant) {
+        ("zeros", None) => Replacement::Zeros,
+        ("hash", None) => Replacement::Hash,
+        ("remove", None) => Replacement::Remove,
+        ("constant", Some(bytes)) => Replacement::Constant(bytes),
+        _ => return Err(PyValueError::new_err(format!("no replacement {name:?}"))),
+    })
+}
+
+fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
+    let mut made = Vec::with_capacity(rules.len());
+    for (topics, body, properties) in rules {
+        let mut named = Vec::with_capacity(properties.len());
+        for (name, given) in properties {
+            redact::check_property(&name)?;
+            named.push((name, replacement(given)?));
+        }
+        let body = body.map(replacement).transpose()?;
+        made.push(redact::Rule { topics, body, properties: named });
+    }
+    Ok(Redaction { rules: made, salt })
+}
+
+/// Copies a store or a part of it; ``mqstore.copy`` is the public door to this.
+///
+/// Args:
+///     path: The store.
+///     out: The store to make; nothing, or an empty folder, may be there.
+///     topics: Only these topics.
+///     tags: A tag expression.
+///     keys: Only messages with one of these keys.
+///     begin_ms: First store time.
+///     end_ms: Last store time.
+///     renumber: Whether each queue is numbered from 0 on.
+///     rules: Patterns of topics, what takes the place of bodies, and of properties by their
+///         names: ``("zeros", None)``, ``("hash", None)``, ``("remove", None)``, or
+///         ``("constant", bytes)``.
+///     salt: What is hashed with each value.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The fields of ``mqstore.CopyReport`` but the two paths.
+///
+/// Raises:
+///     CorruptionError: Damage in the source.
+///     ConfigError: A property that may not be replaced.
+///     StoreIOError: Something is at ``out`` already, or the system refused something.
+#[pyfunction]
+#[pyo3(signature = (
+    path, out, /, *, topics, tags, keys, begin_ms, end_ms, renumber, rules, salt, progress, settings
+))]
+#[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
+pub(crate) fn copy_store<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    out: PathBuf,
+    topics: Option<&Bound<'py, PyAny>>,
+    tags: Option<&str>,
+    keys: Option<Vec<String>>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+    renumber: bool,
+    rules: Vec<GivenRule>,
+    salt: Vec<u8>,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let config = config_of(settings)?;
+    let options = CopyOptions {
+        filter: scan_filter(topics, tags, begin_ms, end_ms)?,
+        keys: keys.map(|keys| keys.into_iter().map(|key| key.into_bytes().into()).collect()),
+        renumber,
+        redaction: redaction(rules, salt)?,
+    };
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let out = std::path::absolute(&out).map_err(Error::io("find", &out))?;
+    let report = with_progress(py, progress.as_ref(), |tell| {
+        care::copy(&path, &out, config, &options, tell)
+    })?;
+    let fields = PyDict::new(py);
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("bytes", report.bytes)?;
+    fields.set_item("left_out", report.left_out)?;
+    fields.set_item("stand_ins", report.stand_ins)?;
+    fields.set_item("redacted", report.redacted)?;
+    fields.set_item("renumbered", report.renumbered)?;
+    fields.set_item("in_place", report.in_place)?;
+    fields.set_item("config_files", report.config_files)?;
+    fields.set_item("deleted_topics", report.deleted_topics)?;
+    Ok(fields)
+}
+
+/// Holds two stores against each other; ``mqstore.diff`` is the public door to this.
+///
+/// Args:
+///     a: The first store.
+///     b: The second.
+///     progress: Called with ``(done_queues, total_queues)`` now and then.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     ``queues`` and ``messages`` as in ``mqstore.DiffReport``; ``differing``, each ``(topic,
+///     queue_id, same, missing, extra, different)``; ``differences``, each ``(kind, topic,
+///     queue_id, queue_offset, fields)``.
+///
+/// Raises:
+///     NotDispatchedError: Too much of a log is in no queue.
+///     StoreIOError: The system refused something.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, *, progress, settings))]
+pub(crate) fn diff_stores<'py>(
+    py: Python<'py>,
+    a: PathBuf,
+    b: PathBuf,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let config = config_of(settings)?;
+    let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &config, tell))?;
+    let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
+    let differing = PyList::empty(py);
+    for queue in &report.differing {
+        let topic = text(&queue.topic);
+        let counts = (queue.same, queue.missing, queue.extra, queue.different);
+        let row = (topic, queue.queue_id, counts.0, counts.1, counts.2, counts.3);
+        differing.append(row)?;
+    }
+    let differences = PyList::empty(py);
+    for found in report.differences {
+        let topic = text(&found.topic);
+        let kind = found.kind.name();
+        differences.append((kind, topic, found.queue_id, found.queue_offset, found.fields))?;
+    }
+    let fields = PyDict::new(py);
+    fields.set_item("queues", report.queues)?;
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("differing", differing)?;
+    fields.set_item("differences", differences)?;
+    Ok(fields)
+}

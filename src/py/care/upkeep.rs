@@ -1,0 +1,147 @@
+//! Recovery and retention from outside: the reports as Python has them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::care;
+use crate::config::DeleteRules;
+use crate::error::Error;
+use crate::store::RecoveryReport;
+use crate::store::open::plan::{RecoveryPlan, Refusal};
+use crate::store::write::retention::Pressure;
+use crate::time::{Clock, SystemClock};
+
+use crate::py::progress::with_progress;
+use crate::py::store::config_of;
+use crate::py::store::notices;
+
+/// A report of recovery; with `plan`, one that says what would be done.
+pub(crate) fn recovery_report<'py>(
+    py: Python<'py>,
+    report: &RecoveryReport,
+    applied: bool,
+    refusal: Option<&Refusal>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let messages = report.quarantined_messages.iter().map(|message| {
+        (
+            message.physical_offset,
+            String::from_utf8_lossy(&message.topic),
+            message.queue_id,
+            message.queue_offset,
+            message.store_timestamp_ms,
+        )
+    });
+    let arguments = (
+        (
+            report.mode.name(),
+            report.end_physical_offset,
+            report.cut_bytes,
+            report.cut_reason.as_ref().map(ToString::to_string),
+            report.quarantine.as_ref().map(|path| path.as_os_str()),
+            PyTuple::new(py, messages.collect::<Vec<_>>())?,
+            report.quarantined_count,
+            PyTuple::new(py, &report.rebuilt)?,
+            report.dispatched,
+        ),
+        (
+            applied,
+            refusal.map(|refusal| refusal.damage.to_string()),
+            refusal.map_or(0, |refusal| refusal.messages_beyond),
+            refusal.map(cure),
+        ),
+    );
+    let (first, rest) = arguments;
+    let arguments =
+        first.into_pyobject(py)?.as_sequence().concat(rest.into_pyobject(py)?.as_sequence())?;
+    CLASS.import(py, "mqstore.results", "RecoveryReport")?.call1(arguments.to_tuple()?)
+}
+
+fn cure(refusal: &Refusal) -> &'static str {
+    if refusal.can_cut {
+        "`mqstore salvage` copies every whole message into a new store; `mqstore recover --apply` \
+         ends the log here and keeps what lies behind in the quarantine"
+    } else {
+        "`mqstore salvage` copies every whole message into a new store; or put the missing or whole \
+         file back in its place"
+    }
+}
+
+/// Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     dry_run: Changes nothing.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the call before anything was changed.
+///     settings: As for ``open_store``.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, dry_run, progress, settings))]
+pub(crate) fn recover<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    dry_run: bool,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let config = config_of(settings)?;
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let plan =
+        with_progress(py, progress.as_ref(), |tell| care::recover(&path, config, dry_run, tell))?;
+    let RecoveryPlan { report, refusal } = plan;
+    recovery_report(py, &report, !dry_run, refusal.as_ref())
+}
+
+/// Path, bytes, whether it goes, reason.
+type Row = (OsString, u64, bool, String);
+
+/// Says what retention would delete, or deletes it; ``mqstore.clean`` is the public door.
+///
+/// Args:
+///     path: The store's root folder.
+///     now_ms: The time that counts, Unix milliseconds; ``None`` is now.
+///     dry_run: Changes nothing.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The files, each ``(path, bytes, delete, reason)``, and the other fields of
+///     ``mqstore.CleanReport`` by name.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, now_ms, dry_run, settings))]
+pub(crate) fn clean<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    now_ms: Option<i64>,
+    dry_run: bool,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
+    let config = config_of(settings)?;
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let now_ms = now_ms.unwrap_or_else(|| SystemClock.now_ms());
+    let report = py.detach(|| care::clean(&path, config, now_ms, dry_run))?;
+    let rows = report.judgement.files.iter().map(|file| {
+        let path = file.path.strip_prefix(&report.path).unwrap_or(&file.path);
+        let reason = file.fate.reason(&report.config);
+        (path.as_os_str().to_owned(), file.bytes, file.fate.goes(), reason)
+    });
+    notices::log(py, &report.notices);
+    let fields = PyDict::new(py);
+    let unread = report
+        .judgement
+        .unread
+        .iter()
+        .map(|unread| (&unread.group, &unread.topic, unread.queue_id, unread.messages));
+    fields.set_item("unread", unread.collect::<Vec<_>>())?;
+    fields.set_item("log_start", report.judgement.log_start)?;
+    fields.set_item("new_log_start", report.judgement.new_log_start)?;
+    fields.set_item("freed_bytes", report.freed_bytes)?;
+    fields.set_item("log_disk_percent", report.disk.log_percent)?;
+    fields.set_item("queue_disk_percent", report.disk.queue_percent)?;
+    let stops_at_full = report.config.delete_rules() == DeleteRules::RocketMq;
+    fields.set_item("disk_full", stops_at_full && report.pressure == Pressure::Full)?;
+    Ok((rows.collect(), fields))
+}

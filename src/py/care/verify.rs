@@ -1,0 +1,212 @@
+//! Looking for damage: what was found, as rows that the Python side makes findings of.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyDict;
+
+use crate::care::verify::divided;
+use crate::care::{self, Finding, Level, VerifyOptions, VerifyReport};
+use crate::config::StoreConfig;
+use crate::error::Error;
+
+use crate::py::progress::{threads_of, with_progress};
+use crate::py::store::config_of;
+
+/// Code, severity, path, offset, expected, found, message, fix.
+type Row =
+    (&'static str, &'static str, OsString, Option<u64>, String, String, String, &'static str);
+
+/// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
+///
+/// Args:
+///     path: The store's root folder.
+///     level: ``"quick"`` follows the frames of the log and looks at lengths, names and headers;
+///         ``"full"`` also computes every checksum and holds each queue entry, index entry and the
+///         checkpoint against the log.
+///     threads: How many threads; ``None`` is as many as there are processors.
+///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
+///         exception from it ends the check.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with
+///     severity ``"error"``, ``"warning"`` or ``"info"`` and ``path`` relative to the store, sorted
+///     by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
+///     ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
+///     findings there are of each code, listed or not.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, level, threads, progress, settings))]
+pub(crate) fn verify<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    level: &str,
+    threads: Option<i64>,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
+    let given = Given::of(&path, level, threads, settings)?;
+    let report = with_progress(py, progress.as_ref(), |tell| {
+        care::verify(&given.path, given.config, &given.options, tell)
+    })?;
+    rows(py, report)
+}
+
+/// Checks a share of a store's queues and index files by themselves.
+///
+/// Together, ``_verify_structures``, ``_verify_log`` and ``_verify_join`` find what ``verify``
+/// does, and each may run on another machine.
+///
+/// Args:
+///     path: The store's root folder.
+///     part: The share's number, from 0.
+///     parts: How many shares there are.
+///     level: As for ``verify``, as are the others.
+///     threads: How many threads.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     What ``_verify_log`` and ``_verify_join`` need of it.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, part, parts, level, threads, settings))]
+pub(crate) fn _verify_structures<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    part: usize,
+    parts: usize,
+    level: &str,
+    threads: Option<i64>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Cow<'static, [u8]>> {
+    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
+    let told = with_progress(py, None, |tell| {
+        divided::structures(&path, &config, &options, (part, parts), tell)
+    });
+    told.map(Cow::Owned)
+}
+
+/// Walks the files of a store's log that begin in a range of physical offsets.
+///
+/// Args:
+///     path: The store's root folder.
+///     structures: What ``_verify_structures`` gave for all shares, in order.
+///     begin: First physical offset.
+///     end: One past the last.
+///     level: As for ``verify``, as are the others.
+///     threads: How many threads.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     What ``_verify_join`` needs of it.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, structures, begin, end, level, threads, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(crate) fn _verify_log<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    structures: Vec<PyBackedBytes>,
+    begin: u64,
+    end: u64,
+    level: &str,
+    threads: Option<i64>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<Cow<'static, [u8]>> {
+    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
+    let structures = slices(&structures);
+    let told = with_progress(py, None, |tell| {
+        divided::walk(&path, &config, &options, &structures, begin..end, tell)
+    });
+    told.map(Cow::Owned)
+}
+
+/// Puts together what the parts of a check found; it gives what ``verify`` gives.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, structures, walks, level, threads, settings))]
+#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
+pub(crate) fn _verify_join<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    structures: Vec<PyBackedBytes>,
+    walks: Vec<PyBackedBytes>,
+    level: &str,
+    threads: Option<i64>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
+    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
+    let (structures, walks) = (slices(&structures), slices(&walks));
+    let report = with_progress(py, None, |tell| {
+        divided::join(&path, &config, &options, &structures, &walks, tell)
+    })?;
+    rows(py, report)
+}
+
+fn slices(parts: &[PyBackedBytes]) -> Vec<&[u8]> {
+    parts.iter().map(|part| &**part).collect()
+}
+
+/// What every check is given.
+struct Given {
+    path: PathBuf,
+    config: StoreConfig,
+    options: VerifyOptions,
+}
+
+impl Given {
+    fn of(
+        path: &Path,
+        level: &str,
+        threads: Option<i64>,
+        settings: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let level = match level {
+            "quick" => Level::Quick,
+            "full" => Level::Full,
+            _ => {
+                let shown: String = level.chars().take(64).collect();
+                let text = format!("level is quick or full, not {shown:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let threads = threads_of(threads)?;
+        let config = config_of(settings)?;
+        let path = std::path::absolute(path).map_err(Error::io("find", path))?;
+        Ok(Self { path, config, options: VerifyOptions { level, threads, ..Default::default() } })
+    }
+}
+
+fn rows(py: Python<'_>, report: VerifyReport) -> PyResult<(Vec<Row>, Bound<'_, PyDict>)> {
+    let counts = counts(py, &report)?;
+    Ok((report.findings.into_iter().map(row).collect(), counts))
+}
+
+fn row(finding: Finding) -> Row {
+    let message = finding.message();
+    let Finding { path, offset, code, severity, expected, found } = finding;
+    let path = path.into_os_string();
+    (code.name(), severity.name(), path, offset, expected, found, message, code.fix())
+}
+
+/// What was looked at, and behind it how many findings there are of each code, listed or not.
+fn counts<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyDict>> {
+    let counts = PyDict::new(py);
+    let looked_at = &report.counts;
+    for (name, count) in [
+        ("messages", looked_at.messages),
+        ("log_bytes", looked_at.log_bytes),
+        ("log_files", looked_at.log_files),
+        ("queues", looked_at.queues),
+        ("queue_entries", looked_at.queue_entries),
+        ("index_files", looked_at.index_files),
+        ("index_entries", looked_at.index_entries),
+    ] {
+        counts.set_item(name, count)?;
+    }
+    for (code, count) in &report.found {
+        counts.set_item(code.name(), count)?;
+    }
+    Ok(counts)
+}

@@ -1,0 +1,249 @@
+//! Consumer groups.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::format::queue::consume_queue::TagFilter;
+use crate::store::read::groups::{self, Taken};
+
+use super::reading::{Deadline, filter_of, messages};
+use super::stored::StoredMessage;
+use super::{Store, refuse_after_fork};
+use crate::py::{fields, fork, values};
+
+/// How many messages an iterator reads at a time.
+const AHEAD: usize = 32;
+
+fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
+    let lag = offset.lag();
+    let groups::GroupOffset { topic, queue_id, queue_offset, max_offset } = offset;
+    values::GroupOffset { topic, queue_id, queue_offset, max_offset, lag }
+}
+
+#[pymethods]
+impl Store {
+    /// What each consumer group has still to take, by its name.
+    ///
+    /// ``config/consumerOffset.json`` says where each is.
+    fn groups(&self, py: Python<'_>) -> PyResult<BTreeMap<String, Vec<values::GroupOffset>>> {
+        let store = self.reading()?;
+        let groups = py.detach(|| store.groups())?;
+        Ok(groups
+            .into_iter()
+            .map(|(name, offsets)| (name, offsets.into_iter().map(offset).collect()))
+            .collect())
+    }
+
+    /// A consumer group of this store, to read and to keep its place.
+    ///
+    /// Raises:
+    ///     StoreLockedError: This group is in use already; one live group of a name.
+    ///     InvalidMessageError: Not a name that RocketMQ takes for a group.
+    #[pyo3(signature = (name, /))]
+    fn group(&self, py: Python<'_>, name: &str) -> PyResult<ConsumerGroup> {
+        let store = self.reading()?;
+        let group = py.detach(|| groups::ConsumerGroup::open(store, name))?;
+        Ok(ConsumerGroup { group: Arc::new(group), generation: fork::generation() })
+    }
+}
+
+/// A consumer group: reads the queues of topics and keeps its place in them.
+///
+/// Made by ``Store.group``; the place is kept in ``config/consumerOffset.json``, with
+/// ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does; without that setting in
+/// the one of them that was changed last. A topic never taken
+/// before begins at the first entry of each queue. Several processes may commit, also with a
+/// store in mode ``"r"``, but not beside a broker. Leaving a ``with`` block or ``close`` gives the
+/// name free, without a commit.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct ConsumerGroup {
+    group: Arc<groups::ConsumerGroup>,
+    generation: u64,
+}
+
+impl ConsumerGroup {
+    /// The group, in the process that made it.
+    fn live(&self) -> PyResult<&Arc<groups::ConsumerGroup>> {
+        refuse_after_fork(self.generation)?;
+        Ok(&self.group)
+    }
+}
+
+/// Waits a little for the store to grow.
+fn wait_for_more(group: &groups::ConsumerGroup, slice: Duration) -> Result<()> {
+    let store = group.store();
+    store.wait(store.end_offset(), slice).map(|_| ())
+}
+
+#[pymethods]
+impl ConsumerGroup {
+    /// Name of the group.
+    #[getter]
+    fn name(&self) -> &str {
+        self.group.name()
+    }
+
+    /// The next messages of a topic, its queues in turn; the group's place moves on behind them.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     max_messages: At most this many.
+    ///     tags: A tag expression; what does not match is passed over.
+    ///     timeout_s: Waits up to so many seconds for the first message.
+    ///
+    /// Returns:
+    ///     The messages; empty where there was none in time.
+    ///
+    /// Raises:
+    ///     ValueError: ``max_messages`` below 0.
+    #[pyo3(
+        signature = (topic, *, max_messages=32, tags=None, timeout_s=0.0),
+        text_signature = "($self, topic, *, max_messages=32, tags=None, timeout_s=0)"
+    )]
+    fn poll<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
+        tags: Option<&str>,
+        timeout_s: f64,
+    ) -> PyResult<Vec<Bound<'py, StoredMessage>>> {
+        let group = self.live()?;
+        let filter = filter_of(tags);
+        let deadline = Deadline::after(timeout_s);
+        loop {
+            let records = py.detach(|| {
+                let records = group.poll(topic, max_messages, &filter)?;
+                if records.is_empty() && max_messages > 0 && !deadline.is_over() {
+                    wait_for_more(group, deadline.slice())?;
+                    return group.poll(topic, max_messages, &filter);
+                }
+                Ok(records)
+            })?;
+            if !records.is_empty() || max_messages == 0 || deadline.is_over() {
+                return messages(py, records);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// The messages of a topic one by one; waits at the end, until the store is closed.
+    ///
+    /// The group's place is behind the message given last. Where ``seek`` or ``poll`` moves it, the
+    /// next message is the one there.
+    #[pyo3(signature = (topic, *, tags=None))]
+    fn messages(&self, topic: String, tags: Option<&str>) -> PyResult<GroupMessages> {
+        Ok(GroupMessages {
+            group: Arc::clone(self.live()?),
+            generation: self.generation,
+            topic,
+            filter: filter_of(tags),
+            ahead: Mutex::default(),
+        })
+    }
+
+    /// Writes the group's place; durable on return, and so are the messages before it.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: ``seek`` led beyond the end of a queue; nothing was committed.
+    ///     UnsupportedError: A broker has the store open, and would write its own offsets over
+    ///         these; nothing was committed.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let group = self.live()?;
+        Ok(py.detach(|| group.commit())?)
+    }
+
+    /// Moves the group's place in one queue.
+    fn seek(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<()> {
+        let group = self.live()?;
+        Ok(py.detach(|| group.seek(topic, queue_id, queue_offset))?)
+    }
+
+    /// What the group has still to take, from where it is now, committed or not.
+    fn lag(&self, py: Python<'_>) -> PyResult<Vec<values::GroupOffset>> {
+        let group = self.live()?;
+        let lag = py.detach(|| group.lag())?;
+        Ok(lag.into_iter().map(offset).collect())
+    }
+
+    /// Gives the name free; closing twice does nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.group.close());
+    }
+
+    fn __enter__(slf: Py<Self>) -> PyResult<Py<Self>> {
+        slf.get().live()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<ConsumerGroup {:?}>", self.group.name())
+    }
+}
+
+/// The messages of a topic one by one, the group's place behind the last one given.
+#[pyclass(module = "mqstore", frozen)]
+struct GroupMessages {
+    group: Arc<groups::ConsumerGroup>,
+    generation: u64,
+    topic: String,
+    filter: TagFilter,
+    ahead: Mutex<VecDeque<Taken>>,
+}
+
+impl GroupMessages {
+    /// The next message, after a little wait if need be.
+    fn step(&self, slice: Duration) -> Result<Option<Taken>> {
+        let group = &self.group;
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if ahead.is_empty() {
+                ahead.extend(group.peek(&self.topic, AHEAD, &self.filter)?);
+            }
+            match ahead.pop_front() {
+                Some(message) if group.take(&self.topic, &message)? => return Ok(Some(message)),
+                // The group was moved since, by `seek` or by who took from it beside this.
+                Some(_) => ahead.clear(),
+                None => break,
+            }
+        }
+        drop(ahead);
+        wait_for_more(group, slice).map(|()| None)
+    }
+}
+
+#[pymethods]
+impl GroupMessages {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<StoredMessage>> {
+        refuse_after_fork(self.generation)?;
+        let forever = Deadline::after(f64::INFINITY);
+        loop {
+            match py.detach(|| self.step(forever.slice())) {
+                Ok(Some(message)) => return Ok(Some(message.record.into())),
+                Ok(None) => py.check_signals()?,
+                Err(Error::Closed) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

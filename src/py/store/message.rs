@@ -1,0 +1,394 @@
+//! A message to be written.
+
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::error::Result;
+use crate::format::message::host::Host;
+use crate::store::NewMessage;
+use crate::store::write::property_block::check_inner_batch;
+
+use super::stored::shown_body;
+use crate::py::errors::invalid;
+use crate::py::fields::{self, Composed, Named, bytes_of, each_pair, host_of};
+
+/// The further properties as they were given.
+#[derive(PartialEq, Eq, Hash)]
+enum Properties {
+    Pairs(Vec<(PyBackedStr, PyBackedStr)>),
+    Block(PyBackedBytes),
+}
+
+/// A message to be written, with everything that a record can hold.
+///
+/// ``Store.append`` takes the same fields one by one and is enough for new messages; a
+/// ``Message`` is for many at once, for import and for migration, where the store's time and host
+/// come from elsewhere.
+///
+/// Args:
+///     topic: Name of the topic; see ``validate_topic_names`` of ``mqstore.StoreConfig``.
+///     body: What is sent; any object with the buffer protocol. Stored as it is given.
+///     queue_id: Number of the queue in its topic, from 0.
+///     tags: The one tag of the message, stored as property ``TAGS``.
+///     keys: One key, or an iterable of keys, stored joined by spaces as property ``KEYS``. An
+///         empty key or one with a space in it is refused.
+///     unique_key: The client's id of the message, stored as property ``UNIQ_KEY``.
+///     properties: A mapping, written in its own order behind ``TAGS``, ``KEYS``, ``UNIQ_KEY`` and
+///         ``DELAY``; or ``bytes``, the property block as it is to be stored, and then ``tags``,
+///         ``keys``, ``unique_key`` and ``delay_level`` must be left out.
+///     flag: A number of the user's own, 32 bits, never interpreted.
+///     born_timestamp_ms: The producer's time; ``None`` is the time of the append.
+///     born_host: The producer's address, ``"ip:port"`` or ``"[v6]:port"``; ``None`` is the store's
+///         own.
+///     delay_level: Written as property ``DELAY`` where it is not 0, and no more: this library
+///         has no delivery service. Below 0 is written too, and a broker takes it for none.
+///     sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
+///         whether a host is IPv6 are set from the hosts.
+///     store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
+///         kept by ``encode``; an append refuses one below 0. It moves no later message.
+///     store_host: The store's address; ``None`` is the store's own.
+///     reconsume_times: How often consumption was tried again.
+///     prepared_transaction_offset: Physical offset of the half message that a commit belongs to.
+///
+/// Raises:
+///     InvalidMessageError: A field that no record can hold, or that contradicts another.
+///     TypeError: A value of the wrong type.
+#[pyclass(module = "mqstore", frozen, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Message {
+    topic: PyBackedStr,
+    body: PyBackedBytes,
+    queue_id: i32,
+    tags: Option<PyBackedStr>,
+    keys: Vec<PyBackedStr>,
+    unique_key: Option<PyBackedStr>,
+    properties: Properties,
+    flag: i32,
+    born_timestamp_ms: Option<i64>,
+    born_host: Option<Host>,
+    delay_level: i32,
+    sys_flag: i32,
+    store_timestamp_ms: Option<i64>,
+    store_host: Option<Host>,
+    reconsume_times: i32,
+    prepared_transaction_offset: i64,
+    /// All properties as they are stored, where they were not given so.
+    block: Box<[u8]>,
+    /// Whether the named ones count inner messages.
+    counts_inner_messages: bool,
+}
+
+impl Message {
+    /// Whether a store may take it, as far as the bytes do not tell.
+    pub(crate) fn check_inner_batch(&self) -> Result<()> {
+        check_inner_batch(self.counts_inner_messages, self.sys_flag)
+    }
+
+    /// The same for the store.
+    #[inline]
+    pub(crate) fn view(&self) -> NewMessage<'_> {
+        NewMessage {
+            topic: self.topic.as_bytes(),
+            queue_id: self.queue_id,
+            body: &self.body,
+            properties: match &self.properties {
+                Properties::Pairs(_) => &self.block,
+                Properties::Block(block) => block,
+            },
+            flag: self.flag,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
+            store_timestamp_ms: self.store_timestamp_ms,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+        }
+    }
+
+    /// All keyword arguments that are not as they are when left out.
+    fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let given = PyDict::new(py);
+        if self.queue_id != 0 {
+            given.set_item("queue_id", self.queue_id)?;
+        }
+        if let Some(tags) = &self.tags {
+            given.set_item("tags", tags)?;
+        }
+        if !self.keys.is_empty() {
+            given.set_item("keys", self.keys(py)?)?;
+        }
+        if let Some(unique_key) = &self.unique_key {
+            given.set_item("unique_key", unique_key)?;
+        }
+        match &self.properties {
+            Properties::Pairs(pairs) if pairs.is_empty() => {}
+            _ => given.set_item("properties", self.properties(py)?)?,
+        }
+        for (name, number) in [
+            ("flag", self.flag),
+            ("delay_level", self.delay_level),
+            ("sys_flag", self.sys_flag),
+            ("reconsume_times", self.reconsume_times),
+        ] {
+            if number != 0 {
+                given.set_item(name, number)?;
+            }
+        }
+        for (name, time) in [
+            ("born_timestamp_ms", self.born_timestamp_ms),
+            ("store_timestamp_ms", self.store_timestamp_ms),
+        ] {
+            if let Some(time) = time {
+                given.set_item(name, time)?;
+            }
+        }
+        for (name, host) in [("born_host", self.born_host), ("store_host", self.store_host)] {
+            if let Some(host) = host {
+                given.set_item(name, host.to_string())?;
+            }
+        }
+        if self.prepared_transaction_offset != 0 {
+            given.set_item("prepared_transaction_offset", self.prepared_transaction_offset)?;
+        }
+        Ok(given)
+    }
+}
+
+#[pymethods]
+impl Message {
+    #[new]
+    #[pyo3(
+        signature = (
+            topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
+            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, sys_flag=0,
+            store_timestamp_ms=None, store_host=None, reconsume_times=0,
+            prepared_transaction_offset=0
+        ),
+        text_signature = "(topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, \
+            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, \
+            sys_flag=0, store_timestamp_ms=None, store_host=None, reconsume_times=0, \
+            prepared_transaction_offset=0)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "a record has as many fields")]
+    fn __new__(
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
+        keys: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
+        born_host: Option<&str>,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+        #[pyo3(from_py_with = fields::sys_flag)] sys_flag: i32,
+        #[pyo3(from_py_with = fields::store_timestamp_ms)] store_timestamp_ms: Option<i64>,
+        store_host: Option<&str>,
+        #[pyo3(from_py_with = fields::reconsume_times)] reconsume_times: i32,
+        #[pyo3(from_py_with = fields::prepared_transaction_offset)]
+        prepared_transaction_offset: i64,
+    ) -> PyResult<Self> {
+        if topic.is_empty() {
+            return Err(invalid("topic", "is empty"));
+        }
+        if queue_id < 0 {
+            return Err(invalid("queue_id", format!("{queue_id} is below 0")));
+        }
+        // Taken once: an iterator gives its keys only once.
+        let keys = match keys {
+            Some(keys) => key_tuple(keys)?,
+            None => PyTuple::empty(body.py()),
+        };
+        let mut block = Vec::new();
+        let composed = Named {
+            tags: tags.as_deref(),
+            keys: Some(keys.as_any()),
+            unique_key: unique_key.as_deref(),
+            delay_level,
+            properties,
+        }
+        .compose(&mut block)?;
+        let (properties, counts_inner_messages) = match composed {
+            Composed::Whole(whole) => (Properties::Block(whole.clone().into()), false),
+            Composed::Written { counts_inner_messages } => {
+                (Properties::Pairs(pairs(properties)?), counts_inner_messages)
+            }
+        };
+        Ok(Self {
+            topic,
+            body: bytes_of(body)?.into(),
+            queue_id,
+            tags,
+            keys: keys.extract()?,
+            unique_key,
+            properties,
+            flag,
+            born_timestamp_ms,
+            born_host: host_of("born_host", born_host)?,
+            delay_level,
+            sys_flag,
+            store_timestamp_ms,
+            store_host: host_of("store_host", store_host)?,
+            reconsume_times,
+            prepared_transaction_offset,
+            block: block.into(),
+            counts_inner_messages,
+        })
+    }
+
+    /// Name of the topic.
+    #[getter]
+    fn topic<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        self.topic.as_py_str().bind(py).clone()
+    }
+
+    /// What is stored as the body.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok((&self.body).into_pyobject(py)?.into_any())
+    }
+
+    /// Number of the queue in its topic.
+    #[getter]
+    fn queue_id(&self) -> i32 {
+        self.queue_id
+    }
+
+    /// The one tag, or ``None``.
+    #[getter]
+    fn tags(&self) -> Option<&PyBackedStr> {
+        self.tags.as_ref()
+    }
+
+    /// The keys, in the order given.
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.keys)
+    }
+
+    /// The client's id of the message, or ``None``.
+    #[getter]
+    fn unique_key(&self) -> Option<&PyBackedStr> {
+        self.unique_key.as_ref()
+    }
+
+    /// The further properties as they were given; an empty ``dict`` where there are none.
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.properties {
+            Properties::Pairs(pairs) => {
+                let given = PyDict::new(py);
+                for (name, value) in pairs {
+                    given.set_item(name, value)?;
+                }
+                Ok(given.into_any())
+            }
+            Properties::Block(block) => Ok(block.into_pyobject(py)?.into_any()),
+        }
+    }
+
+    /// The user's own number.
+    #[getter]
+    fn flag(&self) -> i32 {
+        self.flag
+    }
+
+    /// The producer's time, or ``None`` for the time of the append.
+    #[getter]
+    fn born_timestamp_ms(&self) -> Option<i64> {
+        self.born_timestamp_ms
+    }
+
+    /// The producer's address, or ``None`` for the store's own.
+    #[getter]
+    fn born_host(&self) -> Option<String> {
+        self.born_host.map(|host| host.to_string())
+    }
+
+    /// The delay level, 0 for none.
+    #[getter]
+    fn delay_level(&self) -> i32 {
+        self.delay_level
+    }
+
+    /// RocketMQ's bits, as given.
+    #[getter]
+    fn sys_flag(&self) -> i32 {
+        self.sys_flag
+    }
+
+    /// The store's time, or ``None`` for the time of the append.
+    #[getter]
+    fn store_timestamp_ms(&self) -> Option<i64> {
+        self.store_timestamp_ms
+    }
+
+    /// The store's address, or ``None`` for the store's own.
+    #[getter]
+    fn store_host(&self) -> Option<String> {
+        self.store_host.map(|host| host.to_string())
+    }
+
+    /// How often consumption was tried again.
+    #[getter]
+    fn reconsume_times(&self) -> i32 {
+        self.reconsume_times
+    }
+
+    /// Physical offset of the half message that a commit belongs to.
+    #[getter]
+    fn prepared_transaction_offset(&self) -> i64 {
+        self.prepared_transaction_offset
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let topic = self.topic(py);
+        let mut shown = format!("Message({}, {}", topic.repr()?, shown_body(py, &self.body)?);
+        for (name, value) in &self.given(py)? {
+            shown.push_str(&format!(", {name}={}", value.repr()?));
+        }
+        shown.push(')');
+        Ok(shown)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let (py, message) = (slf.py(), slf.get());
+        // `functools.partial` carries keywords, at which plain pickling stops.
+        let partial = py.import("functools")?.getattr("partial")?;
+        let make = partial.call((slf.get_type(),), Some(&message.given(py)?))?;
+        PyTuple::new(
+            py,
+            [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
+        )
+    }
+}
+
+/// The keys as given, in a tuple.
+fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    if let Ok(keys) = keys.cast_exact::<PyTuple>() {
+        return Ok(keys.clone());
+    }
+    let mut found = Vec::new();
+    if keys.is_instance_of::<PyString>() {
+        found.push(keys.clone());
+    } else {
+        for key in keys.try_iter()? {
+            found.push(key?);
+        }
+    }
+    PyTuple::new(keys.py(), found)
+}
+
+fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {
+    let mut pairs = Vec::new();
+    if let Some(given) = given {
+        each_pair(given, |name, value| {
+            pairs.push((name.clone().try_into()?, value.clone().try_into()?));
+            Ok(())
+        })?;
+    }
+    Ok(pairs)
+}

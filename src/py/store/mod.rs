@@ -1,0 +1,528 @@
+//! The store: opening, writing, and what it says of itself.
+
+pub(crate) mod append_arrow;
+pub(crate) mod group;
+pub(crate) mod message;
+pub(crate) mod message_scan;
+pub(crate) mod notices;
+pub(crate) mod purpose;
+pub(crate) mod reading;
+pub(crate) mod stored;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyType};
+use serde_json::Value;
+
+use crate::config::{DeleteRules, StoreConfig};
+use crate::error::Error;
+use crate::format::message::host::Host;
+use crate::store::remembered;
+use crate::store::write::property_block::check_inner_batch;
+use crate::store::{MessageStore, NewMessage, OpenMode};
+
+use self::message::Message;
+use super::errors::{StoreClosedError, raise};
+use super::fields::{self, Composed, Named, bytes_of, host_of, with_block};
+use super::fork;
+
+use super::care::upkeep::recovery_report;
+use super::values::AppendResult;
+
+/// How many messages are checked before any of them is written, and how many bytes their bodies have at
+/// most but for the last one: as much as is written before signals are looked at.
+pub(super) const CHUNK: usize = 1024;
+pub(super) const CHUNK_BYTES: usize = 4 << 20;
+
+/// A message store; made by ``mqstore.open``.
+///
+/// Any number of threads may use one store. It is a context manager, and leaving the block closes
+/// it, with an exception too: what was appended is kept. After ``close`` every method raises
+/// ``StoreClosedError``; the properties ``path``, ``mode``, ``config`` and ``recovery`` stay
+/// readable. A scan ends where the log ended when it was asked for, whatever is appended meanwhile.
+///
+/// A handle that crossed a ``fork`` still reads in the child, and raises ``StoreClosedError`` where
+/// it would write. It does not pickle: hand on the path, and open the store there.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct Store {
+    store: Arc<MessageStore>,
+    pub(super) path: PathBuf,
+    mode: &'static str,
+    /// What was given at open, for `config`.
+    settings: Py<PyDict>,
+    /// How often the process had forked when the store was opened.
+    generation: u64,
+    /// In a forked child: the same store, opened to read.
+    reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
+}
+
+impl Store {
+    /// The store, for what may change it: not in a child of the process that opened it.
+    #[inline]
+    pub(super) fn writing(&self) -> PyResult<&Arc<MessageStore>> {
+        refuse_after_fork(self.generation)?;
+        notices::log_new(&self.store);
+        Ok(&self.store)
+    }
+
+    /// The store, for reading: in a child of the process that opened it, a view of its own.
+    #[inline]
+    pub(super) fn reading(&self) -> PyResult<Arc<MessageStore>> {
+        if fork::generation() == self.generation {
+            notices::log_new(&self.store);
+            return Ok(Arc::clone(&self.store));
+        }
+        self.reopen()
+    }
+
+    #[cold]
+    fn reopen(&self) -> PyResult<Arc<MessageStore>> {
+        if self.store.is_closed() {
+            return Err(Error::Closed.into());
+        }
+        let generation = fork::generation();
+        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, store)) = &*reopened
+            && *known == generation
+        {
+            return Ok(Arc::clone(store));
+        }
+        let config = self.store.config().clone();
+        let store = Arc::new(MessageStore::open(&self.path, OpenMode::Read, config)?);
+        *reopened = Some((generation, Arc::clone(&store)));
+        Ok(store)
+    }
+
+    fn host(&self) -> Host {
+        self.store.config().store_host
+    }
+}
+
+/// Refuses what a child may not do with what its parent opened.
+#[inline]
+pub(super) fn refuse_after_fork(generation: u64) -> PyResult<()> {
+    if fork::generation() == generation { Ok(()) } else { Err(forked()) }
+}
+
+#[cold]
+fn forked() -> PyErr {
+    StoreClosedError::new_err((
+        "the store was opened before this process was forked off: open it again here to write",
+    ))
+}
+
+/// Opens a store; ``mqstore.open`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     mode: ``"r"``, ``"r+"`` or ``"a"``.
+///     settings: What was given, by the field names of ``mqstore.StoreConfig``, each ``bool``,
+///         ``int`` or ``str``. What is left out is taken from the files there, else from what
+///         the store was made with, else from RocketMQ's defaults. A name that the store has no use
+///         for does nothing.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
+///     ConfigError: A setting that cannot be, or that contradicts the files there.
+///     StoreLockedError: Another process, or another handle of this one, writes to it.
+///     CorruptionError: Damage in the flushed part of the log (modes ``"r+"`` and ``"a"``).
+///     StoreIOError: The operating system refused something.
+///     ValueError: No such mode.
+#[pyfunction]
+#[pyo3(signature = (path, mode, settings, /))]
+pub(super) fn open_store(
+    py: Python<'_>,
+    path: PathBuf,
+    mode: &str,
+    settings: &Bound<'_, PyAny>,
+) -> PyResult<Store> {
+    let (open_mode, mode) = match mode {
+        "r" => (OpenMode::Read, "r"),
+        "r+" => (OpenMode::ReadWrite, "r+"),
+        "a" => (OpenMode::Create, "a"),
+        _ => {
+            let shown: String = mode.chars().take(64).collect();
+            return Err(PyValueError::new_err(format!("mode is r, r+ or a, not {shown:?}")));
+        }
+    };
+    let given = PyDict::new(py);
+    given.update(settings.cast()?)?;
+    let config = config_of(&given)?;
+    if path.as_os_str().is_empty() {
+        let reason = "the path is empty".to_owned();
+        return Err(Error::NotAStore { path, reason }.into());
+    }
+    // The working folder may change while the store is open.
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
+    Ok(Store {
+        store: Arc::new(store),
+        path,
+        mode,
+        settings: given.unbind(),
+        generation: fork::generation(),
+        reopened: Mutex::default(),
+    })
+}
+
+/// A mapping of settings by name, each a truth value, a number or text; what the store has no use
+/// for is left.
+pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
+    let given = PyDict::new(settings.py());
+    given.update(settings.cast()?)?;
+    let mut config = StoreConfig::default();
+    for (name, value) in given {
+        let name: Bound<'_, PyString> = name.cast_into()?;
+        let text = if let Ok(truth) = value.cast::<PyBool>() {
+            truth.is_true().to_string()
+        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyString>() {
+            value.str()?.to_str()?.to_owned()
+        } else {
+            let found = value.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
+        };
+        config.set(name.to_str()?, &text)?;
+    }
+    Ok(config)
+}
+
+#[pymethods]
+impl Store {
+    /// Writes one message.
+    ///
+    /// Returns when the message is durable under ``SYNC_FLUSH``, and when it is in the log under
+    /// ``ASYNC_FLUSH``. A read that follows in the same process sees it. The first append to a
+    /// topic also enters it in ``config/topics.json``.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     body: What is sent, stored as it is.
+    ///     queue_id: Number of the queue in its topic, from 0.
+    ///     tags: The one tag of the message.
+    ///     keys: One key, or an iterable of keys.
+    ///     unique_key: The client's id of the message.
+    ///     properties: Further properties; see ``Message``.
+    ///     flag: A number of the user's own.
+    ///     born_timestamp_ms: The producer's time; ``None`` is now.
+    ///     born_host: The producer's address; ``None`` is the store's own.
+    ///     delay_level: Written as property ``DELAY`` where it is not 0.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's name for
+    ///         why. Nothing was written.
+    ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
+    ///         ``.result`` says where.
+    ///     StorePoisonedError: A flush failed, now or before; the store is read-only until opened
+    ///         again.
+    ///     StoreReadOnlyError: The store was opened with mode ``"r"``.
+    ///     StoreIOError: The disk is full, or another refusal of the operating system.
+    #[pyo3(
+        signature = (
+            topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
+            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0
+        ),
+        text_signature = "($self, topic, body, *, queue_id=0, tags=None, keys=(), \
+            unique_key=None, properties=None, flag=0, born_timestamp_ms=None, born_host=None, \
+            delay_level=0)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "a message has as many fields")]
+    fn append(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
+        keys: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
+        born_host: Option<&str>,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+    ) -> PyResult<AppendResult> {
+        let store = self.writing()?;
+        let body = bytes_of(body)?;
+        let born_host = host_of("born_host", born_host)?;
+        let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
+        let named = Named { tags, keys, unique_key, delay_level, properties };
+        with_block(|block| {
+            let properties = match named.compose(block)? {
+                Composed::Whole(whole) => whole.as_bytes(),
+                Composed::Written { counts_inner_messages } => {
+                    check_inner_batch(counts_inner_messages, 0)?;
+                    block.as_slice()
+                }
+            };
+            let message = NewMessage {
+                queue_id,
+                properties,
+                flag,
+                born_timestamp_ms,
+                born_host,
+                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
+            };
+            match py.detach(|| store.append(&message)) {
+                Ok(result) => Ok(AppendResult::new(&result, self.host())),
+                Err(error) => Err(raise(error, self.host())),
+            }
+        })
+    }
+
+    /// Writes many messages, sharing flushes.
+    ///
+    /// Args:
+    ///     messages: Messages, or mappings by the argument names of ``Message``. They are
+    ///         taken in chunks of at most 1,024 messages or 4 MiB of bodies, and a chunk is
+    ///         checked before any of it is written; a crash may keep a part of a chunk.
+    ///
+    /// Returns:
+    ///     One result for each message, in order.
+    ///
+    /// Raises:
+    ///     StoreError: The culprit's own error, as ``append`` raises it, with ``.index``, its
+    ///         place among ``messages``, and ``.results``, what was written before.
+    ///     TypeError: Something that is no message; with the same two attributes, as is what
+    ///         ``messages`` itself raises. Of its chunk nothing was written.
+    ///     KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` is what was written, and
+    ///         ``.index`` the place of the first message that was not.
+    #[pyo3(signature = (messages, /))]
+    fn append_many<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let store = self.writing()?;
+        let results = PyList::empty(py);
+        let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
+            let value = error.value(py);
+            // An exception that takes no attribute is raised as it is.
+            let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
+            error
+        };
+        let mut rest = messages.try_iter()?;
+        loop {
+            let (mut chunk, mut bytes, mut more) = (Vec::new(), 0, false);
+            for message in rest.by_ref() {
+                match message.and_then(as_message).and_then(checked) {
+                    Ok(message) => {
+                        bytes += message.get().view().body.len();
+                        chunk.push(message);
+                    }
+                    Err(error) => {
+                        let index = results.len() + chunk.len();
+                        return Err(culprit(error, &results, index));
+                    }
+                }
+                more = chunk.len() >= CHUNK || bytes >= CHUNK_BYTES;
+                if more {
+                    break;
+                }
+            }
+            let views: Vec<_> = chunk.iter().map(|message| message.get().view()).collect();
+            let (written, failure) = match py.detach(|| store.append_many(&views)) {
+                Ok(written) => (written, None),
+                Err(stopped) => {
+                    let index = results.len() + stopped.index;
+                    (stopped.results, Some((stopped.error, index)))
+                }
+            };
+            for (result, view) in written.iter().zip(&views) {
+                let host = view.store_host.unwrap_or_else(|| self.host());
+                results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+            }
+            if let Some((error, index)) = failure {
+                return Err(culprit(raise(error, self.host()), &results, index));
+            }
+            py.check_signals().map_err(|error| culprit(error, &results, results.len()))?;
+            if !more {
+                return Ok(results);
+            }
+        }
+    }
+
+    /// Writes the messages of one queue as a producer's batch: all of them or none.
+    ///
+    /// They get consecutive queue offsets and one store time, and lie one behind the other in one
+    /// file of the commit log. Each is a message of its own afterwards.
+    ///
+    /// Args:
+    ///     messages: Messages, or mappings by the argument names of ``Message``, all of one
+    ///         topic and queue, without a delay level and outside of transactions.
+    ///
+    /// Returns:
+    ///     One result for each message, in order.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: A message may not be, they are not of one queue, or together they
+    ///         fit into no file or exceed ``max_message_size``; nothing was written.
+    ///     StoreError: As ``append`` raises it.
+    #[pyo3(signature = (messages, /))]
+    fn append_batch<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let store = self.writing()?;
+        let batch: Vec<_> = messages
+            .try_iter()?
+            .map(|message| message.and_then(as_message).and_then(checked))
+            .collect::<PyResult<_>>()?;
+        let views: Vec<_> = batch.iter().map(|message| message.get().view()).collect();
+        let written =
+            py.detach(|| store.append_batch(&views)).map_err(|error| raise(error, self.host()))?;
+        let results = PyList::empty(py);
+        for (result, view) in written.iter().zip(&views) {
+            let host = view.store_host.unwrap_or_else(|| self.host());
+            results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+        }
+        Ok(results)
+    }
+
+    /// Makes everything appended so far durable: log, queues, index, checkpoint.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.writing()?;
+        Ok(py.detach(|| store.flush())?)
+    }
+
+    /// Waits until the queues and the index hold everything appended so far.
+    fn wait_dispatched(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.writing()?;
+        Ok(py.detach(|| store.wait_dispatched())?)
+    }
+
+    /// Flushes, stops the services and gives the lock back; closing twice does nothing.
+    ///
+    /// Raises:
+    ///     StorePoisonedError: A flush failed: ``abort`` stays, and the next open recovers.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let store = &self.store;
+        let closed = py.detach(|| {
+            if let Some((_, reopened)) =
+                self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
+                reopened.close()?;
+            }
+            store.close()
+        });
+        if !store.is_of_parent() {
+            notices::log_new(store);
+        }
+        Ok(closed?)
+    }
+
+    fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
+        if slf.get().store.is_closed() { Err(Error::Closed.into()) } else { Ok(slf.clone_ref(py)) }
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py)
+    }
+
+    /// The store's root folder, absolute.
+    #[getter]
+    fn path(&self) -> OsString {
+        self.path.clone().into_os_string()
+    }
+
+    /// How it was opened.
+    #[getter]
+    fn mode(&self) -> &'static str {
+        self.mode
+    }
+
+    /// The settings in force: what was given, what the files told, and defaults for the rest.
+    #[getter]
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let defaults = py.import("mqstore._settings")?.getattr("DEFAULTS")?;
+        let settings = defaults.call_method0("copy")?.cast_into::<PyDict>()?;
+        settings.update(self.settings.bind(py).as_mapping())?;
+        let config = self.store.config();
+        if let DeleteRules::Keep { .. } = config.delete_rules() {
+            // The limits stand in the place of what would be the default.
+            settings.set_item("retention", py.None())?;
+        }
+        for (name, value) in remembered::values(config) {
+            match value {
+                Value::Bool(flag) => settings.set_item(name, flag)?,
+                Value::Number(number) => settings.set_item(name, number.as_u64())?,
+                Value::String(text) => settings.set_item(name, text)?,
+                Value::Null | Value::Array(_) | Value::Object(_) => {}
+            }
+        }
+        CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
+    }
+
+    /// What opening for writing found and did; ``None`` in mode ``"r"``.
+    #[getter]
+    fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let report = self.store.recovery();
+        report.map(|report| recovery_report(py, report, true, None)).transpose()
+    }
+
+    /// Whether a last message was left out that may be whole: for who tells whether all were given.
+    #[getter]
+    fn _leaves_out_last(&self) -> bool {
+        self.store.leaves_out_last()
+    }
+
+    /// What was met at open that is no damage but worth knowing, and what happened since.
+    ///
+    /// A line each; the last 1,000 of what happened since. That is which files retention deleted,
+    /// and how many of their messages each consumer group had not read. These lines are logged as
+    /// warnings of the logger ``mqstore`` too, by the next call on the store or by ``close``.
+    ///
+    /// Also which of the broker's JSON files are gone, empty or unreadable now, so that their
+    /// backups (``.bak``) count.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        if !self.store.is_of_parent() {
+            notices::log_new(&self.store);
+        }
+        self.store.warnings()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.path().into_pyobject(py)?;
+        let closed = if self.store.is_closed() { ", closed" } else { "" };
+        Ok(format!("<Store {} mode={}{closed}>", path.repr()?, self.mode))
+    }
+}
+
+/// What the store cannot see in a message that it gets.
+fn checked(message: Bound<'_, Message>) -> PyResult<Bound<'_, Message>> {
+    message.get().check_inner_batch()?;
+    Ok(message)
+}
+
+/// A message, or a mapping by the names of its arguments.
+fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
+    if let Ok(message) = given.cast::<Message>() {
+        return Ok(message.clone());
+    }
+    let py = given.py();
+    let arguments = PyDict::new(py);
+    let mapping = given.cast::<pyo3::types::PyMapping>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "a Message or a mapping of its arguments, not {}",
+            given.get_type().name().map_or_else(|_| String::new(), |name| name.to_string())
+        ))
+    })?;
+    arguments.update(mapping)?;
+    Ok(py.get_type::<Message>().call((), Some(&arguments))?.cast_into()?)
+}

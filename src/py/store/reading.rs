@@ -1,0 +1,514 @@
+//! Reading a store: by place, queue, time, key, and all of it in order.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashSet;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+use crate::error::Result;
+use crate::format::queue::consume_queue::TagFilter;
+use crate::log::QueueKind;
+use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::{Boundary, KeyQuery, MessageStore};
+
+use super::Store;
+use super::message_scan::{MessageScan, Source};
+use super::stored::StoredMessage;
+use crate::py::errors::not_one_of;
+use crate::py::fields;
+use crate::py::signals::{Signals, drop_aside};
+use crate::py::values::{QueueInfo, value_methods};
+
+/// How long a wait goes on before signals are looked at.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// How many messages are made before signals are looked at.
+const SIGNALS_EVERY: usize = 16 << 10;
+
+/// What a read of one queue answered (``GetMessageResult``).
+#[pyclass(module = "mqstore", frozen, get_all)]
+pub(crate) struct ReadResult {
+    /// RocketMQ's status, such as ``GetStatus.FOUND``.
+    status: Py<PyAny>,
+    /// The messages, oldest first.
+    messages: Py<PyTuple>,
+    /// Where the next read should begin.
+    next_queue_offset: i64,
+    /// First entry that the queue still has.
+    min_queue_offset: i64,
+    /// One past the queue's last entry.
+    max_queue_offset: i64,
+}
+
+#[pymethods]
+impl ReadResult {
+    #[new]
+    fn __new__(
+        status: &Bound<'_, PyAny>,
+        messages: &Bound<'_, PyAny>,
+        next_queue_offset: i64,
+        min_queue_offset: i64,
+        max_queue_offset: i64,
+    ) -> PyResult<Self> {
+        let py = status.py();
+        let messages: Vec<Bound<'_, StoredMessage>> = messages
+            .try_iter()?
+            .map(|message| Ok(message?.cast_into()?))
+            .collect::<PyResult<_>>()?;
+        Ok(Self {
+            status: get_status(py)?.call1((status,))?.unbind(),
+            messages: PyTuple::new(py, messages)?.unbind(),
+            next_queue_offset,
+            min_queue_offset,
+            max_queue_offset,
+        })
+    }
+}
+
+value_methods!(ReadResult {
+    "status",
+    "messages",
+    "next_queue_offset",
+    "min_queue_offset",
+    "max_queue_offset",
+});
+
+fn get_status<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "mqstore.status", "GetStatus")
+}
+
+/// Records as messages.
+pub(crate) fn messages<'py>(
+    py: Python<'py>,
+    records: Vec<Box<[u8]>>,
+) -> PyResult<Vec<Bound<'py, StoredMessage>>> {
+    let mut messages = Vec::with_capacity(records.len());
+    for record in records {
+        messages.push(Bound::new(py, StoredMessage::from(record))?);
+        if messages.len() % SIGNALS_EVERY == 0 {
+            py.check_signals()?;
+        }
+    }
+    Ok(messages)
+}
+
+/// A tag expression; none is all.
+pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
+    tags.map_or(TagFilter::ALL, TagFilter::parse)
+}
+
+/// The filter and the bounds of a scan, as they are given.
+pub(crate) fn scan_filter(
+    topics: Option<&Bound<'_, PyAny>>,
+    tags: Option<&str>,
+    begin_ms: Option<i64>,
+    end_ms: Option<i64>,
+) -> PyResult<ScanFilter> {
+    let topics = match topics {
+        None => None,
+        Some(topics) => {
+            let mut names = HashSet::new();
+            crate::py::fields::each_key(topics, |topic| {
+                names.insert(Box::from(topic.as_bytes()));
+                Ok(())
+            })?;
+            Some(names)
+        }
+    };
+    Ok(ScanFilter {
+        topics,
+        tags: filter_of(tags),
+        begin_ms: begin_ms.unwrap_or(i64::MIN),
+        end_ms: end_ms.unwrap_or(i64::MAX),
+    })
+}
+
+/// What is done at damage.
+pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
+    match on_error {
+        "raise" => Ok(OnDamage::Raise),
+        "skip" => Ok(OnDamage::Skip),
+        other => Err(not_one_of("on_error", "raise, skip", other)),
+    }
+}
+
+/// A bound of the log: what lies before it is its beginning.
+pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
+    offset.map_or(otherwise, |offset| u64::try_from(offset).unwrap_or(0))
+}
+
+#[pymethods]
+impl Store {
+    /// The message whose record begins at a place of the commit log.
+    ///
+    /// Raises:
+    ///     OffsetOutOfRangeError: The log does not reach there, or no longer.
+    ///     MessageNotFoundError: No record begins there.
+    ///     CorruptionError: One begins there, and is damaged.
+    #[pyo3(signature = (physical_offset, /))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::saturated)] physical_offset: i64,
+    ) -> PyResult<StoredMessage> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.get(physical_offset))?.into())
+    }
+
+    /// The message with an id.
+    ///
+    /// Args:
+    ///     message_id: A store's id (32 or 56 hex digits). Its address must be the record's own.
+    ///
+    /// Raises:
+    ///     MessageNotFoundError: Not an id, or no message of this store has it.
+    ///     CorruptionError: The record is there, and damaged.
+    #[pyo3(signature = (message_id, /))]
+    fn get_by_id(&self, py: Python<'_>, message_id: &str) -> PyResult<StoredMessage> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.get_by_id(message_id))?.into())
+    }
+
+    /// Reads one queue from an entry on (``DefaultMessageStore#getMessage``).
+    ///
+    /// An unknown topic or queue, an empty queue, an offset outside of it are answers and not
+    /// errors: ``status`` says which.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     queue_id: Number of the queue in its topic.
+    ///     queue_offset: The entry to begin at.
+    ///     max_messages: At most this many messages; at least one is given where there is one, for
+    ///         0 too, as RocketMQ does.
+    ///     max_bytes: At most this many bytes of records; the first is given whatever its size.
+    ///     tags: A tag expression, ``"paid || refunded"``; ``None``, ``""`` and ``"*"`` are all.
+    ///         The hash in the queue chooses, the text in the message decides. A hash is held
+    ///         against its message once for each opened store, and again when the entry changed.
+    ///
+    /// What an entry leads to is held against the record's own topic, queue and queue offset. A
+    /// message whose entry leads elsewhere is taken from the log.
+    ///
+    /// Raises:
+    ///     NotDispatchedError: More of the log than a reader keeps is in no queue yet.
+    ///     CorruptionError: The body of the first message to be given is not the one that was
+    ///         stored, or its entry is damaged and so is the log where it should lie. Where others
+    ///         come before it they are given, and the next read raises; a read from the next queue
+    ///         offset on goes on behind it.
+    ///     InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
+    ///     ValueError: ``max_messages`` or ``max_bytes`` below 0.
+    #[pyo3(signature = (topic, queue_id, queue_offset, *, max_messages=32, max_bytes=None, tags=None))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn read(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::saturated)] queue_offset: i64,
+        #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
+        #[pyo3(from_py_with = fields::max_bytes)] max_bytes: Option<u64>,
+        tags: Option<&str>,
+    ) -> PyResult<ReadResult> {
+        let store = self.reading()?;
+        let filter = filter_of(tags);
+        let signals = Signals::new();
+        let halt = signals.halt();
+        let answer = py.detach(|| {
+            let topic = topic.as_bytes();
+            let (from, most) = (queue_offset, max_messages);
+            store.read_halting(topic, queue_id, from, most, max_bytes, &filter, &halt)
+        })?;
+        if let Some(raised) = signals.take() {
+            drop_aside(answer.records);
+            return Err(raised);
+        }
+        Ok(ReadResult {
+            status: get_status(py)?.getattr(answer.status.name())?.unbind(),
+            messages: PyTuple::new(py, messages(py, answer.records)?)?.unbind(),
+            next_queue_offset: answer.next_queue_offset,
+            min_queue_offset: answer.min_queue_offset,
+            max_queue_offset: answer.max_queue_offset,
+        })
+    }
+
+    /// The queue offset at a time (``ConsumeQueue#getOffsetInQueueByTime``).
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     queue_id: Number of the queue in its topic.
+    ///     timestamp_ms: Store time.
+    ///     boundary: ``"lower"``: the first entry whose store time is not below ``timestamp_ms``,
+    ///         the end of the queue where there is none. ``"upper"``: the last entry whose store
+    ///         time is not above it, the beginning of the queue where there is none. Store times
+    ///         rise along a queue; one more than an hour outside of both neighbours' leads nowhere.
+    ///
+    /// Returns:
+    ///     The entry number; 0 for an unknown or empty queue.
+    ///
+    /// Raises:
+    ///     NotDispatchedError: More of the log than a reader keeps is in no queue yet.
+    #[pyo3(signature = (topic, queue_id, timestamp_ms, *, boundary="lower"))]
+    fn offset_at(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::saturated)] timestamp_ms: i64,
+        boundary: &str,
+    ) -> PyResult<i64> {
+        let boundary = match boundary {
+            "lower" => Boundary::Lower,
+            "upper" => Boundary::Upper,
+            other => return Err(not_one_of("boundary", "lower, upper", other)),
+        };
+        let store = self.reading()?;
+        Ok(py.detach(|| store.offset_at(topic.as_bytes(), queue_id, timestamp_ms, boundary))?)
+    }
+
+    /// Messages by key or unique key, through the index (``DefaultMessageStore#queryMessage``).
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``.
+    ///     begin_ms: First store time that counts; ``None`` is no bound.
+    ///     end_ms: Last store time that counts; ``None`` is no bound.
+    ///     max_messages: At most this many.
+    ///     exact: ``True``: newest first, each message once, topic, key and store time checked
+    ///         against the message itself, and what the index does not hold found too. ``False``:
+    ///         what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
+    ///         order.
+    ///
+    /// Entries are held against their messages, and slots and links against the entries around
+    /// them. Where something is not as it must be, that file's part of the log is read instead;
+    /// ``complete`` of the answer says whether all of it could be.
+    ///
+    /// Raises:
+    ///     CorruptionError: The body of a message of the key is not the one that was stored, or an
+    ///         index file was cut short.
+    #[pyo3(signature = (topic, key, *, begin_ms=None, end_ms=None, max_messages=32, exact=true))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn query<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
+        exact: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let store = self.reading()?;
+        let query = KeyQuery {
+            topic: topic.as_bytes(),
+            key: key.as_bytes(),
+            // RocketMQ's own callers begin at 0.
+            begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
+            end_ms: end_ms.unwrap_or(i64::MAX),
+            max_messages,
+            exact,
+        };
+        let answer = py.detach(|| store.query(&query))?;
+        CLASS.import(py, "mqstore.results", "QueryResult")?.call1((
+            PyList::new(py, messages(py, answer.records)?)?,
+            answer.truncated,
+            answer.rejected_by_hash,
+            answer.rejected_by_time,
+            answer.complete,
+        ))
+    }
+
+    /// Every message of the log in order, those of system topics too.
+    ///
+    /// Args:
+    ///     start_physical_offset: Messages that begin here or behind; ``None`` is the log's
+    ///         beginning. A place inside of a record moves on to the next one.
+    ///     stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
+    ///     topics: Only these topics.
+    ///     tags: Only messages that match this tag expression.
+    ///     begin_ms: Only store times from here on.
+    ///     end_ms: Only store times up to here.
+    ///     on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record; the scan
+    ///         counts what it skipped.
+    ///
+    /// Raises:
+    ///     CorruptionError: When iterated, at damage, with ``on_error="raise"``.
+    #[pyo3(signature = (
+        *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
+        begin_ms=None, end_ms=None, on_error="raise"
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn scan(
+        &self,
+        #[pyo3(from_py_with = fields::saturated_if_given)] start_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] stop_physical_offset: Option<i64>,
+        topics: Option<&Bound<'_, PyAny>>,
+        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
+        on_error: &str,
+    ) -> PyResult<MessageScan> {
+        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let on_damage = on_damage(on_error)?;
+        let store = self.reading()?;
+        store.check_open()?;
+        let end = store.end_offset();
+        let start = bound(start_physical_offset, 0).max(store.log().min_offset());
+        let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);
+        Ok(MessageScan::new(Source::Store(store), scan))
+    }
+
+    /// Names of all topics that have a queue or a message, sorted.
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let store = self.reading()?;
+        let names = py.detach(|| store.queue_names())?;
+        let mut topics: Vec<_> =
+            names.iter().map(|(topic, _)| String::from_utf8_lossy(topic).into_owned()).collect();
+        topics.dedup();
+        Ok(topics)
+    }
+
+    /// The queues of one topic or of all, sorted by topic and number.
+    #[pyo3(signature = (topic=None))]
+    fn queues(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<Vec<QueueInfo>> {
+        let store = self.reading()?;
+        Ok(py.detach(|| {
+            let names = store.queue_names()?;
+            let wanted = |name: &[u8]| topic.is_none_or(|topic| topic.as_bytes() == name);
+            names
+                .iter()
+                .filter(|(name, _)| wanted(name))
+                .map(|(name, queue_id)| queue_info(&store, name, *queue_id))
+                .collect::<Result<Vec<_>>>()
+        })?)
+    }
+
+    /// Moves a read-only view forward to what is in the files now; nothing to do in other modes.
+    ///
+    /// Raises:
+    ///     StoreIOError: The files can no longer be read.
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.refresh())?)
+    }
+
+    /// Waits until the log holds bytes behind a place.
+    ///
+    /// Args:
+    ///     physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
+    ///         store is refreshed meanwhile.
+    ///     timeout_s: Gives up after so many seconds.
+    ///
+    /// Returns:
+    ///     Whether the log got there in time.
+    #[pyo3(signature = (physical_offset, /, *, timeout_s))]
+    fn wait(&self, py: Python<'_>, physical_offset: i64, timeout_s: f64) -> PyResult<bool> {
+        let store = self.reading()?;
+        let deadline = Deadline::after(timeout_s);
+        loop {
+            let slice = deadline.slice();
+            // Every log holds bytes behind a place before its first.
+            let at = u64::try_from(physical_offset);
+            let reached = py.detach(|| match at {
+                Ok(at) => store.wait(at, slice),
+                Err(_) => store.refresh().map(|()| true),
+            })?;
+            if reached || deadline.is_over() {
+                return Ok(reached);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// Where the first commit log file begins; 0 in an empty store.
+    #[getter]
+    fn min_physical_offset(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.log().min_offset())
+    }
+
+    /// Where the next record will be written; of a read-only store the end of its view.
+    #[getter]
+    fn max_physical_offset(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.log().end_offset())
+    }
+
+    /// Up to where the log is known to be durable.
+    ///
+    /// Of a read-only store: the end of the log where no ``abort`` lies, else the durable mark.
+    /// Where RocketMQ has written since, the end of the last record whose store time is below
+    /// the checkpoint's.
+    #[getter]
+    fn flushed_offset(&self, py: Python<'_>) -> PyResult<u64> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.flushed_offset())?)
+    }
+
+    /// Up to where the queues and the index hold the log.
+    #[getter]
+    fn dispatched_offset(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.dispatched_offset())
+    }
+
+    /// Whether the index files fit the settings and can be used for key queries.
+    #[getter]
+    fn index_usable(&self) -> PyResult<bool> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.index_is_usable())
+    }
+}
+
+fn queue_info(store: &MessageStore, topic: &[u8], queue_id: i32) -> Result<QueueInfo> {
+    let view = store.queue(topic, queue_id)?;
+    let (min_offset, max_offset) =
+        view.as_ref().map_or((0, 0), |view| (view.min_offset, view.max_offset));
+    let (mut first, mut last) = (None, None);
+    if min_offset < max_offset {
+        first = store.stored_at(topic, queue_id, min_offset)?;
+        last = store.stored_at(topic, queue_id, max_offset - 1)?;
+    }
+    Ok(QueueInfo {
+        topic: String::from_utf8_lossy(topic).into_owned(),
+        queue_id,
+        min_offset,
+        max_offset,
+        kind: view.map_or(QueueKind::Plain, |view| view.kind).name().to_owned(),
+        first_store_timestamp_ms: first,
+        last_store_timestamp_ms: last,
+    })
+}
+
+/// When a wait is over; never, where that lies too far ahead.
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(crate) fn after(timeout_s: f64) -> Self {
+        let timeout = if timeout_s > 0.0 {
+            Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX)
+        } else {
+            Duration::ZERO
+        };
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// How long to wait before signals are looked at again.
+    pub(crate) fn slice(&self) -> Duration {
+        match self.0 {
+            Some(at) => at.saturating_duration_since(Instant::now()).min(WAIT_SLICE),
+            None => WAIT_SLICE,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_some_and(|at| at <= Instant::now())
+    }
+}

@@ -1,0 +1,356 @@
+//! A message as the commit log holds it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+use crate::error::{CorruptionKind, Error, FormatError};
+use crate::format::body;
+use crate::format::message::properties::{self, names};
+use crate::format::message::sys_flag::{self, Compression, Transaction};
+use crate::format::message::{self, Frame, FrameError, MessageView};
+
+use crate::py::fields::bytes_of;
+
+/// What a body may come to when it is decompressed.
+pub(crate) const MOST_BODY: usize = 64 << 20;
+/// How many bytes of a body a `repr` shows.
+const SHOWN_BODY: usize = 64;
+
+/// A message as the commit log holds it.
+///
+/// It owns a copy of its record and reads a field when it is asked for, so listing a million
+/// messages decodes only what is looked at. Two are equal when their records are equal byte for
+/// byte. Made by the store and by ``decode``; it pickles as its record.
+///
+/// Text that is not UTF-8 is shown with U+FFFD where a byte cannot be read; ``raw_properties`` has
+/// the bytes.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct StoredMessage {
+    record: Box<[u8]>,
+}
+
+impl From<Box<[u8]>> for StoredMessage {
+    /// `record` was checked: its lengths add up.
+    #[inline]
+    fn from(record: Box<[u8]>) -> Self {
+        Self { record }
+    }
+}
+
+/// Text as the store's own properties hold it.
+pub(crate) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// What a frame is not, as damage.
+fn no_record(found: Result<Frame<'_>, FrameError>, len: usize) -> FormatError {
+    let expected = |what: &str| ("a record".to_owned(), what.to_owned());
+    let (kind, (expected, found)) = match found {
+        Err(FrameError::Bad(error)) => return error,
+        Err(FrameError::Incomplete { needed }) => {
+            (CorruptionKind::Truncated, (format!("{needed} bytes"), format!("{len} bytes")))
+        }
+        Ok(Frame::Blank { size }) => {
+            (CorruptionKind::Magic, expected(&format!("{size} bytes of filler")))
+        }
+        Ok(Frame::Empty) | Ok(Frame::Message(_)) => (CorruptionKind::Size, expected("zeros")),
+    };
+    FormatError::new(kind, 0, expected, found)
+}
+
+impl StoredMessage {
+    #[inline]
+    pub(crate) fn view(&self) -> PyResult<MessageView<'_>> {
+        message::read_whole(&self.record)
+            .ok_or_else(|| no_record(message::read_frame(&self.record), self.record.len()).into())
+    }
+
+    fn property(&self, name: &[u8]) -> PyResult<Option<String>> {
+        Ok(self.view()?.property(name).map(|value| text(value).into_owned()))
+    }
+}
+
+#[pymethods]
+impl StoredMessage {
+    /// Name of the topic.
+    #[getter]
+    fn topic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        Ok(PyString::new(py, &text(self.view()?.topic())))
+    }
+
+    /// Number of the queue in its topic.
+    #[getter]
+    fn queue_id(&self) -> PyResult<i32> {
+        Ok(self.view()?.queue_id())
+    }
+
+    /// Entry number in its queue.
+    #[getter]
+    fn queue_offset(&self) -> PyResult<i64> {
+        Ok(self.view()?.queue_offset())
+    }
+
+    /// Where the record begins in the whole commit log, as the record itself says.
+    #[getter]
+    fn physical_offset(&self) -> PyResult<i64> {
+        Ok(self.view()?.physical_offset())
+    }
+
+    /// Length of the whole record in bytes.
+    #[getter]
+    fn store_size(&self) -> usize {
+        self.record.len()
+    }
+
+    /// The user's own number.
+    #[getter]
+    fn flag(&self) -> PyResult<i32> {
+        Ok(self.view()?.flag())
+    }
+
+    /// RocketMQ's bits (``MessageSysFlag``).
+    #[getter]
+    fn sys_flag(&self) -> PyResult<i32> {
+        Ok(self.view()?.sys_flag())
+    }
+
+    /// The producer's time.
+    #[getter]
+    fn born_timestamp_ms(&self) -> PyResult<i64> {
+        Ok(self.view()?.born_timestamp_ms())
+    }
+
+    /// The producer's address, ``"ip:port"`` or ``"[v6]:port"``.
+    #[getter]
+    fn born_host(&self) -> PyResult<String> {
+        Ok(self.view()?.born_host().to_string())
+    }
+
+    /// The store's time.
+    #[getter]
+    fn store_timestamp_ms(&self) -> PyResult<i64> {
+        Ok(self.view()?.store_timestamp_ms())
+    }
+
+    /// The store's address, ``"ip:port"`` or ``"[v6]:port"``.
+    #[getter]
+    fn store_host(&self) -> PyResult<String> {
+        Ok(self.view()?.store_host().to_string())
+    }
+
+    /// How often consumption was tried again.
+    #[getter]
+    fn reconsume_times(&self) -> PyResult<i32> {
+        Ok(self.view()?.reconsume_times())
+    }
+
+    /// Physical offset of the half message that a commit belongs to, else 0.
+    #[getter]
+    fn prepared_transaction_offset(&self) -> PyResult<i64> {
+        Ok(self.view()?.prepared_transaction_offset())
+    }
+
+    /// CRC-32 of ``raw_body`` as stored, with the top bit clear.
+    #[getter]
+    fn body_crc(&self) -> PyResult<i32> {
+        Ok(self.view()?.body_crc())
+    }
+
+    /// The body as it is stored.
+    #[getter]
+    fn raw_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.view()?.body()))
+    }
+
+    /// The body as the producer sent it: decompressed where ``sys_flag`` says so.
+    ///
+    /// Raises:
+    ///     CorruptionError: The stored bytes cannot be decompressed, or give more than 64 MiB;
+    ///         ``raw_body`` is still there.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let view = self.view()?;
+        let (stored, sys_flag) = (view.body(), view.sys_flag());
+        let plain = sys_flag::compression(sys_flag) == Some(Compression::None);
+        if plain {
+            return Ok(PyBytes::new(py, stored));
+        }
+        match py.detach(|| body::decompress(stored, sys_flag, MOST_BODY)) {
+            Ok(body) => Ok(PyBytes::new(py, &body)),
+            Err(error) => {
+                let at = view.body().as_ptr().addr() - self.record.as_ptr().addr();
+                Err(FormatError::from(error).at(at).into())
+            }
+        }
+    }
+
+    /// All properties, in the order stored; of a name given twice the later value.
+    ///
+    /// At most 1,024 pairs are read (``MessageDecoder#string2messageProperties``).
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        // A dict, too, keeps the place of the first and the value of the last.
+        for (name, value) in properties::iter(self.view()?.raw_properties()).take(1024) {
+            all.set_item(text(name), text(value))?;
+        }
+        Ok(all)
+    }
+
+    /// The property block as it is stored.
+    #[getter]
+    fn raw_properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.view()?.raw_properties()))
+    }
+
+    /// Property ``TAGS``, or ``None``.
+    #[getter]
+    fn tags(&self) -> PyResult<Option<String>> {
+        self.property(names::TAGS)
+    }
+
+    /// Property ``KEYS``, split at single spaces, empty pieces left out.
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let keys = self.view()?.property(names::KEYS).unwrap_or_default();
+        let keys: Vec<_> = properties::split_keys(keys).map(text).collect();
+        PyTuple::new(py, keys)
+    }
+
+    /// Property ``UNIQ_KEY``, or ``None``.
+    #[getter]
+    fn unique_key(&self) -> PyResult<Option<String>> {
+        self.property(names::UNIQ_KEY)
+    }
+
+    /// The store's id: its address and the physical offset in upper-case hex.
+    ///
+    /// ``MessageDecoder#createMessageId``.
+    #[getter]
+    fn message_id(&self) -> PyResult<String> {
+        Ok(self.view()?.message_id())
+    }
+
+    /// The transaction type in ``sys_flag``.
+    #[getter]
+    fn transaction(&self) -> PyResult<&'static str> {
+        Ok(match self.view()?.transaction() {
+            Transaction::None => "none",
+            Transaction::Prepared => "prepared",
+            Transaction::Commit => "commit",
+            Transaction::Rollback => "rollback",
+        })
+    }
+
+    /// Property ``DELAY`` as a number, 0 where it is missing or not a number.
+    #[getter]
+    fn delay_level(&self) -> PyResult<i32> {
+        let level = self.property(names::DELAY)?;
+        Ok(level.and_then(|level| level.parse().ok()).unwrap_or(0))
+    }
+
+    /// The whole record as it is stored, ``store_size`` bytes long.
+    #[getter]
+    fn record<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.record)
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.record == other.record
+    }
+
+    fn __hash__(&self) -> u64 {
+        // Place, times and checksum lie at the front.
+        let mut hasher = DefaultHasher::new();
+        self.record.len().hash(&mut hasher);
+        self.record.get(..128).unwrap_or(&self.record).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let view = self.view()?;
+        let mut shown = format!(
+            "StoredMessage(topic={}, queue_id={}, queue_offset={}, physical_offset={}, \
+             store_size={}, store_timestamp_ms={}",
+            short(py, view.topic())?,
+            view.queue_id(),
+            view.queue_offset(),
+            view.physical_offset(),
+            view.store_size(),
+            view.store_timestamp_ms(),
+        );
+        for (field, name) in [("tags", names::TAGS), ("unique_key", names::UNIQ_KEY)] {
+            if let Some(value) = view.property(name) {
+                shown.push_str(&format!(", {field}={}", short(py, value)?));
+            }
+        }
+        shown.push_str(&format!(", raw_body={})", shown_body(py, view.body())?));
+        Ok(shown)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let make = py.import("mqstore._native")?.getattr("_stored_message")?;
+        let record = PyTuple::new(py, [slf.get().record(py)])?;
+        PyTuple::new(py, [make, record.into_any()])
+    }
+}
+
+/// Text as Python shows it, at most 64 characters of it.
+fn short(py: Python<'_>, bytes: &[u8]) -> PyResult<String> {
+    let whole = text(bytes);
+    let start: String = whole.chars().take(64).collect();
+    let dots = if start.len() < whole.len() { "..." } else { "" };
+    Ok(format!("{}{dots}", PyString::new(py, &start).repr()?))
+}
+
+/// A body as Python shows bytes, at most the first 64.
+pub(crate) fn shown_body(py: Python<'_>, body: &[u8]) -> PyResult<String> {
+    match body.get(..SHOWN_BODY) {
+        Some(start) if start.len() < body.len() => {
+            Ok(format!("{}... of {} bytes", PyBytes::new(py, start).repr()?, body.len()))
+        }
+        _ => Ok(PyBytes::new(py, body).repr()?.to_string()),
+    }
+}
+
+/// Reads one record.
+///
+/// Args:
+///     buffer: Bytes that begin with a record; what follows it is not looked at.
+///     verify_crc: Checks the body's checksum too.
+///
+/// Raises:
+///     CorruptionError: Not a record, or a damaged one; ``path`` is ``None`` and ``offset`` counts
+///         from the first byte given.
+#[pyfunction]
+#[pyo3(signature = (buffer, /, *, verify_crc=true))]
+pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<StoredMessage> {
+    let buffer = bytes_of(buffer)?;
+    let bytes = buffer.as_bytes();
+    match message::read_frame(bytes) {
+        Ok(Frame::Message(view)) => {
+            if verify_crc {
+                buffer.py().detach(|| view.check_body_crc())?;
+            }
+            Ok(Box::<[u8]>::from(view.as_bytes()).into())
+        }
+        other => Err(no_record(other, bytes.len()).into()),
+    }
+}
+
+/// The message of a record that was one before: what a pickle calls.
+#[pyfunction]
+pub(crate) fn _stored_message(record: &Bound<'_, PyAny>) -> PyResult<StoredMessage> {
+    let message = decode(record, false)?;
+    let whole = bytes_of(record)?.as_bytes().len();
+    if message.record.len() == whole {
+        Ok(message)
+    } else {
+        let expected = format!("{} bytes", message.record.len());
+        let error = FormatError::new(CorruptionKind::Length, 0, expected, format!("{whole}"));
+        Err(Error::from(error).into())
+    }
+}

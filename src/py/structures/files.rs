@@ -1,0 +1,505 @@
+//! Read-only views of one structure: a consume queue, a commit log, a checkpoint.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, Os, Storage};
+use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
+use crate::format::file_name::offset_name;
+use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::{self, folder};
+use crate::store::read::queue_view::find_end;
+use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+
+use crate::py::store::message_scan::{MessageScan, Source};
+use crate::py::store::reading::{bound, on_damage};
+use crate::py::store::stored::StoredMessage;
+use crate::py::values::value_methods;
+
+/// The working folder may change while a view is in use.
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    std::path::absolute(&path).map_err(Error::io("find", path))
+}
+
+/// One entry of a consume queue: 20 bytes, or 46 in a batch queue.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct QueueEntry {
+    /// Entry number in the queue; of a batch that of its first message.
+    queue_offset: i64,
+    /// Where the record begins in the commit log.
+    physical_offset: i64,
+    /// Length of the record in bytes.
+    store_size: i32,
+    /// Hash of the tags, a delivery time, or an address of the queue extension.
+    tags_code: i64,
+    /// Messages behind the entry: 1, or the size of a batch.
+    message_count: i16,
+    /// Store time, which only a batch queue keeps.
+    store_timestamp_ms: Option<i64>,
+}
+
+#[pymethods]
+impl QueueEntry {
+    #[new]
+    #[pyo3(signature = (
+        queue_offset, physical_offset, store_size, tags_code, message_count=1,
+        store_timestamp_ms=None
+    ))]
+    fn __new__(
+        queue_offset: i64,
+        physical_offset: i64,
+        store_size: i32,
+        tags_code: i64,
+        message_count: i16,
+        store_timestamp_ms: Option<i64>,
+    ) -> Self {
+        Self {
+            queue_offset,
+            physical_offset,
+            store_size,
+            tags_code,
+            message_count,
+            store_timestamp_ms,
+        }
+    }
+}
+
+value_methods!(QueueEntry {
+    "queue_offset",
+    "physical_offset",
+    "store_size",
+    "tags_code",
+    "message_count",
+    "store_timestamp_ms",
+});
+
+impl From<QueueUnit> for QueueEntry {
+    fn from(unit: QueueUnit) -> Self {
+        Self {
+            queue_offset: unit.queue_offset,
+            physical_offset: unit.physical_offset,
+            store_size: unit.store_size,
+            tags_code: unit.tags_code,
+            message_count: unit.message_count,
+            store_timestamp_ms: unit.store_timestamp_ms,
+        }
+    }
+}
+
+/// A read-only view of one consume queue, as of its opening; no commit log is needed.
+///
+/// ``len(queue)`` is the number of entries, ``queue[i]`` the i-th of them (negative from the end),
+/// iteration gives them in order. An entry before the first valid one, such as RocketMQ's filler at
+/// the head of a queue that begins late, is not counted; the first invalid entry ends the queue.
+///
+/// Args:
+///     path: The queue's folder, ``<store>/consumequeue/<topic>/<queue id>``, or one under
+///         ``batchconsumequeue``, whose entries are 46 bytes long.
+///     file_size: Bytes of one file; ``None`` takes it from the files there.
+///
+/// Raises:
+///     NotAStoreError: No such folder.
+///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct ConsumeQueue {
+    queue: Arc<QueueFolder>,
+}
+
+#[pymethods]
+impl ConsumeQueue {
+    #[new]
+    #[pyo3(signature = (path, *, file_size=None))]
+    fn __new__(py: Python<'_>, path: PathBuf, file_size: Option<u64>) -> PyResult<Self> {
+        let queue = py.detach(|| QueueFolder::open(Arc::new(Os), &absolute(path)?, file_size))?;
+        Ok(Self { queue: Arc::new(queue) })
+    }
+
+    /// The queue's folder.
+    #[getter]
+    fn path(&self) -> OsString {
+        self.queue.path().as_os_str().to_owned()
+    }
+
+    /// The topic, as the folder above is named.
+    #[getter]
+    fn topic(&self) -> &str {
+        self.queue.topic()
+    }
+
+    /// The queue's number, as its folder is named.
+    #[getter]
+    fn queue_id(&self) -> i32 {
+        self.queue.queue_id()
+    }
+
+    /// Which kind of queue it is (``CQType``).
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.queue.kind().name()
+    }
+
+    /// Bytes of one file.
+    #[getter]
+    fn file_size(&self) -> u64 {
+        self.queue.file_size()
+    }
+
+    /// Queue offset of the first entry.
+    #[getter]
+    fn min_offset(&self) -> i64 {
+        self.queue.min_offset()
+    }
+
+    /// One past the queue offset of the last entry.
+    #[getter]
+    fn max_offset(&self) -> i64 {
+        self.queue.max_offset()
+    }
+
+    /// Where the last entry's record ends in the commit log; -1 in an empty queue.
+    #[getter]
+    fn max_physical_offset(&self) -> i64 {
+        self.queue.max_physical_offset()
+    }
+
+    /// The entries in a half-open range of queue offsets; ``None`` is the queue's bound.
+    #[pyo3(signature = (start=None, stop=None))]
+    fn entries(
+        &self,
+        py: Python<'_>,
+        start: Option<i64>,
+        stop: Option<i64>,
+    ) -> PyResult<QueueEntries> {
+        let queue = &self.queue;
+        let (start, stop) = py.detach(|| -> Result<_> {
+            let start = start.map_or(Ok(0), |start| queue.place_of(start))?;
+            let stop = stop.map_or(Ok(queue.len()), |stop| queue.place_of(stop))?;
+            Ok((start, stop))
+        })?;
+        Ok(QueueEntries::new(queue, start, stop))
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.queue.len()).unwrap_or(usize::MAX)
+    }
+
+    fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<QueueEntry> {
+        let from_end = || self.queue.len().checked_sub(index.unsigned_abs() as u64);
+        let place = u64::try_from(index).ok().or_else(from_end);
+        let unit = match place {
+            Some(place) => py.detach(|| self.queue.unit(place))?,
+            None => None,
+        };
+        match unit {
+            Some(unit) => Ok(unit.into()),
+            None => Err(PyIndexError::new_err(format!("the queue has no entry [{index}]"))),
+        }
+    }
+
+    fn __iter__(&self) -> QueueEntries {
+        QueueEntries::new(&self.queue, 0, self.queue.len())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.path().into_pyobject(py)?;
+        Ok(format!("<ConsumeQueue {} of {} entries>", path.repr()?, self.queue.len()))
+    }
+}
+
+/// Entries of a queue, one by one.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct QueueEntries {
+    queue: Arc<QueueFolder>,
+    state: Mutex<Ahead>,
+}
+
+/// What was read ahead, and from where to read on.
+struct Ahead {
+    ready: VecDeque<QueueUnit>,
+    next: u64,
+    stop: u64,
+}
+
+impl QueueEntries {
+    fn new(queue: &Arc<QueueFolder>, next: u64, stop: u64) -> Self {
+        let state = Mutex::new(Ahead { ready: VecDeque::new(), next, stop });
+        Self { queue: Arc::clone(queue), state }
+    }
+}
+
+impl Ahead {
+    fn next(&mut self, queue: &QueueFolder) -> Result<Option<QueueUnit>> {
+        if self.ready.is_empty() && self.next < self.stop {
+            let left = usize::try_from(self.stop - self.next).unwrap_or(usize::MAX);
+            self.ready.extend(queue.units(self.next, left)?);
+            self.next = self.next.saturating_add(self.ready.len() as u64);
+        }
+        Ok(self.ready.pop_front())
+    }
+}
+
+#[pymethods]
+impl QueueEntries {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<QueueEntry>> {
+        if let Ok(mut state) = self.state.try_lock()
+            && let Some(unit) = state.ready.pop_front()
+        {
+            return Ok(Some(unit.into()));
+        }
+        let next = py.detach(|| {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner).next(&self.queue)
+        })?;
+        Ok(next.map(QueueEntry::from))
+    }
+}
+
+/// A read-only view of a commit log, as of its opening; nothing else of the store is needed.
+///
+/// Iteration gives every message in order and raises at damage.
+///
+/// Args:
+///     path: The folder, ``<store>/commitlog``.
+///     file_size: Bytes of one file; ``None`` takes it from the files there.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no commit log file in it.
+///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct CommitLog {
+    path: PathBuf,
+    log: Arc<log::CommitLog>,
+}
+
+fn open_log(path: &Path, file_size: Option<u64>) -> Result<log::CommitLog> {
+    let run = folder::open(Arc::new(Os), path, file_size, StoreConfig::COMMIT_LOG_FILE)?;
+    if run.files().is_empty() {
+        let reason = "no commit log file is in it".to_owned();
+        return Err(Error::NotAStore { path: path.to_owned(), reason });
+    }
+    let log = log::CommitLog::new(run, 0);
+    find_end(&log, None, false)?;
+    Ok(log)
+}
+
+#[pymethods]
+impl CommitLog {
+    #[new]
+    #[pyo3(signature = (path, *, file_size=None))]
+    fn __new__(py: Python<'_>, path: PathBuf, file_size: Option<u64>) -> PyResult<Self> {
+        let path = absolute(path)?;
+        let log = py.detach(|| open_log(&path, file_size))?;
+        Ok(Self { path, log: Arc::new(log) })
+    }
+
+    /// The folder.
+    #[getter]
+    fn path(&self) -> OsString {
+        self.path.clone().into_os_string()
+    }
+
+    /// Bytes of one file.
+    #[getter]
+    fn file_size(&self) -> u64 {
+        self.log.run().file_size()
+    }
+
+    /// Names of the files in order; a name is the physical offset of the file's first byte.
+    #[getter]
+    fn files(&self) -> Vec<String> {
+        self.log.run().files().iter().map(|file| offset_name(file.base_offset)).collect()
+    }
+
+    /// Where the first file begins.
+    #[getter]
+    fn min_physical_offset(&self) -> u64 {
+        self.log.min_offset()
+    }
+
+    /// Where the last whole record ends.
+    #[getter]
+    fn max_physical_offset(&self) -> u64 {
+        self.log.end_offset()
+    }
+
+    /// The message whose record begins there; errors as ``Store.get``.
+    #[pyo3(signature = (physical_offset, /))]
+    fn get(&self, py: Python<'_>, physical_offset: i64) -> PyResult<StoredMessage> {
+        Ok(py.detach(|| self.log.get(physical_offset, self.log.end_offset()))?.into())
+    }
+
+    /// The messages of a range, as ``Store.scan``.
+    #[pyo3(signature = (*, start_physical_offset=None, stop_physical_offset=None, on_error="raise"))]
+    fn scan(
+        &self,
+        start_physical_offset: Option<i64>,
+        stop_physical_offset: Option<i64>,
+        on_error: &str,
+    ) -> PyResult<MessageScan> {
+        let on_damage = on_damage(on_error)?;
+        Ok(self.messages(start_physical_offset, stop_physical_offset, on_damage))
+    }
+
+    fn __iter__(&self) -> MessageScan {
+        self.messages(None, None, OnDamage::Raise)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.path().into_pyobject(py)?;
+        let (min, max) = (self.log.min_offset(), self.log.end_offset());
+        Ok(format!("<CommitLog {} from {min} to {max}>", path.repr()?))
+    }
+}
+
+impl CommitLog {
+    fn messages(&self, start: Option<i64>, stop: Option<i64>, on_damage: OnDamage) -> MessageScan {
+        let end = self.log.end_offset();
+        let start = bound(start, 0).max(self.log.min_offset());
+        let scan = Scan::new(start, bound(stop, end), end, ScanFilter::ALL, on_damage);
+        MessageScan::new(Source::Log(Arc::clone(&self.log)), scan)
+    }
+}
+
+/// The checkpoint file's fields, as they were when it was read (``StoreCheckpoint``).
+///
+/// What is missing from a short or empty file reads as 0.
+///
+/// Args:
+///     path: The file, ``<store>/checkpoint``.
+///
+/// Raises:
+///     StoreIOError: The file cannot be read.
+#[pyclass(module = "mqstore", frozen, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Checkpoint {
+    fields: [i64; 5],
+}
+
+impl Checkpoint {
+    fn fields(&self) -> CheckpointFields {
+        let [physic, logics, index, master_flushed_offset, confirm_physical_offset] = self.fields;
+        CheckpointFields {
+            physic_msg_timestamp_ms: physic,
+            logics_msg_timestamp_ms: logics,
+            index_msg_timestamp_ms: index,
+            master_flushed_offset,
+            confirm_physical_offset,
+        }
+    }
+}
+
+#[pymethods]
+impl Checkpoint {
+    #[new]
+    fn __new__(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let mut bytes = [0; FIELDS_LEN];
+        let read = py.detach(|| {
+            let file = Os.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+            file.read_at(&mut bytes, 0).map_err(Error::io("read", &path))
+        })?;
+        let fields = CheckpointFields::decode(bytes.get(..read).unwrap_or_default());
+        Ok(Self {
+            fields: [
+                fields.physic_msg_timestamp_ms,
+                fields.logics_msg_timestamp_ms,
+                fields.index_msg_timestamp_ms,
+                fields.master_flushed_offset,
+                fields.confirm_physical_offset,
+            ],
+        })
+    }
+
+    /// Store time of the newest record known to be flushed.
+    #[getter]
+    fn physic_msg_timestamp_ms(&self) -> i64 {
+        self.fields().physic_msg_timestamp_ms
+    }
+
+    /// Store time of the last queue entry written.
+    #[getter]
+    fn logics_msg_timestamp_ms(&self) -> i64 {
+        self.fields().logics_msg_timestamp_ms
+    }
+
+    /// End time of the last full index file flushed.
+    #[getter]
+    fn index_msg_timestamp_ms(&self) -> i64 {
+        self.fields().index_msg_timestamp_ms
+    }
+
+    /// What a replica knows of its master.
+    #[getter]
+    fn master_flushed_offset(&self) -> i64 {
+        self.fields().master_flushed_offset
+    }
+
+    /// Start of the last valid record, as the last recovery found it.
+    #[getter]
+    fn confirm_physical_offset(&self) -> i64 {
+        self.fields().confirm_physical_offset
+    }
+
+    /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
+    #[getter]
+    fn min_timestamp_ms(&self) -> i64 {
+        self.fields().min_timestamp_ms()
+    }
+
+    /// The lesser of that and the index's time (``getMinTimestampIndex``).
+    #[getter]
+    fn min_timestamp_index_ms(&self) -> i64 {
+        self.fields().min_timestamp_index_ms()
+    }
+
+    fn __repr__(&self) -> String {
+        let fields = self.fields();
+        format!(
+            "Checkpoint(physic_msg_timestamp_ms={}, logics_msg_timestamp_ms={}, \
+             index_msg_timestamp_ms={}, master_flushed_offset={}, confirm_physical_offset={})",
+            fields.physic_msg_timestamp_ms,
+            fields.logics_msg_timestamp_ms,
+            fields.index_msg_timestamp_ms,
+            fields.master_flushed_offset,
+            fields.confirm_physical_offset
+        )
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let make = py.import("mqstore._native")?.getattr("_checkpoint")?;
+        let fields = PyTuple::new(py, slf.get().fields)?;
+        PyTuple::new(py, [make, fields.into_any()])
+    }
+}
+
+/// The checkpoint of fields that were read before: what a pickle calls.
+#[pyfunction]
+pub(crate) fn _checkpoint(
+    physic_msg_timestamp_ms: i64,
+    logics_msg_timestamp_ms: i64,
+    index_msg_timestamp_ms: i64,
+    master_flushed_offset: i64,
+    confirm_physical_offset: i64,
+) -> Checkpoint {
+    Checkpoint {
+        fields: [
+            physic_msg_timestamp_ms,
+            logics_msg_timestamp_ms,
+            index_msg_timestamp_ms,
+            master_flushed_offset,
+            confirm_physical_offset,
+        ],
+    }
+}

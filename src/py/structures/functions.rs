@@ -1,0 +1,160 @@
+//! Functions over bytes and text, and two questions about a store's files.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::files::Os;
+use crate::format::config::json;
+use crate::format::java;
+use crate::format::message::host;
+use crate::format::queue::consume_queue;
+use crate::store::NewMessage;
+use crate::store::config_file;
+use crate::store::lock::StoreLock;
+use crate::store::write::append;
+
+use crate::py::errors::invalid;
+use crate::py::fields::host_of;
+use crate::py::store::message::Message;
+use crate::py::values::MessageId;
+
+/// ``String.hashCode`` of a text: over UTF-16 units, 32 bits, signed.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(crate) fn java_hash(text: &str) -> i32 {
+    java::hash_code(text.as_bytes())
+}
+
+/// The index's hash of ``"topic#key"``: never negative, and -2**31 counts as 0.
+///
+/// ``IndexFile#indexKeyHashMethod``.
+#[pyfunction]
+#[pyo3(signature = (key, /))]
+pub(crate) fn key_hash(key: &str) -> i32 {
+    java::key_hash_of(key.as_bytes())
+}
+
+/// The consume queue's code of a tag: its Java hash, 0 for none (``tagsString2tagsCode``).
+#[pyfunction]
+#[pyo3(signature = (tags, /))]
+pub(crate) fn tags_code(tags: Option<&str>) -> i64 {
+    consume_queue::tags_code(tags.map(str::as_bytes))
+}
+
+/// Takes a store's message id apart (``MessageDecoder#decodeMessageId``).
+///
+/// Raises:
+///     ValueError: Not 32 or 56 hex digits.
+#[pyfunction]
+#[pyo3(signature = (text, /))]
+pub(crate) fn parse_message_id(text: &str) -> PyResult<MessageId> {
+    host::parse_message_id(text).map(MessageId).ok_or_else(|| {
+        let shown: String = text.chars().take(64).collect();
+        PyValueError::new_err(format!("a message id has 32 or 56 hex digits, {shown:?} has not"))
+    })
+}
+
+/// Writes one record, as the commit log would hold it.
+///
+/// Args:
+///     message: The message. A time or host that it leaves out is taken from the arguments.
+///     physical_offset: Where the record is to begin in the commit log.
+///     queue_offset: Its entry number in its queue.
+///     store_timestamp_ms: The store's time where the message has none, and so the producer's.
+///     store_host: The store's address where the message has none, and so the producer's.
+///     append_property_crc: Ends the properties with their checksum (``enabledAppendPropCRC``).
+///
+/// Raises:
+///     InvalidMessageError: The record cannot be: a field too long, a time or host that neither
+///         gives.
+#[pyfunction]
+#[pyo3(signature = (
+    message, /, *, physical_offset, queue_offset, store_timestamp_ms=None, store_host=None,
+    append_property_crc=false
+))]
+pub(crate) fn encode<'py>(
+    message: &Bound<'py, Message>,
+    physical_offset: i64,
+    queue_offset: i64,
+    store_timestamp_ms: Option<i64>,
+    store_host: Option<&str>,
+    append_property_crc: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let given = message.get().view();
+    let store_host = given.store_host.or(host_of("store_host", store_host)?);
+    let store_timestamp_ms = given.store_timestamp_ms.or(store_timestamp_ms);
+    let missing = |field| move || invalid(field, "given neither by the message nor by argument");
+    let whole = NewMessage {
+        store_host: Some(store_host.ok_or_else(missing("store_host"))?),
+        store_timestamp_ms: Some(store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?),
+        ..given
+    };
+    let record = append::encode(&whole, physical_offset, queue_offset, append_property_crc)?;
+    Ok(PyBytes::new(message.py(), &record))
+}
+
+/// Whether a process writes to a store, and which, where the system tells.
+///
+/// Asks for the state of the record lock on ``<path>/lock`` without taking it; a store without that
+/// file is not locked. The calling process's own stores count.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn lock_state(py: Python<'_>, path: PathBuf) -> (bool, Option<i32>) {
+    py.detach(|| StoreLock::state(&Os, &path))
+}
+
+/// What lies below a store's root and is not read as messages, queues or keys.
+///
+/// Timer wheel and timer log, queues and logs of compacted topics, RocksDB databases, DLedger logs,
+/// epoch files. Nothing is changed, and no link followed.
+///
+/// Returns:
+///     A mapping for each, by path: ``structure`` (``timer-wheel``, ``timer-log``,
+///     ``sparse-queue``, ``compaction-log``, ``rocksdb``, ``dledger``, ``epoch-file``,
+///     ``broker-identity``), ``what`` it is, its ``path`` below the root, how many ``files`` and
+///     ``bytes`` it has, and ``counts``: by name what is counted in it (slots, units, entries,
+///     messages, epochs), empty where the format is not known.
+///
+/// Raises:
+///     StoreIOError: A file or folder cannot be read.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyList>> {
+    let found = py.detach(|| crate::store::inventory::inventory(&Os, &path))?;
+    let rows = PyList::empty(py);
+    for found in found {
+        let (row, counts) = (PyDict::new(py), PyDict::new(py));
+        for (name, count) in found.counts {
+            counts.set_item(name, count)?;
+        }
+        row.set_item("structure", found.structure.name())?;
+        row.set_item("what", found.structure.what())?;
+        row.set_item("path", found.path)?;
+        row.set_item("files", found.files)?;
+        row.set_item("bytes", found.bytes)?;
+        row.set_item("counts", counts)?;
+        rows.append(row)?;
+    }
+    Ok(rows)
+}
+
+/// One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
+///
+/// RocketMQ writes maps of numbers with bare keys (``{0:128}``); here they are quoted. Nothing else
+/// is changed, not the order of members either. Where the file cannot be read as JSON, RocketMQ's
+/// copy beside it (``.bak``) is not looked at.
+///
+/// Raises:
+///     CorruptionError: Not JSON even so, nested deeper than 64, or larger than 64 MiB.
+///     StoreIOError: The file cannot be read.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn read_config_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    Ok(py.detach(|| {
+        let bytes = config_file::read_existing(&Os, &path)?;
+        json::to_strict(&bytes).map_err(|error| error.in_file(&path, 0))
+    })?)
+}

@@ -1,0 +1,563 @@
+//! One index file: put, select, and what it holds.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+
+use crate::error::{Error, Result};
+use crate::files::{Os, StorageFile};
+use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
+use crate::format::java::key_hash_of;
+use crate::log;
+use crate::log::index::file;
+use crate::log::index::file::{IndexOpen, IndexPut};
+use crate::log::index::layout::{Detection, detect_layout};
+
+use super::index_arrow::{Entries, OffsetLists, read_entries};
+use crate::py::arrays::{HASH_CHUNK, Keys, Numbers};
+use crate::py::arrow::scan::ArrowScan;
+use crate::py::errors::{StoreClosedError, not_one_of};
+use crate::py::fields;
+use crate::py::fork;
+use crate::py::values::value_methods;
+
+/// The first 40 bytes of an index file (``IndexHeader``).
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct IndexHeader {
+    /// Store time of the first message in the file.
+    begin_timestamp_ms: i64,
+    /// Store time of the last message in the file.
+    end_timestamp_ms: i64,
+    /// Where the first message begins in the commit log.
+    begin_physical_offset: i64,
+    /// Where the last message begins in the commit log.
+    end_physical_offset: i64,
+    /// Slots in use, not the slots that the file has.
+    hash_slot_count: i32,
+    /// Number of the next entry: entries held plus one.
+    index_count: i32,
+}
+
+#[pymethods]
+impl IndexHeader {
+    #[new]
+    fn __new__(
+        begin_timestamp_ms: i64,
+        end_timestamp_ms: i64,
+        begin_physical_offset: i64,
+        end_physical_offset: i64,
+        hash_slot_count: i32,
+        index_count: i32,
+    ) -> Self {
+        Self {
+            begin_timestamp_ms,
+            end_timestamp_ms,
+            begin_physical_offset,
+            end_physical_offset,
+            hash_slot_count,
+            index_count,
+        }
+    }
+}
+
+value_methods!(IndexHeader {
+    "begin_timestamp_ms",
+    "end_timestamp_ms",
+    "begin_physical_offset",
+    "end_physical_offset",
+    "hash_slot_count",
+    "index_count",
+});
+
+/// One 20-byte entry of an index file, with its number.
+#[pyclass(module = "mqstore", frozen, get_all)]
+#[derive(Clone, Debug)]
+pub(crate) struct IndexEntry {
+    /// Number of the entry in its file, from 1.
+    number: u32,
+    /// Hash of ``topic#key``.
+    key_hash: i32,
+    /// Where the message begins in the commit log.
+    physical_offset: i64,
+    /// Whole seconds from the header's begin time to the message's store time.
+    seconds: i32,
+    /// Number of the next older entry of the same slot; 0 at the end of the chain.
+    prev_entry: i32,
+}
+
+#[pymethods]
+impl IndexEntry {
+    #[new]
+    fn __new__(
+        number: u32,
+        key_hash: i32,
+        physical_offset: i64,
+        seconds: i32,
+        prev_entry: i32,
+    ) -> Self {
+        Self { number, key_hash, physical_offset, seconds, prev_entry }
+    }
+}
+
+value_methods!(IndexEntry { "number", "key_hash", "physical_offset", "seconds", "prev_entry" });
+
+impl From<(u32, format::IndexEntry)> for IndexEntry {
+    fn from((number, entry): (u32, format::IndexEntry)) -> Self {
+        let format::IndexEntry { key_hash, physical_offset, seconds, prev_entry } = entry;
+        Self { number, key_hash, physical_offset, seconds, prev_entry }
+    }
+}
+
+/// One index file: a hash table of keys in a file of fixed size (``IndexFile``).
+///
+/// ``len(index_file)`` is the number of entries that it holds.
+///
+/// Args:
+///     path: The file.
+///     mode: ``"r"``: read. ``"r+"``: read and write, must exist. ``"a"``: as ``"r+"``, created
+///         when missing.
+///     slots: Hash slots of the file; neither number is recorded in it, so they must be the right
+///         ones.
+///     entries: Room for entries, of which number 0 is never used.
+///
+/// Raises:
+///     ConfigError: Slots or entries of 0, or a size of 2 GiB and more.
+///     CorruptionError: The file's length is not 40 + 4 * slots + 20 * entries; both are named.
+///     StoreLockedError: Another process, or another handle of this one, writes to the file.
+///     StoreIOError: The file cannot be opened.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct IndexFile {
+    path: PathBuf,
+    mode: &'static str,
+    layout: IndexLayout,
+    generation: u64,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` once it was closed.
+    file: Option<file::IndexFile>,
+    /// A flush that failed: what was put may be lost, and no later flush can tell.
+    failed: Option<String>,
+}
+
+fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
+    let layout = u32::try_from(slots)
+        .ok()
+        .zip(u32::try_from(entries).ok())
+        .and_then(|(slots, entries)| IndexLayout::new(slots, entries));
+    layout.ok_or_else(|| Error::InvalidConfig {
+        field: "slots, entries".to_owned(),
+        reason: format!(
+            "{slots} and {entries}: each is 1 or more, and 40 + 4 * slots + 20 * entries less than \
+             2 GiB"
+        ),
+    })
+}
+
+/// Opens for writing, and makes the file where there is none and it may be made.
+fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file::IndexFile> {
+    let file = match file::IndexFile::open(&Os, path, layout, IndexOpen::Write) {
+        Err(Error::Io { source, .. }) if create && source.kind() == io::ErrorKind::NotFound => {
+            match file::IndexFile::create(&Os, path, layout, None) {
+                // Somebody else was faster.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                    file::IndexFile::open(&Os, path, layout, IndexOpen::Write)?
+                }
+                other => other?,
+            }
+        }
+        other => other?,
+    };
+    take_lock(&**file.file(), path)?;
+    match detect_layout(&**file.file(), path, Some(layout))? {
+        Detection::Proven(_) | Detection::Likely(_) => Ok(file),
+        Detection::Unknown { reason, .. } => {
+            Err(Error::InvalidConfig { field: "slots, entries".to_owned(), reason })
+        }
+    }
+}
+
+/// Two writers of one file would take each other's entries for their own.
+fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
+    if file.try_lock().map_err(Error::io("lock", path))? {
+        return Ok(());
+    }
+    Err(Error::Locked { path: path.to_owned(), pid: file.lock_holder() })
+}
+
+fn told(error: Error) -> PyErr {
+    match error {
+        Error::Closed => StoreClosedError::new_err(("the index file is closed",)),
+        other => other.into(),
+    }
+}
+
+impl IndexFile {
+    fn read<T: Send>(
+        &self,
+        py: Python<'_>,
+        read: impl FnOnce(&file::IndexFile) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| {
+            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            read(state.file.as_ref().ok_or(Error::Closed)?)
+        })
+        .map_err(told)
+    }
+
+    fn write<T: Send>(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&mut file::IndexFile) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        if fork::generation() != self.generation {
+            return Err(StoreClosedError::new_err((
+                "the file was opened before this process was forked off: open it again here",
+            )));
+        }
+        py.detach(|| {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(reason) = &state.failed {
+                return Err(Error::Poisoned { path: self.path.clone(), reason: reason.clone() });
+            }
+            write(state.file.as_mut().ok_or(Error::Closed)?)
+        })
+        .map_err(told)
+    }
+
+    /// Flushes, of a file open for writing; after a failure nothing may be put any more.
+    fn flush_state(&self, state: &mut State) -> Result<()> {
+        let State { file: Some(file), failed } = state else { return Ok(()) };
+        if self.mode == "r" {
+            return Ok(());
+        }
+        let outcome = file.flush();
+        if let Err(error) = &outcome {
+            *failed = Some(error.to_string());
+        }
+        outcome
+    }
+}
+
+#[pymethods]
+impl IndexFile {
+    #[new]
+    #[pyo3(signature = (path, mode="r", *, slots=5_000_000, entries=20_000_000))]
+    fn __new__(
+        py: Python<'_>,
+        path: PathBuf,
+        mode: &str,
+        #[pyo3(from_py_with = fields::saturated)] slots: i64,
+        #[pyo3(from_py_with = fields::saturated)] entries: i64,
+    ) -> PyResult<Self> {
+        let mode = match mode {
+            "r" => "r",
+            "r+" => "r+",
+            "a" => "a",
+            other => return Err(not_one_of("mode", "r, r+, a", other)),
+        };
+        let layout = layout_of(slots, entries)?;
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let file = py.detach(|| match mode {
+            "r" => file::IndexFile::open(&Os, &path, layout, IndexOpen::ReadMapped),
+            _ => open_to_write(&path, layout, mode == "a"),
+        })?;
+        let state = RwLock::new(State { file: Some(file), failed: None });
+        Ok(Self { path, mode, layout, generation: fork::generation(), state })
+    }
+
+    /// The file.
+    #[getter]
+    fn path(&self) -> OsString {
+        self.path.clone().into_os_string()
+    }
+
+    /// How it was opened.
+    #[getter]
+    fn mode(&self) -> &'static str {
+        self.mode
+    }
+
+    /// Hash slots that the file has.
+    #[getter]
+    fn slots(&self) -> u32 {
+        self.layout.slots()
+    }
+
+    /// How many entries fit: one less than the room for them.
+    #[getter]
+    fn capacity(&self) -> u32 {
+        self.layout.max_entry_count().saturating_sub(1)
+    }
+
+    /// The header as of now.
+    #[getter]
+    fn header(&self, py: Python<'_>) -> PyResult<IndexHeader> {
+        let header = self.read(py, file::IndexFile::header)?;
+        Ok(IndexHeader {
+            begin_timestamp_ms: header.begin_timestamp_ms,
+            end_timestamp_ms: header.end_timestamp_ms,
+            begin_physical_offset: header.begin_physical_offset,
+            end_physical_offset: header.end_physical_offset,
+            hash_slot_count: header.hash_slot_count,
+            index_count: header.index_count,
+        })
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let header = self.read(py, file::IndexFile::header)?;
+        Ok(usize::try_from(header.index_count.saturating_sub(1)).unwrap_or(0))
+    }
+
+    /// Adds one key (``IndexFile#putKey``).
+    ///
+    /// Args:
+    ///     key: ``"topic#key"``.
+    ///     physical_offset: Where the message begins in the commit log.
+    ///     store_timestamp_ms: Its store time, kept in whole seconds.
+    ///
+    /// Returns:
+    ///     ``False`` when the file is full, and then nothing was done.
+    ///
+    /// Raises:
+    ///     StoreReadOnlyError: The file was opened with mode ``"r"``.
+    ///     InvalidMessageError: A number does not fit 64 bits, or the key is no text in UTF-8.
+    fn put(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::physical_offset)] physical_offset: i64,
+        #[pyo3(from_py_with = fields::index_timestamp_ms)] store_timestamp_ms: i64,
+    ) -> PyResult<bool> {
+        let key_hash = key_hash_of(key.as_bytes());
+        self.write(py, |file| file.put_key(key_hash, physical_offset, store_timestamp_ms))
+    }
+
+    /// Adds many keys in order.
+    ///
+    /// Args:
+    ///     keys: ``"topic#key"`` each: strings, or an Arrow array of a string type.
+    ///     physical_offsets: As many integers, or an Arrow array or a buffer of ``int64``.
+    ///     store_timestamps_ms: As many integers, or an Arrow array or a buffer of ``int64``.
+    ///
+    /// Returns:
+    ///     How many of them fitted.
+    ///
+    /// Raises:
+    ///     ValueError: The three differ in length, or an Arrow array has a null.
+    ///     InvalidMessageError: A number does not fit 64 bits, or a key is no text in UTF-8.
+    ///         Nothing was put then.
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        physical_offsets: &Bound<'_, PyAny>,
+        store_timestamps_ms: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let keys = Keys::of("keys", keys)?;
+        let offsets = Numbers::of("physical_offsets", physical_offsets)?;
+        let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
+        if offsets.len() != keys.len() || times.len() != keys.len() {
+            return Err(PyValueError::new_err(format!(
+                "{} keys, {} physical offsets and {} store times: they go together one by one",
+                keys.len(),
+                offsets.len(),
+                times.len()
+            )));
+        }
+        self.write(py, |file| put_all(file, &keys, &offsets, &times))
+    }
+
+    /// Physical offsets under a key, newest first: exactly RocketMQ's ``selectPhyOffset``.
+    ///
+    /// Only hashes are compared, so another key's offsets may be among them.
+    ///
+    /// Args:
+    ///     key: ``"topic#key"``.
+    ///     begin_ms: First time that counts; the chain is left at the first entry before it.
+    ///     end_ms: Last time that counts.
+    ///     max_entries: At most this many.
+    #[pyo3(signature = (key, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
+    fn select(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::saturated)] begin_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
+    ) -> PyResult<Vec<i64>> {
+        let key_hash = key_hash_of(key.as_bytes());
+        let max = usize::try_from(max_entries).unwrap_or(0);
+        self.read(py, |file| {
+            // What is unsound in a chain ends it; `verify` tells of it.
+            let (mut found, mut findings) = (Vec::new(), Vec::new());
+            file.select(key_hash, begin_ms, end_ms, max, &mut found, &mut findings)?;
+            Ok(found)
+        })
+    }
+
+    /// The same for many keys: one list of offsets for each.
+    #[pyo3(signature = (keys, *, begin_ms=0, end_ms=9_223_372_036_854_775_807, max_entries=32))]
+    fn select_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = fields::saturated)] begin_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
+        #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
+    ) -> PyResult<OffsetLists> {
+        let keys = Keys::of("keys", keys)?;
+        let max = usize::try_from(max_entries).unwrap_or(0);
+        let lists = self.read(py, |file| {
+            // What one answer holds at least, so that it seldom moves.
+            let mut lists = log::OffsetLists::with_capacity(keys.len());
+            let mut findings = Vec::new();
+            keys.hashes(|hashes| {
+                file.select_many(hashes, begin_ms, end_ms, max, &mut lists, &mut findings)?;
+                Ok(true)
+            })?;
+            Ok(lists)
+        })?;
+        let count = lists.offsets().len();
+        py.detach(|| OffsetLists::new(lists))
+            .ok_or_else(|| PyOverflowError::new_err(format!("{count} offsets in one answer")))
+    }
+
+    /// All entries in order, as columns named like the fields of ``IndexEntry``.
+    fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
+        self.read(py, |_| Ok(()))?;
+        Ok(ArrowScan::new(Entries { path: self.path.clone(), layout: self.layout }))
+    }
+
+    /// One entry by its number, 1 to ``len(index_file)``.
+    ///
+    /// Raises:
+    ///     IndexError: The file holds no entry of that number.
+    #[pyo3(signature = (number, /))]
+    fn entry(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::saturated)] number: i64,
+    ) -> PyResult<IndexEntry> {
+        let found = self.read(py, |file| {
+            let count = file.header()?.index_count;
+            match u32::try_from(number) {
+                Ok(known) if known > 0 && number < i64::from(count) => {
+                    let mut raw = [0; ENTRY_LEN];
+                    read_entries(file, known, &mut raw)?;
+                    Ok(Some((known, format::IndexEntry::decode(&raw))))
+                }
+                _ => Ok(None),
+            }
+        })?;
+        match found {
+            Some(entry) => Ok(entry.into()),
+            None => Err(PyIndexError::new_err(format!("the file holds no entry {number}"))),
+        }
+    }
+
+    /// The entries of a key's slot from the newest on, those of other keys in it too.
+    ///
+    /// It ends where a link does not lead to an older entry.
+    fn chain(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+    ) -> PyResult<Vec<IndexEntry>> {
+        let key_hash = key_hash_of(key.as_bytes());
+        let chain = self.read(py, |file| file.chain(key_hash, usize::MAX, &mut Vec::new()))?;
+        Ok(chain.into_iter().map(IndexEntry::from).collect())
+    }
+
+    /// How many slots have a chain of each length that occurs, empty slots left out.
+    ///
+    /// It reads every entry, and counts a chain that leads astray as whole.
+    fn chain_lengths(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u32>> {
+        self.read(py, file::IndexFile::chain_lengths)
+    }
+
+    /// Makes everything put so far durable.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        if self.mode == "r" {
+            return self.read(py, |_| Ok(()));
+        }
+        self.write(py, |_| Ok(()))?;
+        Ok(py.detach(|| {
+            self.flush_state(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
+        })?)
+    }
+
+    /// Flushes what was put and closes the file; closing twice does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            // In a child of the process that opened it the file is still the parent's.
+            let ours = fork::generation() == self.generation;
+            let outcome = match &state.failed {
+                None if ours => self.flush_state(&mut state),
+                _ => Ok(()),
+            };
+            state.file = None;
+            outcome
+        })?)
+    }
+
+    fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
+        slf.get().read(py, |_| Ok(()))?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        self.close(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self.path().into_pyobject(py)?;
+        let (slots, entries) = (self.layout.slots(), self.layout.entries());
+        let path = path.repr()?;
+        Ok(format!("<IndexFile {path} mode={} slots={slots} entries={entries}>", self.mode))
+    }
+}
+
+/// Puts keys in order; how many fitted.
+fn put_all(
+    file: &mut file::IndexFile,
+    keys: &Keys,
+    offsets: &Numbers,
+    times: &Numbers,
+) -> Result<usize> {
+    let mut puts = Vec::with_capacity(HASH_CHUNK);
+    let mut done = 0;
+    let (mut offsets, mut times) = (offsets.iter(), times.iter());
+    keys.hashes(|hashes| {
+        puts.clear();
+        puts.extend(hashes.iter().zip(offsets.by_ref().zip(times.by_ref())).map(
+            |(&key_hash, (physical_offset, store_timestamp_ms))| IndexPut {
+                key_hash,
+                physical_offset,
+                store_timestamp_ms,
+            },
+        ));
+        let fitted = file.put_many(&puts)?;
+        done += fitted;
+        Ok(fitted == puts.len())
+    })?;
+    Ok(done)
+}

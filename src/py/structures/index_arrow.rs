@@ -1,0 +1,193 @@
+//! What an index file gives as Arrow arrays: all its entries, and the answers to many look-ups.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyList, PyTuple};
+use pyo3_arrow::ffi::{to_array_pycapsules, to_schema_pycapsule};
+
+use crate::columns::BatchError;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::Os;
+use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
+use crate::log;
+use crate::log::index::file::{IndexFile, IndexOpen};
+use crate::store::read::halt::Halt;
+
+use crate::py::arrow::scan::{BatchSource, Batches};
+
+/// Rows of a batch of entries.
+const BATCH_ROWS: usize = 8192;
+
+/// Fills `raw` with the entries from number `first` on.
+pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Result<()> {
+    let (path, position) = (file.path(), file.layout().entry_position(first));
+    let wanted = raw.len();
+    let read = file.file().read_at(raw, position).map_err(Error::io("read", path))?;
+    if read == wanted {
+        return Ok(());
+    }
+    let end = position.saturating_add(read as u64);
+    let (expected, found) = (format!("{wanted} bytes of entries"), format!("{read} bytes"));
+    Err(Error::corrupt(path, end, CorruptionKind::FileLength, expected, found))
+}
+
+/// The entries of a file, which each stream opens for itself.
+pub(crate) struct Entries {
+    pub(crate) path: PathBuf,
+    pub(crate) layout: IndexLayout,
+}
+
+impl BatchSource for Entries {
+    fn schema(&self) -> SchemaRef {
+        let field = |name: &str, data_type| Field::new(name, data_type, false);
+        Arc::new(Schema::new(vec![
+            field("number", DataType::Int32),
+            field("key_hash", DataType::Int32),
+            field("physical_offset", DataType::Int64),
+            field("seconds", DataType::Int32),
+            field("prev_entry", DataType::Int32),
+        ]))
+    }
+
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        self.schema()
+    }
+
+    fn open(
+        &self,
+        schema: SchemaRef,
+        _halt: &Halt,
+    ) -> std::result::Result<Box<dyn Batches>, BatchError> {
+        let file = IndexFile::open(&Os, &self.path, self.layout, IndexOpen::Read)?;
+        let end = u32::try_from(file.header()?.index_count).unwrap_or(1);
+        Ok(Box::new(EntryBatches { file, schema, next: 1, end, raw: Vec::new() }))
+    }
+}
+
+struct EntryBatches {
+    file: IndexFile,
+    schema: SchemaRef,
+    next: u32,
+    end: u32,
+    raw: Vec<u8>,
+}
+
+impl Batches for EntryBatches {
+    fn next(&mut self) -> std::result::Result<Option<RecordBatch>, BatchError> {
+        let left = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(0);
+        let count = left.min(BATCH_ROWS);
+        if count == 0 {
+            return Ok(None);
+        }
+        self.raw.resize(count * ENTRY_LEN, 0);
+        read_entries(&self.file, self.next, &mut self.raw)?;
+        let (raw, _) = self.raw.as_chunks::<ENTRY_LEN>();
+        let entries: Vec<_> = raw.iter().map(format::IndexEntry::decode).collect();
+        let ints = |value: fn(&format::IndexEntry) -> i32| {
+            Arc::new(entries.iter().map(|entry| Some(value(entry))).collect::<Int32Array>())
+        };
+        // A file has less than 2^31 bytes, so its entries' numbers fit.
+        let first = self.next.cast_signed();
+        let numbers: Int32Array = (first..).take(count).map(Some).collect();
+        let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
+        self.next = self.next.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        Ok(Some(RecordBatch::try_new(
+            Arc::clone(&self.schema),
+            vec![
+                Arc::new(numbers),
+                ints(|entry| entry.key_hash),
+                Arc::new(offsets),
+                ints(|entry| entry.seconds),
+                ints(|entry| entry.prev_entry),
+            ],
+        )?))
+    }
+}
+
+/// A list of physical offsets for each key asked for; an Arrow array of ``list<int64>``.
+#[pyclass(module = "mqstore", frozen)]
+pub(crate) struct OffsetLists {
+    lists: ListArray,
+}
+
+impl OffsetLists {
+    /// `None` where there are more offsets than places of a list can count.
+    pub(crate) fn new(lists: log::OffsetLists) -> Option<Self> {
+        let (offsets, list_ends) = lists.into_parts();
+        // The last is the largest.
+        i32::try_from(offsets.len()).ok()?;
+        let mut ends = Vec::with_capacity(list_ends.len() + 1);
+        ends.push(0);
+        ends.extend(list_ends.iter().map(|&end| i32::try_from(end).unwrap_or(i32::MAX)));
+        let offsets = PrimitiveArray::<Int64Type>::from(offsets);
+        let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
+        Some(Self { lists: ListArray::new(item(), ends, Arc::new(offsets), None) })
+    }
+
+    fn field(&self) -> FieldRef {
+        Arc::new(Field::new("", self.lists.data_type().clone(), false))
+    }
+
+    fn list(&self, number: usize) -> Option<&[i64]> {
+        let ends = self.lists.value_offsets().get(number..number.checked_add(2)?)?;
+        let range = usize::try_from(*ends.first()?).ok()?..usize::try_from(*ends.last()?).ok()?;
+        self.lists.values().as_primitive::<Int64Type>().values().get(range)
+    }
+}
+
+/// The field that `list<int64>` has everywhere.
+fn item() -> FieldRef {
+    Arc::new(Field::new("item", DataType::Int64, true))
+}
+
+#[pymethods]
+impl OffsetLists {
+    fn __len__(&self) -> usize {
+        self.lists.len()
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<Vec<i64>> {
+        let from_end = || self.lists.len().checked_sub(index.unsigned_abs());
+        let place = usize::try_from(index).ok().or_else(from_end);
+        match place.and_then(|place| self.list(place)) {
+            Some(list) => Ok(list.to_vec()),
+            None => Err(PyIndexError::new_err(format!("there is no list {index}"))),
+        }
+    }
+
+    /// All lists as Python integers.
+    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, (0..self.lists.len()).map(|place| self.list(place).unwrap_or_default()))
+    }
+
+    /// The type as a capsule of the Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, self.field().as_ref())?)
+    }
+
+    /// Type and data as capsules of the Arrow PyCapsule interface.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        Ok(to_array_pycapsules(py, self.field(), &self.lists, requested_schema)?)
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.lists == other.lists
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<OffsetLists of {} keys>", self.lists.len())
+    }
+}

@@ -1,0 +1,6 @@
+//! Single structures: index files, queues, logs, checkpoints, and functions over bytes and text.
+
+pub(crate) mod files;
+pub(crate) mod functions;
+pub(crate) mod index;
+pub(crate) mod index_arrow;

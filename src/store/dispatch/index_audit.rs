@@ -1,0 +1,184 @@
+//! Holding the index against the log when a store is opened for writing: whether each file is sound
+//! in itself, and whether every key of every record has its entry, as far as the index reaches.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::index::{IndexEntry, seconds_since};
+use crate::log::dispatch_keys::MAX_KEYS;
+use crate::log::index::file::IndexFile;
+use crate::log::index::run::IndexRun;
+
+use super::gather::Keyed;
+
+/// How many entries are read at a time.
+const BLOCK: u32 = 3200;
+
+/// One file of the index, whose entries are gone through in order.
+#[derive(Debug)]
+struct Candidate {
+    name: u64,
+    open: Arc<IndexFile>,
+    begin_timestamp_ms: i64,
+    end_timestamp_ms: i64,
+    count: u32,
+}
+
+/// An entry and where it stands.
+#[derive(Debug)]
+struct Placed {
+    file: usize,
+    number: u32,
+    entry: IndexEntry,
+}
+
+/// An audit of the index, fed with the log's records in order.
+#[derive(Debug)]
+pub struct IndexAudit {
+    files: Vec<Candidate>,
+    /// The file, and the number in it, of the next entry to be read.
+    file: usize,
+    number: u32,
+    block: std::vec::IntoIter<IndexEntry>,
+    next: Option<Placed>,
+    /// The name of the first file that must go, with all newer ones.
+    unsound_from: Option<u64>,
+}
+
+impl IndexAudit {
+    /// An audit of the files that are usable and whose messages are known to be durable: none is
+    /// newer than `known_ms`. Each is held against itself at once.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a file cannot be read.
+    pub fn new(run: &IndexRun, known_ms: i64) -> Result<Self> {
+        let unusable_from = run.unusable().first().map_or(u64::MAX, |file| file.name);
+        let mut audit = Self {
+            files: Vec::new(),
+            file: 0,
+            number: 1,
+            block: Vec::new().into_iter(),
+            next: None,
+            unsound_from: None,
+        };
+        for file in run.files().iter().take_while(|file| file.name < unusable_from) {
+            let open = run.open(file)?;
+            let header = open.header()?;
+            if header.end_timestamp_ms > known_ms {
+                break;
+            }
+            let sums = open.sums()?;
+            let sound = match sums.whole() {
+                Ok(whole) => sums.is_sound(&whole),
+                Err(Error::Corrupt(_)) => false,
+                Err(error) => return Err(error),
+            };
+            let entries = sums.entry_count();
+            if !sound {
+                audit.unsound_from = Some(file.name);
+                break;
+            }
+            audit.files.push(Candidate {
+                name: file.name,
+                open,
+                begin_timestamp_ms: header.begin_timestamp_ms,
+                end_timestamp_ms: header.end_timestamp_ms,
+                count: entries.saturating_add(1),
+            });
+        }
+        audit.advance()?;
+        Ok(audit)
+    }
+
+    /// Looks for the entries of one record, whose keys have these hashes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a file cannot be read.
+    pub fn see(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
+        if self.next.is_none() || keyed.is_rolled_back {
+            return Ok(());
+        }
+        // What lies before belongs to records that are gone, or was put twice.
+        while self
+            .next
+            .as_ref()
+            .is_some_and(|next| next.entry.physical_offset < keyed.physical_offset)
+        {
+            self.advance()?;
+        }
+        let wanted = hashes.len().min(MAX_KEYS);
+        let mut found = 0;
+        // Where an entry should be; a restarted broker may have put some keys again before it.
+        let mut passed_in = None;
+        loop {
+            let next = self.next.as_ref();
+            let here = next.and_then(|next| Some((self.files.get(next.file)?, next)));
+            let Some((file, next)) =
+                here.filter(|(_, next)| next.entry.physical_offset == keyed.physical_offset)
+            else {
+                if found < wanted {
+                    // At the index's end what is missing is put behind it.
+                    let name = passed_in.or(here.map(|(file, _)| file.name));
+                    self.unsound_from = name.or(self.unsound_from);
+                    self.next = None;
+                }
+                return Ok(());
+            };
+            let hash = next.entry.key_hash;
+            if !self.is_time_of(next, keyed.store_timestamp_ms) || !hashes.contains(&hash) {
+                self.unsound_from = Some(file.name);
+                self.next = None;
+                return Ok(());
+            }
+            if found < wanted && hashes.get(found) == Some(&hash) {
+                found += 1;
+            } else {
+                passed_in.get_or_insert(file.name);
+            }
+            self.advance()?;
+        }
+    }
+
+    /// The name of the first file that does not hold what the log asks for, or contradicts itself.
+    #[must_use]
+    pub const fn unsound_from(&self) -> Option<u64> {
+        self.unsound_from
+    }
+
+    /// Whether an entry's seconds are those of a message stored then. The first of a file counts from
+    /// where the file before it ends (`IndexFile#putKey`); without that one it may say anything.
+    fn is_time_of(&self, placed: &Placed, store_timestamp_ms: i64) -> bool {
+        let begin_ms = match placed.number {
+            1 => placed
+                .file
+                .checked_sub(1)
+                .and_then(|before| self.files.get(before))
+                .map(|file| file.end_timestamp_ms),
+            _ => self.files.get(placed.file).map(|file| file.begin_timestamp_ms),
+        };
+        begin_ms.is_none_or(|begin_ms| {
+            placed.entry.seconds == seconds_since(begin_ms, store_timestamp_ms)
+        })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        loop {
+            if let Some(entry) = self.block.next() {
+                self.next = Some(Placed { file: self.file, number: self.number, entry });
+                self.number += 1;
+                return Ok(());
+            }
+            let Some(candidate) = self.files.get(self.file) else {
+                self.next = None;
+                return Ok(());
+            };
+            let left = candidate.count.saturating_sub(self.number);
+            if left == 0 {
+                self.file += 1;
+                self.number = 1;
+            } else {
+                self.block = candidate.open.entries_from(self.number, left.min(BLOCK))?.into_iter();
+            }
+        }
+    }
+}

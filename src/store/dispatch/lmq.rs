@@ -1,0 +1,138 @@
+//! Light message queues: one record with entries in several queues
+//! (`CommitLog.MultiDispatch`, `ConsumeQueue.multiDispatchLmqQueue`).
+//!
+//! The producer names the queues in `INNER_MULTI_DISPATCH`; the store adds the record's number in
+//! each of them as `INNER_MULTI_QUEUE_OFFSET`, in the same order.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::error::{Error, PutStatus, Result};
+use crate::format::message::properties::{self, Indexed, names};
+use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::log::Queue;
+
+use crate::store::queue_table::{QueueTable, names_a_folder};
+
+/// What the name of every such queue begins with (`MixAll.LMQ_PREFIX`).
+pub const PREFIX: &[u8] = b"%LMQ%";
+
+/// Topics whose messages are in no queue but their own.
+fn is_exempt(topic: &[u8]) -> bool {
+    topic.starts_with(b"%RETRY%") || topic.starts_with(b"rmq_sys_") || topic == SCHEDULE_TOPIC
+}
+
+fn is_name(name: &[u8]) -> bool {
+    name.starts_with(PREFIX) && names_a_folder(name)
+}
+
+/// The queues of a stored record beside its own, with its number in each.
+pub fn pairs<'a>(
+    topic: &[u8],
+    properties: &Indexed<'a>,
+) -> impl Iterator<Item = (&'a [u8], i64)> + use<'a> {
+    let (queues, numbers) = match (properties.multi_dispatch, properties.multi_queue_offset) {
+        (Some(queues), Some(numbers)) if !is_exempt(topic) => (queues, numbers),
+        _ => (&[][..], &[][..]),
+    };
+    let split = |text: &'a [u8]| text.split(|&byte| byte == b',');
+    split(queues).zip(split(numbers)).filter_map(|(name, number)| {
+        let number: i64 = std::str::from_utf8(number).ok()?.parse().ok()?;
+        (is_name(name) && number >= 0).then_some((name, number))
+    })
+}
+
+/// The queues that a new message is to have entries in beside its own.
+///
+/// # Errors
+/// [`Error::InvalidMessage`] for a name that can be no such queue: it would stop a broker's dispatch
+/// for good.
+pub fn queues_of<'a>(topic: &[u8], properties: &'a [u8]) -> Result<Vec<&'a [u8]>> {
+    if is_exempt(topic) {
+        return Ok(Vec::new());
+    }
+    let Some(queues) = properties::get(properties, names::INNER_MULTI_DISPATCH) else {
+        return Ok(Vec::new());
+    };
+    let queues: Vec<_> = queues.split(|&byte| byte == b',').collect();
+    match queues.iter().find(|name| !is_name(name)) {
+        Some(bad) => Err(Error::InvalidMessage {
+            field: "properties",
+            reason: format!(
+                "INNER_MULTI_DISPATCH names {:?}, which is no %LMQ% queue",
+                String::from_utf8_lossy(bad)
+            ),
+            status: PutStatus::MessageIllegal,
+            limit: None,
+        }),
+        None => Ok(queues),
+    }
+}
+
+/// The properties of a record with its numbers added; a `WAIT` stays last, as RocketMQ has it.
+#[must_use]
+pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
+    if queues.is_empty() {
+        return Cow::Borrowed(raw);
+    }
+    let wait = properties::get(raw, names::WAIT);
+    let mut out = properties::without(raw, names::WAIT).into_owned();
+    if out.last().is_some_and(|&last| last != properties::PROPERTY_SEPARATOR) {
+        out.push(properties::PROPERTY_SEPARATOR);
+    }
+    let numbers: Vec<_> = queues.iter().map(|queue| queue.next_offset().to_string()).collect();
+    properties::push(&mut out, names::INNER_MULTI_QUEUE_OFFSET, numbers.join(",").as_bytes());
+    if let Some(wait) = wait {
+        properties::push(&mut out, names::WAIT, wait);
+    }
+    Cow::Owned(out)
+}
+
+/// The queues of those names, made where they are not there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn find(names: &[&[u8]], queues: &QueueTable) -> Result<Vec<Arc<Queue>>> {
+    names.iter().map(|name| queues.get_or_create(name, 0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(queues: &str, numbers: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        properties::push(&mut out, names::INNER_MULTI_DISPATCH, queues.as_bytes());
+        properties::push(&mut out, names::INNER_MULTI_QUEUE_OFFSET, numbers.as_bytes());
+        out
+    }
+
+    #[test]
+    fn a_bad_name_or_number_stops_only_itself() {
+        let raw = raw("%LMQ%a,plain,%LMQ%b,%LMQ%x/y,%LMQ%c,%LMQ%d", "1,,2,3,x,4");
+        let pairs: Vec<_> = pairs(b"T", &properties::indexed(&raw)).collect();
+        assert_eq!(pairs, [(&b"%LMQ%a"[..], 1), (b"%LMQ%b", 2), (b"%LMQ%d", 4)]);
+    }
+
+    #[test]
+    fn exempt_topics_have_no_queue_but_their_own() {
+        let raw = raw("%LMQ%a", "1");
+        for topic in [&b"%RETRY%g"[..], b"rmq_sys_x", b"SCHEDULE_TOPIC_XXXX"] {
+            assert_eq!(pairs(topic, &properties::indexed(&raw)).count(), 0);
+            assert!(queues_of(topic, &raw).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_new_message_with_a_bad_name_is_refused() {
+        for bad in ["plain", "%LMQ%a,", "%LMQ%../x", "%LMQ%a,plain,%LMQ%b"] {
+            let error = queues_of(b"T", &raw(bad, "")).unwrap_err().to_string();
+            assert!(error.contains("INNER_MULTI_DISPATCH"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_one_queue_keeps_its_properties() {
+        assert!(matches!(with_numbers(b"a\x01b\x02", &[]), Cow::Borrowed(b"a\x01b\x02")));
+    }
+}

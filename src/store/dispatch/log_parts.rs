@@ -1,0 +1,270 @@
+//! Reading a log in parts on several threads, for what queues and index need of it. Where a part's
+//! first record begins is guessed by the thread that reads it; whether that is right is known once the
+//! part before has come to the same place.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::format::message::peek;
+use crate::log::CommitLog;
+use crate::log::read::block::BlockPool;
+use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
+
+use super::gather::{Gather, Gathered, SpareGathered, Wanted};
+use crate::store::mark::Flushed;
+
+/// How many bytes of the log a part has.
+const PART: u64 = 2 << 20;
+/// In how many of them its first record is sought.
+const SOUGHT: u64 = 512 << 10;
+/// A shorter log is not worth a thread.
+const LONG: u64 = 8 << 20;
+/// At most so many threads read.
+const MOST_THREADS: usize = 4;
+/// How many parts of each thread wait to be taken.
+const AHEAD: usize = 2;
+/// How much memory is kept of what was read.
+const MOST_KEPT: usize = 32 << 20;
+
+/// What is to be read, and for what.
+#[derive(Debug)]
+pub struct LogReading<'a> {
+    log: &'a CommitLog,
+    wanted: Wanted<'a>,
+    end: u64,
+    verify_crc: bool,
+    /// Records outside of this part may lack bytes.
+    flushed: Flushed,
+    blocks: Arc<BlockPool>,
+    spare: SpareGathered,
+}
+
+/// What was read of a part.
+#[derive(Debug, Default)]
+pub struct LogPart {
+    /// Where its first record begins, if one was found.
+    begin: Option<u64>,
+    /// Where the next record would begin.
+    end: u64,
+    /// Why there is none.
+    stop: Option<Stop>,
+    /// Where the last record begins.
+    pub last_record: Option<u64>,
+    /// Where the first record begins that may lack bytes.
+    pub unproven: Option<u64>,
+    /// Whether the record that would be next does.
+    pub lacks_bytes: bool,
+    /// What its records need.
+    pub gathered: Gathered,
+}
+
+impl LogPart {
+    /// Where the first record begins.
+    #[must_use]
+    pub fn begin(&self) -> u64 {
+        self.begin.unwrap_or(self.end)
+    }
+
+    /// Where the record behind them would begin.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+impl<'a> LogReading<'a> {
+    /// Reads `log` up to `end`; with `verify_crc` each body is held against its checksum.
+    #[must_use]
+    pub fn new(log: &'a CommitLog, wanted: Wanted<'a>, end: u64, verify_crc: bool) -> Self {
+        Self {
+            log,
+            wanted,
+            end,
+            verify_crc,
+            flushed: Flushed { place: 0, before_ms: i64::MAX },
+            blocks: Arc::default(),
+            spare: SpareGathered::default(),
+        }
+    }
+
+    /// Looks closely at records that are not known to be flushed.
+    #[must_use]
+    pub fn flushed(self, flushed: Flushed) -> Self {
+        Self { flushed, ..self }
+    }
+
+    /// Hands the parts from `from` on, where a record must begin, to `take` in order, until that breaks.
+    ///
+    /// # Errors
+    /// What `take` answers; [`Error::Io`] when the system cannot read.
+    pub fn each(
+        &self,
+        from: u64,
+        take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
+    ) -> Result<Walked> {
+        if self.end.saturating_sub(from) < LONG {
+            return self.put_together(from, &mut |_| Ok(LogPart::default()), take);
+        }
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        thread::scope(|scope| {
+            let mut readers = Vec::with_capacity(threads);
+            for first in 0..threads {
+                let (to_taker, parts) = mpsc::sync_channel(AHEAD);
+                let read = move || {
+                    for number in (first..).step_by(threads) {
+                        let Some(bytes) = self.bytes_of(from, number) else { return };
+                        let part = self.read(bytes.start, number == 0, bytes.end);
+                        if to_taker.send(part).is_err() {
+                            return;
+                        }
+                    }
+                };
+                thread::Builder::new()
+                    .name("mqstore-read".to_owned())
+                    .spawn_scoped(scope, read)
+                    .map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
+                readers.push(parts);
+            }
+            // Each thread ends behind its last part, or when its channel is let go of at the end.
+            let mut found = |number: usize| match readers.get(number % threads).map(|r| r.recv()) {
+                Some(Ok(part)) => part,
+                _ => Ok(LogPart::default()),
+            };
+            self.put_together(from, &mut found, take)
+        })
+    }
+
+    /// The bytes of part `number`, which may end within a record.
+    fn bytes_of(&self, from: u64, number: usize) -> Option<Range<u64>> {
+        let start = from.saturating_add(PART.saturating_mul(number as u64));
+        (start < self.end).then(|| start..start.saturating_add(PART).min(self.end))
+    }
+
+    /// What was found of each part counts where the part before ends at its beginning; else it is read
+    /// from there.
+    fn put_together(
+        &self,
+        from: u64,
+        found: &mut dyn FnMut(usize) -> Result<LogPart>,
+        take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
+    ) -> Result<Walked> {
+        let mut next = from;
+        for number in 0.. {
+            let Some(bytes) = self.bytes_of(from, number) else { break };
+            let mut guessed = Some(found(number)?);
+            while next < bytes.end {
+                let mut part = match guessed.take().filter(|part| part.begin == Some(next)) {
+                    Some(part) => part,
+                    None => self.read(next, true, bytes.end)?,
+                };
+                next = part.end;
+                let stop = part.stop.take();
+                if take(part)?.is_break() {
+                    return Ok(Walked { end: next, stop: None });
+                }
+                if stop.is_some() {
+                    return Ok(Walked { end: next, stop });
+                }
+            }
+            self.spare.give_back(guessed.map(|part| part.gathered));
+        }
+        Ok(Walked { end: next, stop: Some(Stop::End) })
+    }
+
+    /// Reads the records that begin in `from..to`; the first must begin at `from`, or is sought.
+    fn read(&self, from: u64, is_record: bool, to: u64) -> Result<LogPart> {
+        let mut scanner =
+            Scanner::new(self.log, from, self.end, self.verify_crc).sharing(&self.blocks);
+        if !is_record && !scanner.seek_likely(to.min(from.saturating_add(SOUGHT)))? {
+            return Ok(LogPart::default());
+        }
+        let mut part = LogPart { begin: Some(scanner.position()), ..LogPart::default() };
+        let mut gather = Gather::new(&self.wanted, self.spare.take());
+        while scanner.position() < to && !gather.is_full() {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                    if !self.flushed.covers(at, view.store_timestamp_ms()) {
+                        part.unproven = part.unproven.or(Some(at));
+                        if peek::lacks_bytes(&view) {
+                            part.lacks_bytes = true;
+                            part.end = at;
+                            break;
+                        }
+                    }
+                    gather.add(&view, view.store_size());
+                    part.last_record = Some(at);
+                }
+                Ok(Scanned::Blank { .. }) => {}
+                Err(stop) => {
+                    part.stop = Some(stop);
+                    break;
+                }
+            }
+        }
+        if !part.lacks_bytes {
+            part.end = scanner.position();
+        }
+        part.gathered = gather.into_gathered();
+        Ok(part)
+    }
+
+    /// Where the memory of what is no longer needed goes.
+    #[must_use]
+    pub fn spare(&self) -> &SpareGathered {
+        &self.spare
+    }
+}
+
+/// The parts that were read last, as many as there is memory for.
+#[derive(Debug, Default)]
+pub struct LastParts {
+    parts: VecDeque<LogPart>,
+    bytes: usize,
+}
+
+impl LastParts {
+    /// Keeps a part, the next behind the one before; the oldest go.
+    pub(crate) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
+        self.bytes += part.gathered.bytes();
+        self.parts.push_back(part);
+        while self.bytes > MOST_KEPT
+            && let Some(oldest) = self.parts.pop_front()
+        {
+            self.bytes -= oldest.gathered.bytes();
+            spare.give_back([oldest.gathered]);
+        }
+    }
+
+    /// Those whose records begin at or behind `from`.
+    pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
+        let before = self.parts.partition_point(|part| part.begin() < from);
+        self.parts.drain(..before);
+        self.parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_last_is_kept() {
+        let spare = SpareGathered::default();
+        let mut last = LastParts::default();
+        for begin in 0..10 {
+            let hashes = Vec::with_capacity(1 << 20);
+            let gathered = Gathered { hashes, ..Gathered::default() };
+            let begin = Some(begin * 100);
+            last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
+        }
+        // 4 MiB each; of a part that begins before the place asked for only some would be wanted.
+        let begins: Vec<u64> = last.parts.iter().map(LogPart::begin).collect();
+        assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
+        assert_eq!(last.from(701).iter().map(LogPart::begin).collect::<Vec<_>>(), [800, 900]);
+    }
+}

@@ -1,0 +1,279 @@
+//! Holding the consume queues against the log: which records have their entry, which lack it, and
+//! which entries lead nowhere. Opening for write mends what is found here, opening for reading
+//! answers from it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::error::Result;
+use crate::format::queue::batch::InnerRange;
+use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::log::queue::Unit;
+use crate::log::queue::consume_queue_ext::TagsCode;
+use crate::log::{Queue, QueueKind};
+
+use super::dispatcher::DispatchRequest;
+use super::gather::{Gathered, QueuedUnit};
+use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
+
+/// How many entries of a queue are read at a time.
+const BLOCK: usize = 512;
+
+/// The state of one queue, as far as the records seen so far tell.
+#[derive(Debug)]
+pub struct QueueAudit {
+    queue: Option<Arc<Queue>>,
+    kind: QueueKind,
+    block: Vec<Unit>,
+    /// Where in the block the next record's unit is likely.
+    at: usize,
+    /// One past the last queue offset of the last record seen.
+    next: i64,
+    /// Number of the first record whose entry is missing or another's.
+    broken_at: Option<i64>,
+}
+
+/// What an audit found in one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueFinding {
+    /// The topic, as its bytes.
+    pub topic: Box<[u8]>,
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The queue offset up to which all is right; what lies behind must go.
+    pub good: i64,
+    /// Where the queue ends, or, where it has remains behind its end, one more.
+    pub found: i64,
+    /// Where it should end.
+    pub expected: i64,
+}
+
+/// An audit of the queues, fed with the log's records in order.
+#[derive(Debug)]
+pub struct Audit<'q> {
+    queues: &'q QueueTable,
+    /// Where in `audits` the queues of a topic are.
+    places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
+    audits: Vec<QueueAudit>,
+    /// Queues of records that are not there.
+    new_queues: usize,
+    /// Where the first record lies that has no entry.
+    pub first_missing: Option<u64>,
+}
+
+impl<'q> Audit<'q> {
+    /// An audit of `queues`.
+    #[must_use]
+    pub fn new(queues: &'q QueueTable) -> Self {
+        Self {
+            queues,
+            places: HashMap::new(),
+            audits: Vec::new(),
+            new_queues: 0,
+            first_missing: None,
+        }
+    }
+
+    /// Holds one record against its queue; whether its entry is there.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read, [`crate::Error::Unsupported`] for a log of
+    /// more queues than are made from one.
+    pub fn see(&mut self, request: &DispatchRequest<'_>) -> Result<bool> {
+        if !request.is_queued() {
+            return Ok(true);
+        }
+        let (queues, topic) = (self.queues, request.topic);
+        let levels = queues.delay_levels();
+        let unit = |range| request.unit(range, levels);
+        let kind = self.kind_of(topic, request.queue_id);
+        let own = unit(request.range(kind));
+        let place = self.place(topic, request.queue_id, own.number)?;
+        let mut there = self.see_at(place, &own, topic)?;
+        if request.properties.multi_dispatch.is_none() {
+            return Ok(there);
+        }
+        for (name, number) in request.more_queues() {
+            if queues.get(name, 0).is_some() || queues.takes_more_queues() {
+                let range = InnerRange { base_queue_offset: number, message_count: 1 };
+                let place = self.place_beside(name, number)?;
+                there &= self.see_at(place, &unit(range), name)?;
+            }
+        }
+        Ok(there)
+    }
+
+    /// Holds what was gathered of records against their queues.
+    ///
+    /// # Errors
+    /// As [`Audit::see`].
+    pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
+        // The place of each lane, once a unit came that its queue may have.
+        let mut places = vec![None; gathered.lanes.len()];
+        for QueuedUnit { lane, is_own, unit, .. } in &gathered.units {
+            let number = *lane as usize;
+            let Some(lane) = gathered.lanes.get(number) else { continue };
+            let Some(place) = places.get_mut(number) else { continue };
+            if place.is_none() {
+                *place = match is_own {
+                    true => self.place(&lane.topic, lane.queue_id, unit.number)?,
+                    false => self.place_beside(&lane.topic, unit.number)?,
+                };
+            }
+            self.see_at(*place, unit, &lane.topic)?;
+        }
+        Ok(())
+    }
+
+    /// The kind of a queue of records seen, or to be seen.
+    fn kind_of(&self, topic: &[u8], queue_id: i32) -> QueueKind {
+        let place = self.places.get(topic).and_then(|places| places.get(&queue_id));
+        let audit = place.and_then(|&place| self.audits.get(place));
+        audit.map_or_else(|| self.queues.kind_of(topic), |audit| audit.kind)
+    }
+
+    /// The place of a queue beside a record's own; a queue of batches takes no records of others.
+    fn place_beside(&mut self, topic: &[u8], first: i64) -> Result<Option<usize>> {
+        match self.kind_of(topic, 0) {
+            QueueKind::Batch => Ok(None),
+            QueueKind::Plain => self.place(topic, 0, first),
+        }
+    }
+
+    /// Where the audit of a queue is, whose first record has the number `first` if none was seen before;
+    /// `None` where it is not dispatched.
+    fn place(&mut self, topic: &[u8], queue_id: i32, first: i64) -> Result<Option<usize>> {
+        let queues = self.queues;
+        if let Some(&place) = self.places.get(topic).and_then(|places| places.get(&queue_id)) {
+            return Ok(Some(place));
+        }
+        let queue = queues.get(topic, queue_id);
+        // A number that no new queue may have.
+        let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
+        if is_refused || first < 0 {
+            return Ok(None);
+        }
+        self.new_queues += usize::from(queue.is_none());
+        if self.new_queues > MOST_NEW_QUEUES {
+            return Err(too_many(queues.dir()));
+        }
+        let place = self.audits.len();
+        let kind = queues.kind_of(topic);
+        let (block, at, next) = (Vec::new(), 0, first);
+        self.audits.push(QueueAudit { queue, kind, block, at, next, broken_at: None });
+        self.places.entry(topic.into()).or_default().insert(queue_id, place);
+        Ok(Some(place))
+    }
+
+    /// Whether the audit at that place, of a queue of that topic, finds a record's entry.
+    #[inline]
+    fn see_at(&mut self, place: Option<usize>, unit: &Unit, topic: &[u8]) -> Result<bool> {
+        let audit = place.and_then(|place| self.audits.get_mut(place));
+        let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
+        // A number that was taken, or that is out of reach, gets no entry.
+        if unit.number < audit.next
+            || unit.number.saturating_sub(audit.next) > self.queues.most_skipped(audit.kind)
+        {
+            return Ok(true);
+        }
+        let there = audit.has(unit, topic)?;
+        audit.next = unit.end();
+        if !there {
+            audit.broken_at.get_or_insert(unit.number);
+            if self.first_missing.is_none() {
+                self.first_missing = u64::try_from(unit.entry.physical_offset).ok();
+            }
+        }
+        Ok(there)
+    }
+
+    /// The queues that do not hold just what the log asks for, of which everything from `from` on
+    /// was seen.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when the system cannot read.
+    pub fn findings(&self, from: u64) -> Result<Vec<QueueFinding>> {
+        let mut findings = Vec::new();
+        for queue in self.queues.all() {
+            let found = queue.max_offset().saturating_add(i64::from(queue.has_remains()?));
+            let places = self.places.get(queue.topic());
+            let place = places.and_then(|places| places.get(&queue.queue_id()));
+            let (good, expected) = match place.and_then(|&place| self.audits.get(place)) {
+                Some(audit) => (audit.broken_at.unwrap_or(audit.next), audit.next),
+                // No record of it was seen, so all it holds must lie before.
+                None => {
+                    let kept = queue.first_at_or_behind(from)?;
+                    (kept, kept)
+                }
+            };
+            if good != found || good != expected {
+                findings.push(QueueFinding {
+                    topic: queue.topic().into(),
+                    queue_id: queue.queue_id(),
+                    good: good.min(found),
+                    found,
+                    expected,
+                });
+            }
+        }
+        // Queues that have no folder at all.
+        for (topic, places) in &self.places {
+            for (&queue_id, &place) in places {
+                let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());
+                let Some(audit) = audit else { continue };
+                findings.push(QueueFinding {
+                    topic: topic.clone(),
+                    queue_id,
+                    good: 0,
+                    found: 0,
+                    expected: audit.next,
+                });
+            }
+        }
+        findings.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
+        Ok(findings)
+    }
+}
+
+/// Whether the queues know a record: an entry leads just to the place where it lies.
+///
+/// # Errors
+/// [`crate::Error::Io`] when the system cannot read.
+pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bool> {
+    let Some(queue) = queues.get(request.topic, request.queue_id) else { return Ok(false) };
+    let unit = queue.unit(request.queue_offset)?;
+    Ok(unit.is_some_and(|unit| unit.entry.physical_offset == request.physical_offset))
+}
+
+impl QueueAudit {
+    fn has(&mut self, wanted: &Unit, topic: &[u8]) -> Result<bool> {
+        let Some(queue) = &self.queue else { return Ok(false) };
+        let number = wanted.number;
+        // Mostly it is the one behind the last.
+        while self.block.get(self.at).is_some_and(|unit| unit.number < number) {
+            self.at += 1;
+        }
+        if self.block.get(self.at).is_none_or(|unit| self.at == 0 && unit.number > number) {
+            self.block = queue.units(number, BLOCK)?;
+            self.at = 0;
+        }
+        let Some(unit) = self.block.get(self.at).filter(|unit| {
+            unit.number == number
+                && unit.count == wanted.count
+                && unit.entry.physical_offset == wanted.entry.physical_offset
+                && unit.entry.store_size == wanted.entry.store_size
+        }) else {
+            return Ok(false);
+        };
+        // A delayed message's code is a time, which depends on what the levels were then.
+        if topic == SCHEDULE_TOPIC {
+            return Ok(true);
+        }
+        Ok(match queue.resolve(unit.entry.tags_code)? {
+            TagsCode::Known(code) => code == wanted.entry.tags_code,
+            TagsCode::Unreadable => true,
+        })
+    }
+}

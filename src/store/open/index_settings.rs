@@ -1,0 +1,210 @@
+//! Slots and entries of a store's index files, which no file says: given, borne out by a file, or
+//! remembered.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, Storage, StorageFile};
+use crate::format::index::IndexLayout;
+use crate::log::index::layout::{Detection, detect_layout};
+
+use crate::store::paths::StorePaths;
+use crate::store::remembered::Remembered;
+
+/// A layout, or why there is none.
+pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
+
+/// The index file that bears no layout out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoLayout {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What speaks against each layout.
+    pub reason: String,
+    /// The layout that it had before it was damaged or cut short.
+    pub fits: Option<IndexLayout>,
+    /// The layout that the files bear out, where another one is given.
+    pub proven: Option<IndexLayout>,
+}
+
+impl NoLayout {
+    /// Why nothing can be written, and what settles it.
+    #[must_use]
+    pub fn refusal(&self, config: &StoreConfig) -> Error {
+        let (slots, entries) = (StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
+        Error::InvalidConfig {
+            field: index_field(config, self.proven).to_owned(),
+            reason: format!(
+                "does not fit the index file {}, which was cut short or has others: {}; give \
+                 max_hash_slot_num and max_index_num as the writer had them, maxHashSlotNum and \
+                 maxIndexNum in a broker.conf ({slots} and {entries} where that names none)",
+                self.path.display(),
+                self.reason,
+            ),
+        }
+    }
+}
+
+/// The setting to name where slots and entries do not fit.
+fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static str {
+    let fits = |slots| proven.is_some_and(|layout| layout.slots() == slots);
+    match config.max_index_num.is_some() && config.max_hash_slot_num.is_none_or(fits) {
+        true => "max_index_num",
+        false => "max_hash_slot_num",
+    }
+}
+
+/// Slots and entries of the index files as they are configured; one alone comes with the other one
+/// that the store remembers, or RocketMQ's.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file.
+fn configured_layout(
+    config: &StoreConfig,
+    remembered: &StoreConfig,
+) -> Result<Option<IndexLayout>> {
+    if config.max_hash_slot_num.or(config.max_index_num).is_none() {
+        return Ok(None);
+    }
+    let slots = config.max_hash_slot_num.or(remembered.max_hash_slot_num);
+    let entries = config.max_index_num.or(remembered.max_index_num);
+    let slots = slots.unwrap_or(StoreConfig::INDEX_SLOTS);
+    let entries = entries.unwrap_or(StoreConfig::INDEX_ENTRIES);
+    let refused = || Error::InvalidConfig {
+        field: index_field(config, None).to_owned(),
+        reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
+    };
+    IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
+}
+
+/// Slots and entries as they are configured, and as the store remembers them.
+fn told_layouts(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<(Option<IndexLayout>, Option<IndexLayout>)> {
+    let remembered = Remembered::load(storage, paths).config;
+    let given = configured_layout(config, &remembered)?;
+    // Numbers that make no index file are passed over in a file that anyone can edit.
+    Ok((given, configured_layout(&remembered, &remembered).unwrap_or(None)))
+}
+
+/// Slots and entries of index files that are to be made again whatever the old ones hold: what is
+/// configured, or what the store remembers.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file.
+pub fn told_layout(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<Option<IndexLayout>> {
+    told_layouts(storage, paths, config).map(|(given, remembered)| given.or(remembered))
+}
+
+/// Slots and entries of the index files: what is configured, what a file there bears out, or what the
+/// store remembers.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
+pub fn index_layout(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<LayoutAnswer> {
+    let dir = paths.index();
+    let (given, remembered) = told_layouts(storage, paths, config)?;
+    let mut none = match layout_of_files(storage, &dir, given.or(remembered), remembered)? {
+        Err(none) if none.fits.is_none() => none,
+        answer => return Ok(answer),
+    };
+    // Files that do not fit what is told may prove another layout.
+    for other in [remembered, None] {
+        none.proven = none.proven.or(layout_of_files(storage, &dir, other, None)?.ok());
+    }
+    Ok(none.proven.filter(|_| given.is_none()).ok_or(none))
+}
+
+fn layout_of_files(
+    storage: &dyn Storage,
+    dir: &Path,
+    configured: Option<IndexLayout>,
+    remembered: Option<IndexLayout>,
+) -> Result<LayoutAnswer> {
+    let entries = match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        other => other.map_err(Error::io("list", dir))?,
+    };
+    let mut names: Vec<_> = entries
+        .into_iter()
+        .filter(|entry| {
+            // An empty one is what a power cut leaves of a file that was being made.
+            entry.kind == FileKind::File
+                && entry.len > 0
+                && entry
+                    .name
+                    .to_str()
+                    .and_then(crate::format::file_name::parse_index_name)
+                    .is_some()
+        })
+        .map(|entry| entry.name)
+        .collect();
+    names.sort();
+    let (mut likely, mut damaged, mut unread) = (None, None::<NoLayout>, None);
+    let is_alone = names.len() == 1;
+    // The oldest file has the most to say; one without entries says only its length.
+    for name in names {
+        let path = dir.join(name);
+        let told = storage.open(&path, Access::Read).map_err(Error::io("open", &path));
+        let told = told.and_then(|file| {
+            let detection = detect_layout(&*file, &path, configured)?;
+            match (detection, configured) {
+                (Detection::Unknown { reason, fits: None }, Some(configured)) if is_alone => {
+                    let fits = cut_short(&*file, &path, configured, remembered)?;
+                    Ok(Detection::Unknown { reason, fits })
+                }
+                (detection, _) => Ok(detection),
+            }
+        });
+        match told {
+            Ok(Detection::Proven(layout)) => return Ok(Ok(layout)),
+            Ok(Detection::Likely(layout)) => {
+                likely.get_or_insert(layout);
+            }
+            Ok(Detection::Unknown { reason, fits }) => {
+                if damaged.as_ref().is_none_or(|before| before.fits.is_none() && fits.is_some()) {
+                    damaged = Some(NoLayout { path, reason, fits, proven: None });
+                }
+            }
+            // Removed since the folder was listed.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            // Another file may tell; whoever needs this one meets the error again.
+            Err(error) => {
+                unread.get_or_insert(error);
+            }
+        }
+    }
+    if let Some(error) = unread {
+        return Err(error);
+    }
+    let answer = likely.map(Ok).or(damaged.map(Err));
+    Ok(answer.unwrap_or_else(|| Ok(configured.unwrap_or(IndexLayout::DEFAULT))))
+}
+
+/// What is configured, where that makes longer files than this one and nothing says that it is whole:
+/// then it was cut short, like a file of a queue that is all there is.
+fn cut_short(
+    file: &dyn StorageFile,
+    path: &Path,
+    configured: IndexLayout,
+    remembered: Option<IndexLayout>,
+) -> Result<Option<IndexLayout>> {
+    let len = file.length().map_err(Error::io("stat", path))?;
+    let is_shorter = len < configured.file_len();
+    let mut is_whole = false;
+    for other in [None, remembered].into_iter().filter(|_| is_shorter) {
+        is_whole |= detect_layout(file, path, other)?.layout().is_some();
+    }
+    Ok((is_shorter && !is_whole).then_some(configured))
+}

@@ -1,0 +1,400 @@
+//! What a store consists of, found before anything is judged: its files, and the sizes that they
+//! bear out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::run::file_run::{OpenFiles, Stray};
+use crate::files::run::file_size::{Votes, file_size_of};
+use crate::files::{Access, FileKind, FileRun, Roots, Storage};
+use crate::format::index::IndexLayout;
+use crate::format::queue::{batch, consume_queue};
+use crate::log::CommitLog;
+
+use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::{self, QueueLayout, QueueTable};
+use crate::store::remembered::Remembered;
+use crate::store::write::topics;
+
+/// Whether there is a store: the folder of its commit log.
+///
+/// # Errors
+/// [`Error::NotAStore`] where something else has its name, [`Error::Io`].
+pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+    for dir in paths.commit_log() {
+        if is_folder(storage, dir)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether there is a folder of a store; a link to one could lead anywhere.
+fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    match storage.kind(dir).map_err(Error::io("stat", dir))? {
+        Some(FileKind::Directory) => Ok(true),
+        None => Ok(false),
+        Some(_) => Err(Error::NotAStore {
+            path: dir.to_owned(),
+            reason: "not a folder, and links below a store's root are not followed".to_owned(),
+        }),
+    }
+}
+
+/// Sees to it that whatever has the name of a store's folder is one.
+///
+/// # Errors
+/// [`Error::NotAStore`], naming what is not; [`Error::Io`].
+pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
+    for dir in [
+        paths.consume_queue(),
+        paths.batch_consume_queue(),
+        paths.consume_queue_ext(),
+        paths.index(),
+        paths.config(),
+        paths.quarantine(),
+        paths.rebuild(),
+    ] {
+        is_folder(storage, &dir)?;
+    }
+    Ok(())
+}
+
+/// Why a path holds no store.
+#[must_use]
+pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
+    let reason = match storage.kind(paths.root()) {
+        _ if paths.root().as_os_str().is_empty() => "the path is empty".to_owned(),
+        Ok(None) => "no such path".to_owned(),
+        Ok(Some(FileKind::File)) => "a file, not a folder".to_owned(),
+        _ => "no folder `commitlog` in it".to_owned(),
+    };
+    Error::NotAStore { path: paths.root().to_owned(), reason }
+}
+
+/// The parts that both ways of opening have.
+pub(crate) struct Parts {
+    pub(crate) log: CommitLog,
+    pub(crate) queues: QueueTable,
+    pub(crate) index: LayoutAnswer,
+    /// What keeps a writer from making the files that belong there.
+    pub(crate) in_the_way: Option<PathBuf>,
+    /// Why the table of topics cannot be read, which a reader does without: the folders tell it enough.
+    pub(crate) unread_topics: Option<Error>,
+    pub(crate) warnings: Vec<String>,
+}
+
+pub(crate) fn load_parts(
+    paths: &StorePaths,
+    config: &mut StoreConfig,
+    storage: &Arc<dyn Storage>,
+    access: Access,
+) -> Result<Parts> {
+    check_folders(&**storage, paths)?;
+    let remembered = Remembered::load(&**storage, paths);
+    remembered.fill_in(config);
+    let open_files = Arc::new(OpenFiles::default());
+    let is_told = config.mapped_file_size_commit_log.is_some();
+    let log_size = commit_log_file_size(storage, paths, config)?;
+    config.mapped_file_size_commit_log = Some(log_size);
+    let (mut run, mut strays) = FileRun::load(
+        Arc::clone(storage),
+        Arc::clone(&open_files),
+        Roots::new(
+            paths.commit_log().to_vec(),
+            paths.read_only_commit_log().to_vec(),
+            config.disk_space_clean_forcibly_ratio,
+        ),
+        log_size,
+        access,
+    )?;
+    if access == Access::ReadWrite {
+        remove_empty_last_file(&run)?;
+        if let Some(finding) = run.check().into_iter().next() {
+            return Err(finding);
+        }
+    }
+    if access == Access::Read && !is_told {
+        run.learn_file_size();
+    }
+    let end = run.end_offset().unwrap_or(0);
+    let layout = queue_layout(&**storage, paths, config)?;
+    settle_queues(config, &layout);
+    let ((kinds, unknown_kinds), unread_topics) = match topics::kinds(&**storage, paths) {
+        Err(error) if access == Access::Read => (Default::default(), Some(error)),
+        other => (other?, None),
+    };
+    let (queues, more) =
+        QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
+    strays.extend(more);
+    let in_the_way = strays.iter().find(|stray| stray.kind == FileKind::Other);
+    let in_the_way = in_the_way.map(|stray| stray.path.clone());
+    let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
+    warnings.extend(remembered.warning);
+    warnings.extend(unknown_kinds);
+    let index = index_layout(&**storage, paths, config)?;
+    let log = CommitLog::new(run, end);
+    Ok(Parts { log, queues, index, in_the_way, unread_topics, warnings })
+}
+
+impl Parts {
+    /// Refuses a store whose log or queues hold what is no file and no folder: a writer will not follow
+    /// or open it, and could not make what belongs there. So it is with a table of topics that the system
+    /// cannot read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] or [`Error::Io`], naming it.
+    pub(crate) fn refuse_what_is_in_the_way(&mut self) -> Result<()> {
+        self.unread_topics.take().map_or(Ok(()), Err)?;
+        self.in_the_way.as_ref().map_or(Ok(()), |path| {
+            let expected = "a file or a folder: put back what belongs there";
+            let found = "a link, pipe or device";
+            Err(Error::corrupt(path, 0, CorruptionKind::FileName, expected, found))
+        })
+    }
+}
+
+/// The layout of index files for a reader, which does without an index where none can be told.
+pub(crate) fn layout_to_read(
+    answer: LayoutAnswer,
+    config: &mut StoreConfig,
+    warnings: &mut Vec<String>,
+) -> Option<IndexLayout> {
+    match answer {
+        Ok(layout) => {
+            settle(config, layout);
+            Some(layout)
+        }
+        Err(NoLayout { path, reason, .. }) => {
+            let path = path.display();
+            warnings
+                .push(format!("{path}: the index is not used, key queries read the log: {reason}"));
+            None
+        }
+    }
+}
+
+/// The layout of index files for a writer, which makes a damaged file again; `None` for a store without
+/// an index.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where none can be told: files of another one would lead a broker astray.
+pub(crate) fn layout_to_write(
+    answer: LayoutAnswer,
+    config: &mut StoreConfig,
+) -> Result<Option<IndexLayout>> {
+    let layout = match answer {
+        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
+        Err(_) if !config.message_index_enable => return Ok(None),
+        Err(none) => return Err(none.refusal(config)),
+    };
+    settle(config, layout);
+    Ok(config.message_index_enable.then_some(layout))
+}
+
+pub(crate) fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
+    config.mapped_file_size_consume_queue = Some(layout.file_size);
+    config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
+    config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
+}
+
+pub(crate) fn settle(config: &mut StoreConfig, layout: IndexLayout) {
+    config.max_hash_slot_num = Some(layout.slots());
+    config.max_index_num = Some(layout.entries());
+}
+
+fn describe_stray(stray: &Stray) -> String {
+    let what = match stray.kind {
+        FileKind::File => "a file that does not belong there",
+        FileKind::Directory => "a folder that does not belong there",
+        FileKind::Other => "a link, pipe or device",
+    };
+    format!("{}: {what}, not read", stray.path.display())
+}
+
+/// A file of no bytes in last place is what a crash leaves while it is made.
+fn remove_empty_last_file(run: &FileRun) -> Result<()> {
+    if let Some(last) = run.files().last().filter(|file| file.len == 0) {
+        run.remove_from(last.base_offset)?;
+    }
+    Ok(())
+}
+
+/// Bytes of a commit log file: what is configured, which the files must bear out, what they are, or
+/// what the store remembers.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where files and setting differ, [`Error::Io`].
+pub fn commit_log_file_size(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<u64> {
+    let (run, _) = FileRun::load(
+        Arc::clone(storage),
+        Arc::default(),
+        paths.commit_log().to_vec(),
+        1,
+        Access::Read,
+    )?;
+    let files = run.files();
+    let found = file_size_of(&files);
+    match (config.mapped_file_size_commit_log, found) {
+        (Some(configured), Some(found)) if configured != found => {
+            let witness = files.iter().find(|file| file.len == found).or_else(|| files.first());
+            let path = witness.map(|file| file.path.clone()).unwrap_or_default();
+            Err(differs("mapped_file_size_commit_log", configured, &path, found))
+        }
+        (Some(configured), _) => Ok(configured),
+        (None, Some(found)) => Ok(found),
+        (None, None) => {
+            let remembered = Remembered::load(&**storage, paths).config;
+            Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
+        }
+    }
+}
+
+fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
+    Error::InvalidConfig {
+        field: field.to_owned(),
+        reason: format!("{configured} bytes are configured, but {} has {found}", path.display()),
+    }
+}
+
+/// Where the queues lie and how large their files are: what is configured, which the files must bear
+/// out, what they are, or what the store remembers.
+///
+/// # Errors
+/// As [`commit_log_file_size`].
+pub fn queue_layout(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<QueueLayout> {
+    let remembered = Remembered::load(storage, paths).config;
+    let size = |field, dir: &Path, entry, configured, remembered: Option<u64>, otherwise| {
+        queue_file_size(storage, dir, entry, (field, configured), remembered)
+            .map(|size| size.or(remembered).unwrap_or(otherwise))
+    };
+    let (dir, batch_dir) = (paths.consume_queue(), paths.batch_consume_queue());
+    let ext_dir = paths.consume_queue_ext();
+    Ok(QueueLayout {
+        file_size: size(
+            "mapped_file_size_consume_queue",
+            &dir,
+            consume_queue::ENTRY_LEN as u64,
+            config.mapped_file_size_consume_queue,
+            remembered.mapped_file_size_consume_queue,
+            StoreConfig::CONSUME_QUEUE_FILE,
+        )?,
+        batch_file_size: size(
+            "mapper_file_size_batch_consume_queue",
+            &batch_dir,
+            batch::ENTRY_LEN as u64,
+            config.mapper_file_size_batch_consume_queue,
+            remembered.mapper_file_size_batch_consume_queue,
+            StoreConfig::BATCH_QUEUE_FILE,
+        )?,
+        ext_file_size: size(
+            "mapped_file_size_consume_queue_ext",
+            &ext_dir,
+            1,
+            config.mapped_file_size_consume_queue_ext,
+            remembered.mapped_file_size_consume_queue_ext,
+            StoreConfig::QUEUE_EXT_FILE,
+        )?,
+        dir,
+        batch_dir,
+        ext_dir,
+        writes_ext: config.enable_consume_queue_ext,
+        more_queues: config.enable_lmq && config.enable_multi_dispatch,
+        most_queue_id: queue_table::most_queue_id(config.validate_topic_names),
+        delay_levels: config.message_delay_level.clone(),
+    })
+}
+
+/// How many queue files are looked at for their size.
+const QUEUE_FILES_ASKED: usize = 64;
+
+/// Bytes of a queue file below `dir`, in whole entries of so many bytes; `None` where neither setting
+/// nor file tells.
+fn queue_file_size(
+    storage: &dyn Storage,
+    dir: &Path,
+    entry: u64,
+    (field, configured): (&str, Option<u64>),
+    remembered: Option<u64>,
+) -> Result<Option<u64>> {
+    if storage.kind(dir).map_err(Error::io("stat", dir))? != Some(FileKind::Directory) {
+        return Ok(configured);
+    }
+    let list = |dir: &Path| match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(Error::io("list", dir)),
+    };
+    let folders = |dir: &Path| -> Result<Vec<PathBuf>> {
+        let mut folders: Vec<_> = list(dir)?
+            .into_iter()
+            .filter(|entry| entry.kind == FileKind::Directory)
+            .map(|entry| dir.join(entry.name))
+            .collect();
+        folders.sort();
+        Ok(folders)
+    };
+    let mut votes = Votes::default();
+    let mut witnesses: Vec<(u64, PathBuf)> = Vec::new();
+    'topics: for topic in folders(dir)? {
+        for queue in folders(&topic)? {
+            for file in list(&queue)? {
+                let named =
+                    file.name.to_str().and_then(crate::format::file_name::parse_offset_name);
+                if named.is_some() && file.kind == FileKind::File && file.len >= entry {
+                    let size = file.len / entry * entry;
+                    votes.add(size);
+                    witnesses.push((size, queue.join(file.name)));
+                    if witnesses.len() >= QUEUE_FILES_ASKED {
+                        break 'topics;
+                    }
+                }
+            }
+        }
+    }
+    match (configured, votes.winner()) {
+        // Of a queue that is all there is, a file that is shorter than it should be was cut short: it is
+        // made again, as what was cut off is.
+        (Some(configured), Some(found))
+            if witnesses.len() == 1 && found < configured && remembered != Some(found) =>
+        {
+            Ok(Some(configured))
+        }
+        (Some(configured), Some(found)) if configured != found => {
+            let witness = witnesses.iter().find(|(size, _)| *size == found);
+            let path = witness.map(|(_, path)| path.clone()).unwrap_or_default();
+            Err(differs(field, configured, &path, found))
+        }
+        (Some(configured), _) => Ok(Some(configured)),
+        (None, found) => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn winner(sizes: &[u64]) -> Option<u64> {
+        let mut votes = Votes::default();
+        sizes.iter().for_each(|&size| votes.add(size));
+        votes.winner()
+    }
+
+    #[test]
+    fn one_file_that_differs_does_not_decide_the_size() {
+        assert_eq!(winner(&[]), None);
+        assert_eq!(winner(&[0]), None);
+        assert_eq!(winner(&[60, 64, 64]), Some(64));
+        assert_eq!(winner(&[64, 60]), Some(64));
+    }
+}

@@ -1,0 +1,554 @@
+//! Opening a store: what is there, which settings the files bear out, and the state they are in.
+
+pub mod analysis;
+pub mod index_settings;
+pub mod inspect;
+pub mod plan;
+pub mod recover;
+pub mod seal;
+pub mod tail;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::config::{FlushDiskType, StoreConfig};
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::{Access, Anchored, Bell, LARGEST_PAGE, Room, Storage, make_folder};
+use crate::format::checkpoint::CheckpointFields;
+use crate::format::message::properties;
+use crate::log::commit_log::Found;
+use crate::log::index::file::IndexOpen;
+use crate::log::index::run::IndexRun;
+use crate::log::index::writer::IndexService;
+use crate::log::log_writer::LogWriter;
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::{Clock, FAR_MS};
+
+use self::analysis::{Analysis, FoundStore, Progress};
+use self::inspect::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
+use self::recover::RecoveryMode;
+use super::dispatch::dispatcher::Dispatcher;
+use super::lock::{self, StoreLock};
+use super::mark::{DurableMark, Flushed, Mark};
+use super::message_store::OpenMode;
+use super::paths::StorePaths;
+use super::read::queue_view;
+use super::remembered;
+use super::swap;
+use super::write::append::Appender;
+use super::write::core::{Core, QUEUE_BYTES, Reading, Writing, guard};
+use super::write::group_commit::FlushGate;
+use super::write::notices::Notices;
+use super::write::retention::file_ages::FileAges;
+use super::write::topics::{self, TopicTable};
+
+/// A store that is open, its threads not yet started.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) core: Core,
+}
+
+/// What a writer does about damage before messages that were flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnFlushedDamage {
+    /// Changes nothing and says so.
+    Refuse,
+    /// Ends the log there, as it was told, and keeps aside what lies behind.
+    Cut,
+}
+
+/// Opens the store at `path`; see [`super::MessageStore::open`].
+pub(super) fn open(
+    path: &Path,
+    mode: OpenMode,
+    config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    damage: OnFlushedDamage,
+    progress: &mut Progress<'_>,
+) -> Result<Opened> {
+    config.check_retention()?;
+    let paths = StorePaths::new(path, &config);
+    let there = is_store(&*storage, &paths)?;
+    if !there && mode != OpenMode::Create {
+        return Err(not_a_store(&*storage, &paths));
+    }
+    if mode == OpenMode::Read {
+        return open_to_read(paths, config, storage, clock);
+    }
+    make_folder(&*storage, path)?;
+    // The lock comes before anything else is looked at or touched.
+    let store_lock = StoreLock::take(&*storage, &paths)?;
+    swap::settle(&*storage, &paths)?;
+    let crashed = lock::was_aborted(&*storage, &paths)?;
+    let written: Vec<_> = paths
+        .commit_log()
+        .iter()
+        .filter(|dir| !paths.read_only_commit_log().contains(dir))
+        .cloned()
+        .collect();
+    for dir in written.iter().chain([&paths.consume_queue()]) {
+        make_folder(&*storage, dir)?;
+    }
+    // From here on nothing is made in what somebody else puts at these paths.
+    let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
+    let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
+    let mode = match (there, crashed) {
+        (false, false) => RecoveryMode::New,
+        (_, true) => RecoveryMode::Crash,
+        (true, false) => RecoveryMode::Clean,
+    };
+    open_to_write(paths, config, storage, clock, store_lock, (mode, damage), progress)
+}
+
+fn open_to_read(
+    paths: StorePaths,
+    mut config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+) -> Result<Opened> {
+    // A swap of folders changes the root in the end.
+    let state = || {
+        let root = storage.stamp(paths.root()).ok().flatten();
+        (swap::is_listed(&*storage, &paths), root)
+    };
+    let before = state();
+    let Parts { log, queues, index, unread_topics, mut warnings, .. } =
+        load_parts(&paths, &mut config, &storage, Access::Read)?;
+    if before.0 || state() != before {
+        queues.refresh()?;
+    }
+    let layout = layout_to_read(index, &mut config, &mut warnings);
+    let index = match layout.filter(|_| config.message_index_enable) {
+        Some(layout) => {
+            let (run, findings) =
+                IndexRun::load(Arc::clone(&storage), &paths.index(), layout, IndexOpen::Read)?;
+            warnings.extend(findings.iter().map(ToString::to_string));
+            Some(Arc::new(run))
+        }
+        None => None,
+    };
+    let mut core = Core {
+        paths,
+        config,
+        storage,
+        clock,
+        log: Arc::new(log),
+        queues,
+        index,
+        writing: None,
+        reading: RwLock::default(),
+        refreshing: Mutex::default(),
+        closed: AtomicBool::new(false),
+        warnings,
+        notices: Notices::default(),
+        ages: FileAges::default(),
+    };
+    let unread = look(&core)?;
+    core.warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
+    Ok(Opened { core })
+}
+
+/// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for; what of the
+/// files that say so could not be read.
+fn look(core: &Core) -> Result<Vec<Error>> {
+    let (is_open_or_crashed, mut unread) = was_left_open(core);
+    let left_out = queue_view::find_end(&core.log, Some(&core.queues), !is_open_or_crashed)?;
+    unread.extend(left_out.map(|at| half_there(&core.log, at)));
+    judge(core, is_open_or_crashed, left_out, unread)
+}
+
+/// Whether `abort` lies there. What cannot be read says nothing: the store may be in use, and nothing
+/// known to be flushed.
+fn was_left_open(core: &Core) -> (bool, Vec<Error>) {
+    match lock::was_aborted(&*core.storage, &core.paths) {
+        Ok(aborted) => (aborted, Vec::new()),
+        Err(error) => (true, vec![error]),
+    }
+}
+
+/// Sees what a reader's queues cannot be trusted for.
+fn judge(
+    core: &Core,
+    open_or_crashed: bool,
+    left_out: Option<u64>,
+    mut unread: Vec<Error>,
+) -> Result<Vec<Error>> {
+    let storage = &*core.storage;
+    let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
+    let flushed = match StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read) {
+        Ok(checkpoint) => checkpoint.fields,
+        Err(error) => {
+            unread.push(error);
+            CheckpointFields::default()
+        }
+    };
+    let doubt = doubt(core, &flushed, crashed)?;
+    let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
+    let mark = Mark::read(storage, &core.paths).unwrap_or_else(|error| {
+        unread.push(error);
+        None
+    });
+    let known = open_or_crashed.then(|| Flushed::of(storage, &core.paths, mark, &flushed, false));
+    *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
+        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed: known, left_out };
+    Ok(unread)
+}
+
+/// From where on a reader holds its queues against the log. While another process swaps folders some
+/// queues may be missing: they are listed again when it is done.
+fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> {
+    let storage = &*core.storage;
+    for _ in 0..SWAP_WAITS {
+        let is_swapping = swap::is_listed(storage, &core.paths);
+        if is_swapping && !StoreLock::is_held(storage, &core.paths) {
+            // It was killed on the way, and the next writer finishes it.
+            break;
+        }
+        let doubt = queue_view::start_of_doubt(&core.log, &core.queues, flushed, crashed)?;
+        if !is_swapping && !core.queues.have_lost_files() {
+            return Ok(doubt);
+        }
+        if is_swapping {
+            std::thread::sleep(SWAP_WAIT);
+        }
+        core.queues.refresh()?;
+        if let Some(index) = &core.index {
+            index.refresh()?;
+        }
+    }
+    // The log alone tells everything.
+    Ok(core.log.min_offset())
+}
+
+/// How often a reader looks whether another process is done with swapping folders, and the time in
+/// between: a second in all.
+const SWAP_WAITS: u32 = 1000;
+const SWAP_WAIT: Duration = Duration::from_millis(1);
+
+/// Lists a reader's queues and index again, because files of them were gone. The log's readable end stays.
+pub(super) fn list_again(core: &Core) -> Result<()> {
+    let _turn = guard(&core.refreshing);
+    core.queues.refresh()?;
+    if let Some(index) = &core.index {
+        index.refresh()?;
+    }
+    let left_out = core.reading().left_out;
+    let (is_open_or_crashed, unread) = was_left_open(core);
+    judge(core, is_open_or_crashed, left_out, unread).map(drop)
+}
+
+/// Tells of a last record that a reader leaves out.
+#[cold]
+fn half_there(log: &CommitLog, at: u64) -> Error {
+    let file = log.run().find(at);
+    let (path, base) =
+        file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
+    let expected = "a message whose topic and properties are there";
+    let found = "zeros in them: it is left out, as one that did not come to the disk whole";
+    Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
+}
+
+/// Moves a reader's view forward.
+pub(super) fn refresh(core: &Core) -> Result<()> {
+    let _turn = guard(&core.refreshing);
+    core.log.run().refresh()?;
+    if let Ok((kinds, _)) = topics::kinds(&*core.storage, &core.paths) {
+        core.queues.set_kinds(kinds);
+    }
+    core.queues.refresh()?;
+    if let Some(index) = &core.index {
+        index.refresh()?;
+    }
+    look(core).map(drop)
+}
+
+fn open_to_write(
+    paths: StorePaths,
+    mut config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    store_lock: StoreLock,
+    (mode, damage): (RecoveryMode, OnFlushedDamage),
+    progress: &mut Progress<'_>,
+) -> Result<Opened> {
+    let mut parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
+    parts.refuse_what_is_in_the_way()?;
+    let Parts { log, queues, index, mut warnings, .. } = parts;
+    let layout = layout_to_write(index, &mut config)?;
+    let mut checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
+    let mut index = None;
+    if let Some(layout) = layout {
+        let (service, findings) =
+            IndexService::load(Arc::clone(&storage), &paths.index(), layout, Arc::clone(&clock))?;
+        warnings.extend(findings.iter().map(ToString::to_string));
+        index = Some(service);
+    }
+    let is_clean = mode != RecoveryMode::Crash;
+    let mut durable = read_mark(&*storage, &paths, &mut warnings)?;
+    let found = FoundStore {
+        paths: &paths,
+        config: &config,
+        storage: &*storage,
+        log: &log,
+        queues: &queues,
+        index: index.as_ref().map(|index| &**index.run()),
+        checkpoint: &checkpoint.fields,
+        flushed: Flushed::of(&*storage, &paths, durable, &checkpoint.fields, is_clean),
+        is_clean,
+        latest_ms: clock.now_ms().saturating_add(FAR_MS),
+    };
+    let index_known_ms = found.index_known_ms();
+    // The session that crashed goes on under its own `abort`: with a new one the mark would not be
+    // believed, should recovery be stopped before it writes the mark again.
+    let goes_on =
+        !is_clean && durable.is_some_and(|mark| mark.is_of_last_session(&*storage, &paths));
+    let mark = || {
+        store_lock.mark(&paths)?;
+        if goes_on { Ok(()) } else { lock::write_abort(&*storage, &paths) }
+    };
+    let written_early = mode == RecoveryMode::Crash && found.is_all_unproven();
+    let mut analysis = match written_early {
+        true => {
+            let has_failed = AtomicBool::new(false);
+            let is_wanted = || !has_failed.load(Ordering::Relaxed);
+            let write =
+                || mark().and_then(|()| recover::write_again(&log, log.min_offset(), is_wanted));
+            recover::beside("mqstore-durable", paths.root(), write, || {
+                let analysis = found.analyse(progress);
+                has_failed.store(analysis.is_err(), Ordering::Relaxed);
+                analysis
+            })?
+        }
+        false => found.analyse(progress)?,
+    };
+    if damage == OnFlushedDamage::Refuse {
+        found.refuse_damage(&analysis)?;
+    }
+    // From here on the store is changed.
+    if !written_early {
+        mark()?;
+    }
+    remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
+    if durable.is_some_and(|durable| durable.place > analysis.end) {
+        // The cut was asked for. Stopped behind it, the next opening must not miss what it took.
+        durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
+    }
+    let now_ms = clock.now_ms();
+    let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
+    let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
+    if let Some(index) = index.as_mut().filter(|_| !analysis.sealed) {
+        let from = mend_index(index, &analysis, &log, index_known_ms)?;
+        if from < analysis.end && analysis.keyed.is_some() {
+            report.rebuilt.push("index".to_owned());
+            dispatch_from = dispatch_from.min(from);
+        }
+    }
+    for queue in queues.all() {
+        queue.correct_min_offset(log.min_offset())?;
+    }
+    if let Some((at, time)) = analysis.ahead {
+        warnings.push(format!(
+            "the message at physical offset {at} has store time {time}, which is more than an hour ahead \
+             of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
+        ));
+    }
+    // A time later than the newest record, or before all of them, proves nothing.
+    let fields = &mut checkpoint.fields;
+    let newest = analysis.newest_timestamp_ms;
+    fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
+    fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest).max(0);
+    fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest).max(0);
+    if let Some(last) = analysis.last_record {
+        fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
+    }
+    let per_mille = entries_per_mille(&config);
+    let reserve = config.disk_reserve_bytes;
+    let room = Room::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
+    log.leave(Arc::new(room));
+    let log = Arc::new(log);
+    let mut writer = LogWriter::new(Arc::clone(&log));
+    if config.flush_disk_type == FlushDiskType::Sync {
+        writer = writer.through_the_file();
+    } else if config.warm_maped_file_enable {
+        writer = writer.warming();
+    }
+    let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
+    let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
+    let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
+    // A log that was not read does not tell where its last message begins.
+    let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
+    let last = last.unwrap_or(analysis.end);
+    let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
+    let writing = Writing {
+        lock: Mutex::new(Some(store_lock)),
+        appender: Mutex::new(Appender::new(writer, newest, last)),
+        mark: None,
+        dispatcher: Mutex::new(Dispatcher { index }),
+        dispatched: AtomicU64::new(dispatch_from),
+        dispatched_ms: AtomicI64::new(newest),
+        gate: FlushGate::default(),
+        bell,
+        log_front,
+        index_front,
+        files_bell: Bell::default(),
+        log_flushing: AtomicBool::new(false),
+        log_flushed: AtomicBool::new(false),
+        checkpoint: Mutex::new(checkpoint),
+        topics: Mutex::default(),
+        disk_full: AtomicBool::new(false),
+        cleaned_to: AtomicU64::new(0),
+        dispatch_held: AtomicBool::new(false),
+        recovery: report,
+    };
+    writing.gate.flushed(analysis.end);
+    let mut core = Core {
+        paths,
+        config,
+        storage,
+        clock,
+        log,
+        queues,
+        index: index_run,
+        writing: Some(writing),
+        reading: RwLock::default(),
+        refreshing: Mutex::default(),
+        closed: AtomicBool::new(false),
+        warnings,
+        notices: Notices::default(),
+        ages: FileAges::default(),
+    };
+    let read = std::mem::take(&mut analysis.read);
+    let is_written = written_early || mode != RecoveryMode::Crash;
+    let dispatched =
+        core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
+    // From here on all of it is durable.
+    let durable = DurableMark::set(&*core.storage, &core.paths, durable, place)?;
+    for queue in core.queues.all() {
+        queue.set_next_offset(queue.max_offset());
+    }
+    if let Some(writing) = &mut core.writing {
+        let mut topics = TopicTable::default();
+        for queue in core.queues.all() {
+            topics.used(queue.topic(), queue.queue_id(), queue.kind());
+        }
+        writing.topics = Mutex::new(topics);
+        writing.mark = Some(durable);
+        writing.recovery.dispatched = dispatched;
+    }
+    core.set_offsets_back();
+    reckon_room(&core);
+    Ok(Opened { core })
+}
+
+/// The least bytes of the log that a message with a key takes.
+const LEAST_MESSAGE: u64 = 100;
+/// The block in which most file systems give disk space.
+const BLOCK: u64 = 4096;
+
+/// Reckons the disk space that entries need for a thousand bytes of the log, where each message is as
+/// short as can be and has one key. Small files fill their last blocks in part only; an eighth more goes
+/// to folders and the file system's own tables.
+fn entries_per_mille(config: &StoreConfig) -> u64 {
+    let in_blocks = |entry: u64, room: u64, file: u64| {
+        entry.saturating_mul(file.next_multiple_of(BLOCK)).div_ceil(room.max(1))
+    };
+    let queue = config.mapped_file_size_consume_queue.unwrap_or(StoreConfig::CONSUME_QUEUE_FILE);
+    let slots = u64::from(config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS));
+    let keys = 20 * u64::from(config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES));
+    let index = if config.message_index_enable { in_blocks(20, keys, 4 * slots + keys) } else { 0 };
+    // A unit of the extension without a bit map.
+    let ext = if config.enable_consume_queue_ext { 2 * 20 } else { 0 };
+    (in_blocks(20, queue, queue) + index + ext) * 1000 / LEAST_MESSAGE * 9 / 8
+}
+
+/// Disk space for the small files: the checkpoint, the seal, the tables of `config` and their folders.
+const SMALL_FILES: u64 = 64 << 10;
+
+/// Reckons what closing will need of the disk, and tells where the disk has not that much: appends fail
+/// then.
+fn reckon_room(core: &Core) {
+    let Some(room) = core.log.room() else { return };
+    let queues = core.queues.all().len() as u64;
+    room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
+    if let Some(index) = &core.index {
+        // The next index file: its slots and its first entries.
+        let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
+        room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
+    }
+    if let Err(error) = room.check_root() {
+        let root = core.paths.root().display();
+        core.notices.push(format!("{root}: nothing can be appended: {error}"));
+    }
+}
+
+/// Reads the durable mark; one that cannot be believed is told, and the checkpoint counts instead.
+fn read_mark(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Mark>> {
+    match Mark::read(storage, paths) {
+        Err(error @ Error::Corrupt(_)) => {
+            warnings.push(error.to_string());
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
+/// Takes out of the index what cannot be relied on; from which place on the log must be read again
+/// for it.
+fn mend_index(
+    service: &mut IndexService,
+    analysis: &Analysis,
+    log: &CommitLog,
+    known_ms: i64,
+) -> Result<u64> {
+    service.remove_from_unusable()?;
+    service.keep_while(|header| header.end_timestamp_ms <= known_ms)?;
+    if let Some(name) = analysis.unsound_index {
+        service.remove_from_name(name)?;
+    }
+    let end = i64::try_from(analysis.end).unwrap_or(i64::MAX);
+    service.truncate(end, |offset| stored_at(log, offset))?;
+    let Some((first_keyed, _)) = analysis.keyed else { return Ok(analysis.end) };
+    let first_file = service.run().files().first().map(Arc::clone);
+    let begins = match &first_file {
+        Some(file) => service.run().open(file)?.header()?.begin_physical_offset,
+        None => i64::MAX,
+    };
+    // The beginning is missing: file by file it cannot be put in front, so all of it is made again.
+    if u64::try_from(begins).unwrap_or(u64::MAX) > first_keyed {
+        service.remove_from(0)?;
+        return Ok(log.min_offset());
+    }
+    service.skip_keys_already_put()?;
+    let reach = service.reach()?.and_then(|reach| u64::try_from(reach).ok());
+    match (reach, analysis.keyed) {
+        (Some(reach), Some((_, last))) if reach >= last && has_all_keys(service, log, reach)? => {
+            Ok(analysis.end)
+        }
+        (Some(reach), _) => Ok(reach.max(log.min_offset())),
+        (None, _) => Ok(log.min_offset()),
+    }
+}
+
+/// Whether the index holds every key of the record at which it ends: a crash may have kept some.
+fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<bool> {
+    let mut buffer = Vec::new();
+    let Found::Message(view) = log.read(reach, 0, &mut buffer)? else {
+        return Ok(false);
+    };
+    let properties = properties::indexed(view.raw_properties());
+    let keys = properties.keys.map_or(0, |keys| properties::split_keys(keys).count());
+    let wanted = keys + usize::from(properties.unique_key.is_some());
+    Ok(service.keys_put(view.physical_offset())? >= wanted)
+}
+
+/// The store time of a record; `None` where none is, such as in a file that retention deleted.
+fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
+    log.store_timestamp_ms(u64::try_from(offset).unwrap_or(u64::MAX), 0)
+}

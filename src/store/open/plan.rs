@@ -1,0 +1,183 @@
+//! What opening for writing would find and do, told without doing it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Corruption, Error, Result};
+use crate::files::{Access, Storage};
+use crate::log::index::file::IndexOpen;
+use crate::log::index::run::IndexRun;
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::{Clock, FAR_MS, SystemClock};
+
+use super::analysis::{Analysis, FoundStore, Progress};
+use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
+use super::recover::{RecoveryMode, RecoveryReport};
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{Flushed, Mark};
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::QueueTable;
+
+/// What opening for writing would do.
+#[derive(Clone, Debug)]
+pub struct RecoveryPlan {
+    /// What it would report. Of damage that it refuses, what being told to cut there would do.
+    pub report: RecoveryReport,
+    /// Why it would refuse, if it would.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why opening for writing refuses.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The damage.
+    pub damage: Corruption,
+    /// How many whole messages lie behind it.
+    pub messages_beyond: u64,
+    /// Whether the log can be cut there.
+    pub can_cut: bool,
+}
+
+/// Looks at the store at `path` as opening for writing does, and changes nothing. `progress` hears how
+/// many bytes of how many were read, and can end it.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Locked`] when somebody writes to it, [`Error::InvalidConfig`] when a
+/// setting differs from the files there, [`Error::Io`].
+pub fn plan(
+    path: &Path,
+    mut config: StoreConfig,
+    storage: &Arc<dyn Storage>,
+    progress: &mut Progress<'_>,
+) -> Result<RecoveryPlan> {
+    let paths = StorePaths::new(path, &config);
+    if !is_store(&**storage, &paths)? {
+        return Err(not_a_store(&**storage, &paths));
+    }
+    if let (true, pid) = StoreLock::state(&**storage, path) {
+        return Err(Error::Locked { path: paths.lock(), pid });
+    }
+    let mode = match lock::was_aborted(&**storage, &paths)? {
+        true => RecoveryMode::Crash,
+        false => RecoveryMode::Clean,
+    };
+    let mut parts = load_parts(&paths, &mut config, storage, Access::Read)?;
+    parts.refuse_what_is_in_the_way()?;
+    let Parts { log, queues, index, .. } = parts;
+    let layout = layout_to_write(index, &mut config)?;
+    if let Some(damage) = broken_run(&log) {
+        let end_physical_offset = log.min_offset();
+        let report = RecoveryReport { mode, end_physical_offset, ..nothing_done(mode) };
+        let refusal = Some(Refusal { damage, messages_beyond: 0, can_cut: false });
+        return Ok(RecoveryPlan { report, refusal });
+    }
+    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
+    let index = match layout {
+        Some(layout) => {
+            let how = IndexOpen::Read;
+            Some(IndexRun::load(Arc::clone(storage), &paths.index(), layout, how)?.0)
+        }
+        None => None,
+    };
+    let mark = match Mark::read(&**storage, &paths) {
+        Err(Error::Corrupt(_)) => None,
+        other => other?,
+    };
+    let is_clean = mode == RecoveryMode::Clean;
+    let found = FoundStore {
+        paths: &paths,
+        config: &config,
+        storage: &**storage,
+        log: &log,
+        queues: &queues,
+        index: index.as_ref(),
+        checkpoint: &checkpoint.fields,
+        flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
+        is_clean,
+        latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
+    };
+    let analysis = found.analyse(progress)?;
+    let refusal = match found.refuse_damage(&analysis) {
+        Err(Error::Corrupt(damage)) => {
+            Some(Refusal { damage: *damage, messages_beyond: analysis.tail.count, can_cut: true })
+        }
+        other => other.map(|()| None)?,
+    };
+    let mut rebuilt = rebuilt_queues(&analysis, &queues);
+    if let Some(index) = &index
+        && !analysis.sealed
+        && is_index_rebuilt(index, &analysis, found.index_known_ms())?
+    {
+        rebuilt.push("index".to_owned());
+    }
+    let report = RecoveryReport {
+        end_physical_offset: analysis.end,
+        cut_bytes: analysis.tail.data_end.map_or(0, |end| end - analysis.end),
+        cut_reason: analysis.tail.data_end.and(analysis.stop.clone()),
+        quarantined_messages: analysis.tail.messages.clone(),
+        quarantined_count: analysis.tail.count,
+        rebuilt,
+        ..nothing_done(mode)
+    };
+    Ok(RecoveryPlan { report, refusal })
+}
+
+fn nothing_done(mode: RecoveryMode) -> RecoveryReport {
+    RecoveryReport {
+        mode,
+        end_physical_offset: 0,
+        cut_bytes: 0,
+        cut_reason: None,
+        quarantine: None,
+        quarantined_messages: Vec::new(),
+        quarantined_count: 0,
+        rebuilt: Vec::new(),
+        dispatched: 0,
+    }
+}
+
+/// A gap or a wrong length among the log's files; an empty last file is what a crash leaves.
+fn broken_run(log: &CommitLog) -> Option<Corruption> {
+    let files = log.run().files();
+    let empty_last = files.last().filter(|last| last.len == 0).map(|last| last.path.clone());
+    log.run().check().into_iter().find_map(|fault| match fault {
+        Error::Corrupt(fault) if empty_last.is_none() || fault.path != empty_last => Some(*fault),
+        _ => None,
+    })
+}
+
+fn rebuilt_queues(analysis: &Analysis, queues: &QueueTable) -> Vec<String> {
+    let folder = |topic: &[u8]| queues.kind_of(topic).folder();
+    let name = |finding: &crate::store::dispatch::queue_audit::QueueFinding| {
+        let topic = String::from_utf8_lossy(&finding.topic);
+        format!("{}/{topic}/{}", folder(&finding.topic), finding.queue_id)
+    };
+    analysis.queues.iter().map(name).collect()
+}
+
+/// Whether keys would be put again: because a file cannot be relied on, or some are missing.
+fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Result<bool> {
+    let Some((first_keyed, last_keyed)) = analysis.keyed else { return Ok(false) };
+    if analysis.unsound_index.is_some() || !index.unusable().is_empty() {
+        return Ok(true);
+    }
+    let reaches = |place: i64, wanted: u64| u64::try_from(place).is_ok_and(|at| at >= wanted);
+    let mut reach = None;
+    for (number, file) in index.files().iter().enumerate() {
+        let header = index.open(file)?.header()?;
+        // Newer files go; what they held is missing only where the log still has it.
+        if header.end_timestamp_ms > known_ms {
+            break;
+        }
+        if number == 0 && header.begin_physical_offset > as_offset(first_keyed) {
+            return Ok(true);
+        }
+        reach = Some(header.end_physical_offset);
+    }
+    Ok(!reach.is_some_and(|reach| reaches(reach, last_keyed)))
+}
+
+fn as_offset(place: u64) -> i64 {
+    i64::try_from(place).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,216 @@
+//! The seal of a store that was closed in good order: how far the log reached, and a digest of the
+//! names, sizes and change times of all its files. While it holds, nothing was changed since queues
+//! and index were held against the whole log, so opening for write need not read it all again.
+//!
+//! RocketMQ knows nothing of it. What it writes moves a file's change time or reaches past the
+//! sealed end, and either breaks the seal: then everything is checked, as without one.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, Storage};
+use crate::format::crc::crc32;
+
+use crate::store::lock;
+use crate::store::paths::StorePaths;
+
+/// First line of the file.
+const TITLE: &str = "mqstore seal 2";
+
+/// More than a seal has.
+const MOST_BYTES: usize = 4096;
+
+/// How often the clock of the files is looked at before closing does without a seal.
+const TICKS: u32 = 50;
+
+/// What a store's files looked like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Digest {
+    files: u64,
+    bytes: u64,
+    newest_change_ns: i64,
+    names: u32,
+}
+
+/// What is known of a store that was closed in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// Where the log ended.
+    pub end: u64,
+    /// The newest store time in it, Unix milliseconds.
+    pub newest_timestamp_ms: i64,
+    settings: u32,
+    digest: Digest,
+}
+
+impl Seal {
+    /// Seals a store whose files are all durable and will not be written again. On a file system whose
+    /// change times do not move with writes through a map it stays without a seal.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the store is none the worse without.
+    pub fn put(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        config: &StoreConfig,
+        end: u64,
+        newest_timestamp_ms: i64,
+    ) -> Result<()> {
+        // Where a write through a map leaves no trace, no seal could be believed.
+        if !storage.stamps_mapped_writes(&paths.checkpoint())? {
+            return Ok(());
+        }
+        let Some(digest) = Digest::of(storage, paths)? else { return Ok(()) };
+        let settings = settings(config);
+        let text = Self { end, newest_timestamp_ms, settings, digest }.to_text();
+        for _ in 0..TICKS {
+            lock::replace(storage, &paths.seal(), text.as_bytes())?;
+            // A change in the tick of the last one would not show.
+            let sealed = storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
+            if sealed.is_some_and(|sealed| sealed.changed_ns > digest.newest_change_ns) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        storage.remove_file(&paths.seal()).map_err(Error::io("remove", paths.seal()))
+    }
+
+    /// The seal of a store, if there is one and it holds.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
+    pub fn holding(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        config: &StoreConfig,
+    ) -> Result<Option<Self>> {
+        let Some(seal) = Self::read(storage, &paths.seal()) else { return Ok(None) };
+        let holds = seal.settings == settings(config)
+            && Digest::of(storage, paths)?.is_some_and(|digest| digest == seal.digest);
+        Ok(holds.then_some(seal))
+    }
+
+    /// One that cannot be read is none.
+    fn read(storage: &dyn Storage, path: &Path) -> Option<Self> {
+        let file = storage.open(path, Access::Read).ok()?;
+        let mut bytes = vec![0; MOST_BYTES];
+        let read = file.read_at(&mut bytes, 0).ok()?;
+        Self::from_text(std::str::from_utf8(bytes.get(..read)?).ok()?)
+    }
+
+    fn to_text(self) -> String {
+        let Digest { files, bytes, newest_change_ns, names } = self.digest;
+        let text = format!(
+            "{TITLE}\nend {}\nnewest_timestamp_ms {}\nsettings {}\nfiles {files}\nbytes {bytes}\n\
+             newest_change_ns {newest_change_ns}\nnames {names}\n",
+            self.end, self.newest_timestamp_ms, self.settings
+        );
+        format!("{text}crc {}\n", crc32(text.as_bytes()))
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (body, last) = text.strip_suffix('\n')?.rsplit_once('\n')?;
+        let written: u32 = last.strip_prefix("crc ")?.parse().ok()?;
+        if crc32(format!("{body}\n").as_bytes()) != written {
+            return None;
+        }
+        let mut lines = body.lines();
+        (lines.next()? == TITLE).then_some(())?;
+        let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        Some(Self {
+            end: value("end")?.parse().ok()?,
+            newest_timestamp_ms: value("newest_timestamp_ms")?.parse().ok()?,
+            settings: value("settings")?.parse().ok()?,
+            digest: Digest {
+                files: value("files")?.parse().ok()?,
+                bytes: value("bytes")?.parse().ok()?,
+                newest_change_ns: value("newest_change_ns")?.parse().ok()?,
+                names: value("names")?.parse().ok()?,
+            },
+        })
+    }
+}
+
+impl Digest {
+    /// `None` where the system does not tell when a file was changed.
+    fn of(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
+        let mut folders: Vec<PathBuf> = paths.commit_log().to_vec();
+        folders.extend([
+            paths.consume_queue(),
+            paths.batch_consume_queue(),
+            paths.consume_queue_ext(),
+            paths.index(),
+        ]);
+        let mut files = vec![paths.topics(), paths.checkpoint()];
+        while let Some(folder) = folders.pop() {
+            let entries = match storage.list(&folder) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                other => other.map_err(Error::io("list", &folder))?,
+            };
+            for entry in entries {
+                let path = folder.join(&entry.name);
+                match entry.kind {
+                    FileKind::Directory => folders.push(path),
+                    FileKind::File | FileKind::Other => files.push(path),
+                }
+            }
+        }
+        files.sort_unstable();
+        let mut listing = Vec::new();
+        let mut digest = Self { files: 0, bytes: 0, newest_change_ns: 0, names: 0 };
+        for path in files {
+            let stamp = match storage.stamp(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                other => other.map_err(Error::io("stat", &path))?,
+            };
+            let Some(stamp) = stamp else { return Ok(None) };
+            listing.extend_from_slice(path.as_os_str().as_encoded_bytes());
+            listing.extend_from_slice(
+                format!("\0{} {} {}\n", stamp.inode, stamp.len, stamp.changed_ns).as_bytes(),
+            );
+            digest.files += 1;
+            digest.bytes = digest.bytes.saturating_add(stamp.len);
+            digest.newest_change_ns = digest.newest_change_ns.max(stamp.changed_ns);
+        }
+        digest.names = crc32(&listing);
+        Ok(Some(digest))
+    }
+}
+
+/// What the settings come to: under others the queues and the index may be others too.
+fn settings(config: &StoreConfig) -> u32 {
+    let config = StoreConfig { given: BTreeSet::new(), ..config.clone() };
+    crc32(format!("{config:?}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seal() -> Seal {
+        let digest = Digest { files: 3, bytes: 9_000, newest_change_ns: 17, names: 5 };
+        Seal { end: 4096, newest_timestamp_ms: -1, settings: 8, digest }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        assert_eq!(Seal::from_text(&seal().to_text()), Some(seal()));
+    }
+
+    #[test]
+    fn no_other_text_is_a_seal() {
+        let text = seal().to_text();
+        for end in 0..text.len() {
+            assert_eq!(Seal::from_text(&text[..end]), None, "cut at {end}");
+        }
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let Ok(other) = String::from_utf8(bytes) else { continue };
+            assert_eq!(Seal::from_text(&other), None, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What lies behind the end of a log: nothing, the remains of an unclean stop, or whole messages
+//! that must not be thrown away.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::files::system::planted::{self, Bug};
+use crate::files::{Storage, StorageFile, make_folder};
+use crate::format::file_name;
+use crate::log::CommitLog;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::queue_audit::is_known;
+use crate::store::mark::Flushed;
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::QueueTable;
+
+/// How much is looked at or copied at a time.
+const BLOCK: usize = 1 << 20;
+
+/// A whole message behind the end of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedMessage {
+    /// Where it lies.
+    pub physical_offset: u64,
+    /// Its topic, as its bytes.
+    pub topic: Box<[u8]>,
+    /// Its queue.
+    pub queue_id: i32,
+    /// Its number there.
+    pub queue_offset: i64,
+    /// The store's time of it.
+    pub store_timestamp_ms: i64,
+}
+
+/// The bytes behind the end of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// One past the last byte that is not zero; `None` when all are.
+    pub data_end: Option<u64>,
+    /// Whole messages among them, in order, at most [`Tail::KEPT`].
+    pub messages: Vec<QuarantinedMessage>,
+    /// How many whole messages there are.
+    pub count: u64,
+    /// How many of them belong to the flushed log: they lie before the durable mark, or the checkpoint
+    /// says that they were flushed, and they are not older than what precedes them or the queues know them.
+    pub flushed: u64,
+}
+
+impl Tail {
+    /// How many messages are listed one by one.
+    pub const KEPT: usize = 10_000;
+
+    /// Looks at everything behind `end`. `newest_ms` is the newest store time before it, and `flushed`
+    /// the part of the log that was flushed. A message older than the newest before it is what an earlier
+    /// life of the file left, unless the queues know it: clocks step back.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read(
+        log: &CommitLog,
+        queues: &QueueTable,
+        end: u64,
+        newest_ms: i64,
+        flushed: Flushed,
+    ) -> Result<Self> {
+        let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
+        let Some(data_end) = tail.data_end else { return Ok(tail) };
+        // A record without properties ends in zeros, so the last one may reach further.
+        let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
+        let mut scanner = Scanner::new(log, end, scan_end, true);
+        // The first bytes are the ones that were no record.
+        let mut more = scanner.resync()?;
+        while more && scanner.position() < data_end {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
+                    let record_end = begin.saturating_add(u64::from(view.store_size()));
+                    tail.data_end = tail.data_end.max(Some(record_end));
+                    tail.count += 1;
+                    let time = view.store_timestamp_ms();
+                    if begin < flushed.place
+                        || time < flushed.before_ms
+                            && (time >= newest_ms || is_known(queues, &DispatchRequest::of(&view))?)
+                    {
+                        tail.flushed += 1;
+                    }
+                    if tail.messages.len() < Self::KEPT {
+                        tail.messages.push(QuarantinedMessage {
+                            physical_offset: begin,
+                            topic: view.topic().into(),
+                            queue_id: view.queue_id(),
+                            queue_offset: view.queue_offset(),
+                            store_timestamp_ms: time,
+                        });
+                    }
+                }
+                Ok(Scanned::Blank { .. }) => {}
+                Err(Stop::End) => more = false,
+                Err(Stop::Empty | Stop::Damage(_)) => more = scanner.resync()?,
+            }
+        }
+        Ok(tail)
+    }
+
+    /// Copies the bytes from `end` on into the quarantine folder, then zeroes them and removes the
+    /// files behind: nothing that was cut ever comes back, and nothing is lost either. The folder
+    /// made, if anything was there to keep.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the log is untouched unless all of the copy is durable.
+    pub fn cut(
+        &self,
+        log: &CommitLog,
+        end: u64,
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        now_ms: i64,
+    ) -> Result<Option<PathBuf>> {
+        let folder = match self.data_end {
+            Some(_) if planted::is(Bug::QuarantineNotMade) => None,
+            Some(data_end) => Some(quarantine(log, end, data_end, storage, paths, now_ms)?),
+            None => None,
+        };
+        let file_size = log.run().file_size();
+        // The last file goes first, so that a crash in between leaves no gap.
+        log.run().remove_from(end.checked_add(1).unwrap_or(end).div_ceil(file_size) * file_size)?;
+        if planted::is(Bug::TailNotZeroed) {
+            return Ok(folder);
+        }
+        // Else all is zeros, and made durable with the rest of the log.
+        if let Some(file) = log.run().find(end).filter(|_| self.data_end.is_some()) {
+            let open = log.run().open(&file)?;
+            let position = end - file.base_offset;
+            zero_data(&*open, position, file_size).map_err(Error::io("zero", &file.path))?;
+            open.sync().map_err(Error::io("flush", &file.path))?;
+        }
+        Ok(folder)
+    }
+}
+
+/// One past the last byte from `end` on that is not zero.
+fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
+    let mut found = None;
+    let most = usize::try_from(log.run().file_size()).unwrap_or(usize::MAX);
+    for file in log.run().files().iter() {
+        let file_end = file.base_offset.saturating_add(log.run().file_size());
+        if file_end <= end {
+            continue;
+        }
+        let open = log.run().open(file)?;
+        let mut position = end.saturating_sub(file.base_offset);
+        let mut block = vec![0; BLOCK.min(most)];
+        while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
+            let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
+            let bytes = block.get(..read).unwrap_or_default();
+            if let Some(len) = len_without_zeros(bytes) {
+                found = Some(file.base_offset + data + len as u64);
+            }
+            if read == 0 {
+                break;
+            }
+            position = data + read as u64;
+        }
+    }
+    Ok(found)
+}
+
+/// How many bytes are left without the zeros at the end; `None` where all are zeros.
+fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
+    const PART: usize = 1024;
+    let not_zero = |part: &[u8]| part.iter().fold(0, |all, byte| all | byte) != 0;
+    let number = bytes.chunks(PART).rposition(not_zero)?;
+    let part = bytes.chunks(PART).nth(number)?;
+    Some(number * PART + part.iter().rposition(|&byte| byte != 0)? + 1)
+}
+
+/// Writes zeros over whatever is not zero already; holes stay holes.
+fn zero_data(file: &dyn StorageFile, from: u64, end: u64) -> std::io::Result<()> {
+    let zeros = vec![0; BLOCK];
+    let mut block = vec![0; BLOCK];
+    let mut position = from;
+    while let Some(data) = file.next_data(position)? {
+        let len = usize::try_from(end.saturating_sub(data)).unwrap_or(usize::MAX).min(BLOCK);
+        let read = file.read_at(block.get_mut(..len).unwrap_or_default(), data)?;
+        if read == 0 {
+            break;
+        }
+        let zeros = zeros.get(..read).unwrap_or_default();
+        if block.get(..read) != Some(zeros) {
+            file.write_at(zeros, data)?;
+        }
+        position = data + read as u64;
+    }
+    Ok(())
+}
+
+fn quarantine(
+    log: &CommitLog,
+    end: u64,
+    data_end: u64,
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    now_ms: i64,
+) -> Result<PathBuf> {
+    let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
+    make_folder(storage, &dir)?;
+    // A folder is closed before it holds anything; not every file system has rights to take away.
+    for path in [&paths.quarantine(), &dir] {
+        let _ = storage.make_private(path);
+    }
+    let mut at = end;
+    while at < data_end {
+        let Some(file) = log.run().find(at) else {
+            // A gap between files holds nothing to keep.
+            let files = log.run().files();
+            let behind = files.partition_point(|file| file.base_offset < at);
+            match files.get(behind) {
+                Some(later) => at = later.base_offset,
+                None => break,
+            }
+            continue;
+        };
+        let stop = file.base_offset.saturating_add(log.run().file_size()).min(data_end);
+        let path = dir.join(format!("commitlog-{}", file_name::offset_name(at)));
+        copy(log, at, stop, storage, &path)?;
+        at = stop;
+    }
+    storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+    Ok(dir)
+}
+
+fn copy(
+    log: &CommitLog,
+    from: u64,
+    to: u64,
+    storage: &dyn Storage,
+    path: &std::path::Path,
+) -> Result<()> {
+    match storage.remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io("remove", path)(error));
+        }
+        _ => {}
+    }
+    let out = storage.create(path, 0).map_err(Error::io("create", path))?;
+    let _ = storage.make_private(path);
+    let mut block = vec![0; BLOCK];
+    let mut at = from;
+    while at < to {
+        let len = usize::try_from(to - at).unwrap_or(usize::MAX).min(BLOCK);
+        let read = log.run().read_at(block.get_mut(..len).unwrap_or_default(), at)?;
+        if read == 0 {
+            break;
+        }
+        out.write_at(block.get(..read).unwrap_or_default(), at - from)
+            .map_err(Error::io("write", path))?;
+        at += read as u64;
+    }
+    out.sync().map_err(Error::io("flush", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_at_the_end_are_left_out() {
+        let mut bytes = vec![0; 5000];
+        assert_eq!(len_without_zeros(&bytes), None);
+        assert_eq!(len_without_zeros(&[]), None);
+        for last in [0, 1, 1023, 1024, 4095, 4999] {
+            bytes[last] = 1;
+            assert_eq!(len_without_zeros(&bytes), Some(last + 1));
+        }
+    }
+}

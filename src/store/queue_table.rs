@@ -1,0 +1,537 @@
+//! The table of consume queues, by topic and number (`ConsumeQueueStore`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::error::{Error, PutStatus, Result};
+use crate::files::run::file_run::{OpenFiles, Stray};
+use crate::files::run::new_files;
+use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
+use crate::format::queue::consume_queue::DelayLevels;
+use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
+
+use super::dispatch::gather::Gathered;
+
+/// How many queues are made from one log where none are: each has a folder and a file of its own, so
+/// that a small log could ask for more than any disk has.
+pub const MOST_NEW_QUEUES: usize = 100_000;
+
+/// Says that a log asks for more queues than are made for it.
+#[must_use]
+pub fn too_many(path: &Path) -> Error {
+    let what = format!(
+        "the log asks for more than {MOST_NEW_QUEUES} queues that are not there; none was made"
+    );
+    Error::Unsupported { what, path: path.to_owned() }
+}
+
+/// The queues of one topic, by number.
+pub type TopicQueues = BTreeMap<i32, Arc<Queue>>;
+
+/// Where the queues of a store lie, and how they are laid out.
+#[derive(Clone, Debug)]
+pub struct QueueLayout {
+    /// The folder of plain queues.
+    pub dir: PathBuf,
+    /// Bytes of their files.
+    pub file_size: u64,
+    /// The folder of batch queues.
+    pub batch_dir: PathBuf,
+    /// Bytes of their files.
+    pub batch_file_size: u64,
+    /// The folder of the plain queues' extensions.
+    pub ext_dir: PathBuf,
+    /// Bytes of their files.
+    pub ext_file_size: u64,
+    /// Whether new entries get units there.
+    pub writes_ext: bool,
+    /// Whether a message may have entries in queues beside its own, which are made where they are
+    /// not there.
+    pub more_queues: bool,
+    /// The delay of each level.
+    pub delay_levels: DelayLevels,
+    /// The greatest number that a new queue may have.
+    pub most_queue_id: i32,
+}
+
+/// Every consume queue of a store.
+#[derive(Debug)]
+pub struct QueueTable {
+    storage: Arc<dyn Storage>,
+    open_files: Arc<OpenFiles>,
+    layout: QueueLayout,
+    access: Access,
+    /// The kinds that the configuration names, by topic.
+    kinds: RwLock<TopicKinds>,
+    table: RwLock<HashMap<Box<[u8]>, TopicQueues>>,
+    /// Whether any topic has queues of batches.
+    has_batches: AtomicBool,
+    /// Whether folders went while they were listed, or queues that were known are there no more.
+    is_torn: AtomicBool,
+}
+
+impl QueueTable {
+    /// Reads which queues there are, and where each ends; names that no broker would make are left
+    /// alone and listed, and so are queues of another kind than their topic has.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] for queues of the wrong kind where they are to be written,
+    /// [`Error::Io`] when the system cannot read.
+    pub fn load(
+        storage: Arc<dyn Storage>,
+        open_files: Arc<OpenFiles>,
+        layout: QueueLayout,
+        kinds: TopicKinds,
+        access: Access,
+    ) -> Result<(Self, Vec<Stray>)> {
+        let (table, has_batches) = (RwLock::default(), AtomicBool::new(false));
+        let (kinds_now, is_torn) = (RwLock::default(), AtomicBool::new(false));
+        let queues = Self {
+            storage,
+            open_files,
+            layout,
+            access,
+            kinds: kinds_now,
+            table,
+            has_batches,
+            is_torn,
+        };
+        queues.set_kinds(kinds);
+        let strays = queues.refresh()?;
+        Ok((queues, strays))
+    }
+
+    /// Takes the kinds that the configuration names now.
+    pub fn set_kinds(&self, kinds: TopicKinds) {
+        if kinds.values().any(|&kind| kind == QueueKind::Batch) {
+            self.has_batches.store(true, Ordering::Relaxed);
+        }
+        *self.kinds.write().unwrap_or_else(PoisonError::into_inner) = kinds;
+    }
+
+    /// Looks for queues that came since; those known find their end again.
+    ///
+    /// # Errors
+    /// As [`QueueTable::load`].
+    pub fn refresh(&self) -> Result<Vec<Stray>> {
+        let (mut strays, mut met) = (Vec::new(), HashSet::new());
+        self.is_torn.store(false, Ordering::Release);
+        for kind in [QueueKind::Plain, QueueKind::Batch] {
+            self.refresh_kind(kind, &mut strays, &mut met)?;
+        }
+        if self.access == Access::Read {
+            self.table.write().unwrap_or_else(PoisonError::into_inner).retain(|topic, queues| {
+                let known = queues.len();
+                queues.retain(|&id, _| met.contains(&(topic.clone(), id)));
+                if queues.len() < known {
+                    self.is_torn.store(true, Ordering::Release);
+                }
+                !queues.is_empty()
+            });
+        }
+        Ok(strays)
+    }
+
+    fn refresh_kind(
+        &self,
+        kind: QueueKind,
+        strays: &mut Vec<Stray>,
+        met: &mut HashSet<(Box<[u8]>, i32)>,
+    ) -> Result<()> {
+        let dir = self.dir_of(kind);
+        for topic in self.list(dir)? {
+            let topic_dir = dir.join(&topic.name);
+            let name = topic.name.as_encoded_bytes();
+            if topic.kind != FileKind::Directory || !names_a_folder(name) {
+                strays.push(Stray { path: topic_dir, kind: topic.kind });
+                continue;
+            }
+            if let Some(other) = self.known_kind(name).filter(|&known| known != kind) {
+                if self.access == Access::ReadWrite {
+                    return Err(wrong_kind(name, other, &topic_dir));
+                }
+                strays.push(Stray { path: topic_dir, kind: topic.kind });
+                continue;
+            }
+            for queue in self.list_listed(&topic_dir)? {
+                let path = topic_dir.join(&queue.name);
+                let id = queue.name.to_str().and_then(parse_queue_id);
+                let (Some(id), FileKind::Directory) = (id, queue.kind) else {
+                    strays.push(Stray { path, kind: queue.kind });
+                    continue;
+                };
+                met.insert((name.into(), id));
+                let known = self.get(name, id);
+                let grown = known.map(|queue| refresh_grown(&queue)).transpose()?.flatten();
+                match grown {
+                    Some(more) => strays.extend(more),
+                    None => {
+                        let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
+                        let before = folder();
+                        let (queue, more) = self.load_queue(kind, name, id)?;
+                        strays.extend(more);
+                        // Another folder may have come in its place, and this one have been emptied.
+                        if queue.run().lacks_folder() || folder() != before {
+                            self.is_torn.store(true, Ordering::Release);
+                        }
+                        self.put(queue);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dir_of(&self, kind: QueueKind) -> &Path {
+        match kind {
+            QueueKind::Plain => &self.layout.dir,
+            QueueKind::Batch => &self.layout.batch_dir,
+        }
+    }
+
+    /// The kind of a topic's queues, as far as configuration or files tell.
+    fn known_kind(&self, topic: &[u8]) -> Option<QueueKind> {
+        let configured =
+            self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+        configured.or_else(|| {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.get(topic)?.values().next().map(|queue| queue.kind())
+        })
+    }
+
+    /// Whether no topic has queues of batches, for all that is known.
+    #[inline]
+    #[must_use]
+    pub fn has_no_batches(&self) -> bool {
+        !self.has_batches.load(Ordering::Relaxed)
+    }
+
+    /// The kind of a topic's queues.
+    #[must_use]
+    pub fn kind_of(&self, topic: &[u8]) -> QueueKind {
+        self.known_kind(topic).unwrap_or_default()
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        Ok(self.list_if_there(dir)?.unwrap_or_default())
+    }
+
+    /// Lists a folder whose own name was listed just before.
+    fn list_listed(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+        let entries = self.list_if_there(dir)?;
+        if entries.is_none() {
+            self.is_torn.store(true, Ordering::Release);
+        }
+        Ok(entries.unwrap_or_default())
+    }
+
+    fn list_if_there(&self, dir: &Path) -> Result<Option<Vec<DirEntry>>> {
+        match self.storage.list(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some).map_err(Error::io("list", dir)),
+        }
+    }
+
+    fn load_queue(&self, kind: QueueKind, topic: &[u8], id: i32) -> Result<(Queue, Vec<Stray>)> {
+        let name = String::from_utf8_lossy(topic);
+        let below = |dir: &Path| dir.join(&*name).join(id.to_string());
+        let file_size = match kind {
+            QueueKind::Plain => self.layout.file_size,
+            QueueKind::Batch => self.layout.batch_file_size,
+        };
+        let (run, mut strays) = self.load_run(below(self.dir_of(kind)), file_size)?;
+        let queue = Queue::load(kind, topic, id, run)?;
+        let Queue::Plain(plain) = queue else { return Ok((queue, strays)) };
+        let ext_dir = below(&self.layout.ext_dir);
+        let there = self.storage.kind(&ext_dir).map_err(Error::io("stat", &ext_dir))?;
+        if !self.layout.writes_ext && there != Some(FileKind::Directory) {
+            return Ok((Queue::Plain(plain), strays));
+        }
+        let (run, more) = self.load_run(ext_dir, self.layout.ext_file_size)?;
+        strays.extend(more);
+        let ext = ConsumeQueueExt::load(run, self.layout.writes_ext)?;
+        Ok((Queue::Plain(plain.with_ext(ext)), strays))
+    }
+
+    fn load_run(&self, dir: PathBuf, file_size: u64) -> Result<(FileRun, Vec<Stray>)> {
+        let (storage, open_files) = (Arc::clone(&self.storage), Arc::clone(&self.open_files));
+        FileRun::load(storage, open_files, vec![dir], file_size, self.access)
+    }
+
+    /// Puts a queue in the place of the one that is known; a thread that reads that one reads on in its
+    /// files.
+    fn put(&self, queue: Queue) {
+        if queue.kind() == QueueKind::Batch {
+            self.has_batches.store(true, Ordering::Relaxed);
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.entry(queue.topic().into()).or_default().insert(queue.queue_id(), Arc::new(queue));
+    }
+
+    fn insert(&self, queue: Queue) -> Arc<Queue> {
+        if queue.kind() == QueueKind::Batch {
+            self.has_batches.store(true, Ordering::Relaxed);
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let queues = table.entry(queue.topic().into()).or_default();
+        // Of two threads that met it at once the first one's is everybody's.
+        Arc::clone(queues.entry(queue.queue_id()).or_insert_with(|| Arc::new(queue)))
+    }
+
+    /// Whether queues beside a message's own are made where they are not there.
+    #[must_use]
+    pub fn takes_more_queues(&self) -> bool {
+        self.layout.more_queues
+    }
+
+    /// The delay of each level.
+    #[must_use]
+    pub fn delay_levels(&self) -> &DelayLevels {
+        &self.layout.delay_levels
+    }
+
+    /// How many queue offsets a record may leave out before its own: what a file stands for.
+    #[must_use]
+    pub fn most_skipped(&self, kind: QueueKind) -> i64 {
+        let (size, in_entry) = match kind {
+            QueueKind::Plain => (self.layout.file_size, 1),
+            QueueKind::Batch => (self.layout.batch_file_size, i64::from(i16::MAX)),
+        };
+        let entries = i64::try_from(size / kind.entry_len() as u64).unwrap_or(i64::MAX);
+        entries.saturating_mul(in_entry)
+    }
+
+    /// Whether a new queue may have this number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] where it may not.
+    #[inline]
+    pub fn check_queue_id(&self, queue_id: i32) -> Result<()> {
+        let most = self.layout.most_queue_id;
+        if (0..=most).contains(&queue_id) {
+            return Ok(());
+        }
+        Err(Error::InvalidMessage {
+            field: "queue_id",
+            reason: format!("expected 0 to {most}, found {queue_id}"),
+            status: PutStatus::MessageIllegal,
+            limit: u64::try_from(most).ok(),
+        })
+    }
+
+    /// The folder of plain queues.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.layout.dir
+    }
+
+    /// A queue that is there.
+    #[must_use]
+    pub fn get(&self, topic: &[u8], queue_id: i32) -> Option<Arc<Queue>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(topic)?.get(&queue_id).map(Arc::clone)
+    }
+
+    /// A queue, made in memory where there is none; files come with its first entry.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a topic that may not name a folder or a number no queue has.
+    pub fn get_or_create(&self, topic: &[u8], queue_id: i32) -> Result<Arc<Queue>> {
+        if let Some(queue) = self.get(topic, queue_id) {
+            return Ok(queue);
+        }
+        self.check_queue_id(queue_id)?;
+        if !names_a_folder(topic) {
+            return Err(Error::InvalidMessage {
+                field: "topic",
+                reason: format!(
+                    "{:?} cannot name a folder, so it can have no queue",
+                    String::from_utf8_lossy(topic)
+                ),
+                status: PutStatus::MessageIllegal,
+                limit: None,
+            });
+        }
+        let (queue, _) = self.load_queue(self.kind_of(topic), topic, queue_id)?;
+        Ok(self.insert(queue))
+    }
+
+    /// Adds what was gathered of records to their queues, but for what no queue takes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
+    pub fn add_all(&self, gathered: &Gathered) -> Result<()> {
+        let mut queues = Vec::with_capacity(gathered.lanes.len());
+        for lane in &gathered.lanes {
+            queues.push(match self.get_or_create(&lane.topic, lane.queue_id) {
+                Ok(queue) => Some(queue),
+                // Such as a topic that would lead out of the folder.
+                Err(Error::InvalidMessage { .. }) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        gathered.add_units(&queues).map(drop)
+    }
+
+    /// Writes the entries of all queues to where other processes see them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the entries stay in memory.
+    pub fn commit(&self) -> Result<()> {
+        self.commit_all(&self.all())
+    }
+
+    fn commit_all(&self, queues: &[Arc<Queue>]) -> Result<()> {
+        let wanted = queues.iter().flat_map(|queue| queue.wanted_files());
+        let wanted: Vec<_> = wanted.filter(|(_, bases)| !bases.is_empty()).collect();
+        if wanted.len() >= new_files::MANY {
+            new_files::create_all(&wanted, || self.sync_file_systems())?;
+        }
+        queues.iter().try_for_each(|queue| queue.commit())
+    }
+
+    /// Makes the entries of all queues durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flush(&self) -> Result<()> {
+        let queues = self.all();
+        self.commit_all(&queues)?;
+        if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
+            // Then each has little left to do.
+            self.sync_file_systems()?;
+        }
+        queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
+    }
+
+    /// Makes everything durable that lies on the file systems of the queues; each kind may have one of
+    /// its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_file_systems(&self) -> Result<()> {
+        let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
+        for dir in [dir, batch_dir, ext_dir] {
+            if self.storage.kind(dir).map_err(Error::io("stat", dir))? == Some(FileKind::Directory)
+            {
+                self.storage.sync_all(dir).map_err(Error::io("flush", dir))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether folders or files of any queue were gone when they were wanted, or queues that were known
+    /// before are gone: they must be listed again before they count as gone.
+    #[must_use]
+    pub fn have_lost_files(&self) -> bool {
+        if self.is_torn.load(Ordering::Acquire) {
+            return true;
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().flat_map(BTreeMap::values).any(|queue| queue.has_lost_files())
+    }
+
+    /// Every queue, by topic and number.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Queue>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let mut queues: Vec<_> =
+            table.values().flat_map(|queues| queues.values().map(Arc::clone)).collect();
+        queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));
+        queues
+    }
+}
+
+/// Sees how far a queue reaches now. `None` where files of it are gone or others: it must be loaded
+/// anew, so that nobody reads old files and new ones as one queue.
+fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
+    let Some(strays) = queue.run().refresh_grown()? else { return Ok(None) };
+    if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext)
+        && ext.run().refresh_grown()?.is_none()
+    {
+        return Ok(None);
+    }
+    queue.find_end()?;
+    Ok(Some(strays))
+}
+
+/// The kinds of queues that a configuration names, by topic.
+pub type TopicKinds = HashMap<Box<[u8]>, QueueKind>;
+
+#[cold]
+fn wrong_kind(topic: &[u8], kind: QueueKind, dir: &Path) -> Error {
+    Error::InvalidConfig {
+        field: "queue.type".to_owned(),
+        reason: format!(
+            "topic {:?} has queues of type {}, but {} holds queues of another type",
+            String::from_utf8_lossy(topic),
+            kind.name(),
+            dir.display()
+        ),
+    }
+}
+
+/// The greatest number that a new queue may have: what is greater is no broker's doing. A bare store
+/// takes any, so those on disk are read whatever their number.
+#[must_use]
+pub fn most_queue_id(validated: bool) -> i32 {
+    if validated { 1 << 30 } else { i32::MAX }
+}
+
+/// A number as a folder is named: digits alone, no sign, no zero in front.
+fn parse_queue_id(name: &str) -> Option<i32> {
+    let id: i32 = name.parse().ok()?;
+    (id >= 0 && id.to_string() == name).then_some(id)
+}
+
+/// Whether a topic may name a folder: what could leave its parent or surprise a file system may
+/// not. Wider than what a broker takes, since bare stores hold more.
+#[must_use]
+pub fn names_a_folder(topic: &[u8]) -> bool {
+    let dots_only = topic.iter().all(|&byte| byte == b'.');
+    let safe = |&byte: &u8| byte > b' ' && byte != b'/' && byte != b'\\' && byte != 0x7f;
+    !topic.is_empty()
+        && topic.len() <= 255
+        && !dots_only
+        && !topic.ends_with(b".")
+        && topic.iter().all(safe)
+        && std::str::from_utf8(topic).is_ok()
+}
+
+/// Whether a broker takes a topic of this name (`TopicValidator.validateTopic`, in bytes).
+#[must_use]
+pub fn is_broker_topic(topic: &[u8]) -> bool {
+    let legal = |&byte: &u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
+    let longest = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
+    !topic.is_empty() && topic.len() <= longest && topic.iter().all(legal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hn01_no_topic_leaves_its_folder() {
+        for bad in ["../../x", "/etc/x", "a/b", ".", "..", "", "a\0b", "a ", "a.", "a\nb"] {
+            assert!(!names_a_folder(bad.as_bytes()), "{bad:?}");
+            assert!(!is_broker_topic(bad.as_bytes()), "{bad:?}");
+        }
+        assert!(!names_a_folder(&[b'a'; 256]));
+        assert!(!names_a_folder(b"\xff"));
+        for good in ["orders", "%RETRY%g", "a|b_c-d", "SCHEDULE_TOPIC_XXXX"] {
+            assert!(names_a_folder(good.as_bytes()) && is_broker_topic(good.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn queue_folders_are_plain_numbers() {
+        assert_eq!(parse_queue_id("7"), Some(7));
+        for bad in ["-1", "07", "+7", "x", "", "2147483648"] {
+            assert_eq!(parse_queue_id(bad), None, "{bad}");
+        }
+    }
+}

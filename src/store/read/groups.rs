@@ -1,0 +1,553 @@
+//! Consumer groups: how far each has come in the queues, as `config/consumerOffset.json` keeps it
+//! (`ConsumerOffsetManager`), and one that reads and keeps its own place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::format::config::json;
+use crate::format::config::tables::{self, OffsetTable};
+use crate::format::queue::consume_queue::TagFilter;
+use crate::log::queue::Unit;
+
+use super::queue_read::GetStatus;
+use crate::store::config_file::{self, Loaded};
+use crate::store::lock::OffsetsLock;
+use crate::store::message_store::MessageStore;
+use crate::store::write::core::Core;
+
+/// The longest name of a group (`Validators.CHARACTER_MAX_LENGTH`).
+const LONGEST_NAME: usize = 255;
+
+/// How far a group has come in one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOffset {
+    /// The topic.
+    pub topic: String,
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The entry that the group takes next.
+    pub queue_offset: i64,
+    /// One past the queue's last entry; 0 where there is no such queue.
+    pub max_offset: i64,
+}
+
+impl GroupOffset {
+    /// Entries still to be taken.
+    #[must_use]
+    pub fn lag(&self) -> i64 {
+        self.max_offset.saturating_sub(self.queue_offset).max(0)
+    }
+}
+
+/// Whether a file of the broker's is what it should be.
+type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MessageStore {
+    /// How far each group has come, by its name, as it was committed last.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a table that cannot be read; [`Error::Io`], [`Error::NotDispatched`],
+    /// [`Error::Closed`].
+    pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
+        self.check_open()?;
+        let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
+        let committed = self.core.committed()?.1;
+        for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
+            let max_offset = self.max_offset(at.topic, at.queue_id)?;
+            groups.entry(at.group.to_owned()).or_default().push(GroupOffset {
+                topic: at.topic.to_owned(),
+                queue_id: at.queue_id,
+                queue_offset: at.queue_offset,
+                max_offset,
+            });
+        }
+        for offsets in groups.values_mut() {
+            offsets.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
+        }
+        Ok(groups)
+    }
+
+    /// What was met at open that is no damage but worth knowing, what happened since, such as files that
+    /// were deleted, and which of the broker's files are read from their backups now, a line each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let paths = &self.core.paths;
+        let offsets = |bytes: &[u8]| OffsetTable::parse(bytes).map(drop);
+        let delays = |bytes: &[u8]| tables::parse_delay_offsets(bytes).map(drop);
+        let any = |bytes: &[u8]| json::to_strict(bytes).map(drop);
+        let load =
+            |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
+        let mut warnings = self.core.warnings.clone();
+        warnings.extend(self.core.notices.all());
+        if let Some(writing) = &self.core.writing {
+            warnings.extend(guard(&writing.topics).left_out().map(str::to_owned));
+        }
+        for loaded in [
+            load(paths.consumer_offsets(false), offsets),
+            load(paths.consumer_offsets(true), offsets),
+            load(paths.config().join("subscriptionGroup.json"), any),
+            load(paths.config().join("delayOffset.json"), delays),
+        ] {
+            match loaded {
+                Ok(loaded) => {
+                    warnings.extend(loaded.and_then(|at| at.warning().map(str::to_owned)));
+                }
+                Err(error) => warnings.push(error.to_string()),
+            }
+        }
+        warnings
+    }
+
+    fn max_offset(&self, topic: &str, queue_id: i32) -> Result<i64> {
+        Ok(self.queue(topic.as_bytes(), queue_id)?.map_or(0, |queue| queue.max_offset))
+    }
+
+    fn queues_of(&self, topic: &str) -> Result<Vec<i32>> {
+        let names = self.queue_names()?;
+        Ok(names
+            .iter()
+            .filter(|(name, _)| **name == *topic.as_bytes())
+            .map(|(_, id)| *id)
+            .collect())
+    }
+}
+
+impl Core {
+    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
+    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
+    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
+    /// group begins anew.
+    pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
+        let (storage, paths) = (&*self.storage, &self.paths);
+        let load = |is_light: bool| {
+            let path = paths.consumer_offsets(is_light);
+            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
+        };
+        if self.config.enable_lmq {
+            let (path, own) = load(true)?;
+            return Ok((path, if own.is_some() { own } else { load(false)?.1 }));
+        }
+        let (plain, light) = (load(false)?, load(true)?);
+        let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
+        Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
+    }
+
+    /// The table of offsets as it is to be changed, its file, and what that held.
+    fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
+        let (path, loaded) = self.committed()?;
+        let is_light = path == self.paths.consumer_offsets(true);
+        let is_own = |loaded: &Loaded<OffsetTable>| loaded.path() == path;
+        let (mut table, before) = match loaded {
+            None => (OffsetTable::default(), None),
+            Some(loaded) if is_own(&loaded) => loaded.for_writing()?,
+            Some(other) => (other.table, None),
+        };
+        if is_light {
+            table.keep_light();
+        }
+        Ok((path, table, before))
+    }
+
+    /// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
+    /// was ahead of the log on the disk: else the next messages would not be delivered. Warns of each.
+    pub(crate) fn set_offsets_back(&mut self) {
+        // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+        let Ok((path, mut table, before)) = self.to_commit() else { return };
+        let mut beyond = Vec::new();
+        for at in table.iter() {
+            let queue = self.queues.get(at.topic.as_bytes(), at.queue_id);
+            let end = queue.map_or(0, |queue| queue.max_offset());
+            if at.queue_offset > end {
+                beyond.push((
+                    at.topic.to_owned(),
+                    at.group.to_owned(),
+                    at.queue_id,
+                    at.queue_offset,
+                    end,
+                ));
+            }
+        }
+        if beyond.is_empty() {
+            return;
+        }
+        let now_ms = self.clock.now_ms();
+        for (topic, group, queue_id, _, end) in &beyond {
+            let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+            let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
+            table.put(&back, now_ms);
+        }
+        let wrote = config_file::write(&*self.storage, &path, before.as_deref(), &table.to_bytes());
+        let outcome = match wrote {
+            Ok(()) => "set back to there".to_owned(),
+            Err(error) => format!("which could not be set back: {error}"),
+        };
+        self.warnings.extend(beyond.iter().map(|(topic, group, queue_id, found, end)| {
+            format!(
+                "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
+                 beyond the queue's end {end}: {outcome}",
+                path.display()
+            )
+        }));
+    }
+}
+
+/// A queue by topic and number.
+type Queue = (String, i32);
+
+/// A message that a group may take, and where it stands once it has.
+#[derive(Debug)]
+pub struct Taken {
+    /// The message, as its whole record.
+    pub record: Box<[u8]>,
+    queue_id: i32,
+    /// Where the group stands in the queue before, and behind it.
+    after: i64,
+    next: i64,
+}
+
+/// A consumer group of a store: it reads queues and keeps its place in them. There is one of a name.
+#[derive(Debug)]
+pub struct ConsumerGroup {
+    store: Arc<MessageStore>,
+    name: String,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// The entry that is taken next.
+    next: BTreeMap<Queue, i64>,
+    /// What was moved since it was committed.
+    moved: BTreeSet<Queue>,
+    /// By topic, the queue that was taken from last.
+    turn: BTreeMap<String, i32>,
+    /// Of a log that another process writes: up to here it was made durable for a commit.
+    durable: u64,
+    closed: bool,
+}
+
+impl Places {
+    fn put(&mut self, topic: &str, queue_id: i32, next: i64) {
+        let queue = (topic.to_owned(), queue_id);
+        if self.next.get(&queue) != Some(&next) {
+            self.next.insert(queue.clone(), next);
+            self.moved.insert(queue);
+        }
+    }
+}
+
+impl ConsumerGroup {
+    /// The group of that name, where it was committed last.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a name that no broker takes, [`Error::Locked`] when the group is
+    /// in use, [`Error::Corrupt`] for a table that cannot be read, [`Error::Io`], [`Error::Closed`].
+    pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
+        store.check_open()?;
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(legal) {
+            let shown: String = name.chars().take(64).collect();
+            return Err(Error::InvalidMessage {
+                field: "group",
+                reason: format!(
+                    "{shown:?} is no name of 1 to {LONGEST_NAME} letters, digits, %, |, _ and -"
+                ),
+                status: PutStatus::MessageIllegal,
+                limit: Some(LONGEST_NAME as u64),
+            });
+        }
+        let mut live = guard(&store.groups);
+        if live.contains(name) {
+            let path = store.path().join(format!("group {name}"));
+            let pid = i32::try_from(std::process::id()).ok();
+            return Err(Error::Locked { path, pid });
+        }
+        let mut places = Places::default();
+        let committed = store.core.committed()?.1;
+        let all = committed.iter().flat_map(|loaded| loaded.table.iter());
+        for at in all.filter(|at| at.group == name) {
+            places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
+        }
+        live.insert(name.to_owned());
+        drop(live);
+        Ok(Self { store, name: name.to_owned(), places: Mutex::new(places) })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The store it reads.
+    #[must_use]
+    pub fn store(&self) -> &Arc<MessageStore> {
+        &self.store
+    }
+
+    fn places(&self) -> Result<MutexGuard<'_, Places>> {
+        self.store.check_open()?;
+        let places = guard(&self.places);
+        if places.closed { Err(Error::Closed) } else { Ok(places) }
+    }
+
+    /// The next messages of a topic, its queues in turn; the place moves on behind them.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn poll(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Box<[u8]>>> {
+        let mut places = self.places()?;
+        let taken = self.fetch(&mut places, topic, most, filter)?;
+        for message in &taken {
+            places.put(topic, message.queue_id, message.next);
+        }
+        Ok(taken.into_iter().map(|message| message.record).collect())
+    }
+
+    /// The same messages, and the place stays before them until they are [taken](Self::take).
+    ///
+    /// # Errors
+    /// As [`ConsumerGroup::poll`].
+    pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Taken>> {
+        let mut places = self.places()?;
+        self.fetch(&mut places, topic, most, filter)
+    }
+
+    /// Moves the place behind a message; `false` where somebody moved it elsewhere since the message
+    /// was looked at, and then it stays there.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn take(&self, topic: &str, message: &Taken) -> Result<bool> {
+        let mut places = self.places()?;
+        let place = places.next.get(&(topic.to_owned(), message.queue_id));
+        if place.is_some_and(|&place| place != message.after) {
+            return Ok(false);
+        }
+        places.put(topic, message.queue_id, message.next);
+        Ok(true)
+    }
+
+    fn fetch(
+        &self,
+        places: &mut Places,
+        topic: &str,
+        most: usize,
+        filter: &TagFilter,
+    ) -> Result<Vec<Taken>> {
+        let mut queues = self.store.queues_of(topic)?;
+        if let Some(last) = places.turn.get(topic) {
+            let behind = queues.partition_point(|queue| queue <= last);
+            queues.rotate_left(behind);
+        }
+        let mut taken = Vec::new();
+        for queue_id in queues {
+            if taken.len() >= most {
+                break;
+            }
+            let before = taken.len();
+            self.fetch_queue(places, topic, queue_id, most, filter, &mut taken)?;
+            if taken.len() > before {
+                places.turn.insert(topic.to_owned(), queue_id);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn fetch_queue(
+        &self,
+        places: &mut Places,
+        topic: &str,
+        queue_id: i32,
+        most: usize,
+        filter: &TagFilter,
+        taken: &mut Vec<Taken>,
+    ) -> Result<()> {
+        let start = match places.next.get(&(topic.to_owned(), queue_id)) {
+            Some(&next) => next,
+            None => {
+                let queue = self.store.queue(topic.as_bytes(), queue_id)?;
+                queue.map_or(0, |queue| queue.min_offset)
+            }
+        };
+        let first = taken.len();
+        let (mut place, mut after) = (start, start);
+        while taken.len() < most {
+            let room = most - taken.len();
+            let answer = self.store.read(topic.as_bytes(), queue_id, place, room, None, filter)?;
+            let next = answer.next_queue_offset;
+            let found = answer.status == GetStatus::Found;
+            for (record, next) in answer.records.into_iter().zip(answer.ends) {
+                taken.push(Taken { record, queue_id, after, next });
+                after = next;
+            }
+            if found && let Some(last) = taken.last_mut() {
+                // What the filter passed over behind it is done with, too.
+                (last.next, after) = (next, next);
+            }
+            if next == place {
+                break;
+            }
+            place = next;
+        }
+        if taken.len() == first && place != start {
+            // Nothing was taken, and there is nothing to come back to.
+            places.put(topic, queue_id, place);
+        }
+        Ok(())
+    }
+
+    /// Writes the place; it is durable on return, and so are the messages before it. A store opened for
+    /// reading commits too, beside a writer of this library or none.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a place beyond its queue, where a seek may lead;
+    /// [`Error::Unsupported`] beside a broker, and where the table would be too large to be read again;
+    /// [`Error::Locked`] when another process keeps the offsets locked; [`Error::Corrupt`] for a table
+    /// there that cannot be read; [`Error::Io`], [`Error::Closed`]. Nothing was committed then.
+    pub fn commit(&self) -> Result<()> {
+        let mut places = self.places()?;
+        let core = &self.store.core;
+        if self.store.is_of_parent() {
+            return Err(Error::ReadOnly { path: core.paths.root().to_owned() });
+        }
+        if places.moved.is_empty() {
+            return Ok(());
+        }
+        // One group at a time changes the file, and none once the store gives its lock back.
+        let live = guard(&self.store.groups);
+        self.store.check_open()?;
+        self.make_durable(&mut places)?;
+        let _offsets = match &core.writing {
+            Some(writing) => {
+                guard(&writing.lock).as_ref().ok_or(Error::Closed)?.offsets(&core.paths)?
+            }
+            None => OffsetsLock::take_beside(&*core.storage, &core.paths)?,
+        };
+        let (path, mut table, before) = core.to_commit()?;
+        let now_ms = core.clock.now_ms();
+        for queue in &places.moved {
+            let (topic, queue_id) = (&queue.0, queue.1);
+            let queue_offset = places.next.get(queue).copied().unwrap_or(0);
+            let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
+            table.put(&at, now_ms);
+        }
+        config_file::write(&*core.storage, &path, before.as_deref(), &table.to_bytes())?;
+        drop(live);
+        places.moved.clear();
+        Ok(())
+    }
+
+    /// Makes the log durable as far as the places lead that were moved.
+    fn make_durable(&self, places: &mut Places) -> Result<()> {
+        let mut end = 0;
+        for queue in &places.moved {
+            end = end.max(self.end_before(queue, places.next.get(queue).copied().unwrap_or(0))?);
+        }
+        let core = &self.store.core;
+        if let Some(writing) = &core.writing {
+            return if core.log.flushed_offset() < end { core.flush_log(writing) } else { Ok(()) };
+        }
+        // Another process writes the log, and may not have flushed it yet.
+        let run = core.log.run();
+        for file in run.files().iter() {
+            let is_wanted = places.durable..end;
+            if file.base_offset < is_wanted.end
+                && file.base_offset.saturating_add(run.file_size()) > is_wanted.start
+                && let Some(open) = run.open_if_there(file)?
+            {
+                open.sync().map_err(Error::io("flush", &file.path))?;
+            }
+        }
+        places.durable = places.durable.max(end);
+        Ok(())
+    }
+
+    /// The end of the last message before a place, in the log; 0 where there is none.
+    fn end_before(&self, (topic, queue_id): &Queue, place: i64) -> Result<u64> {
+        let view = self.store.queue(topic.as_bytes(), *queue_id)?;
+        let end = view.as_ref().map_or(0, |view| view.max_offset);
+        if place > end {
+            let reason = format!(
+                "group {} stands at {place} of queue {queue_id} of topic {topic}, expected at most {end}, \
+                 where the queue ends; nothing was committed: seek to a place in the queue",
+                self.name
+            );
+            let status = PutStatus::MessageIllegal;
+            return Err(Error::InvalidMessage {
+                field: "queue_offset",
+                reason,
+                status,
+                limit: None,
+            });
+        }
+        let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
+        Ok(unit.map_or(0, |Unit { entry, .. }| {
+            let end = entry.physical_offset.saturating_add(i64::from(entry.store_size));
+            u64::try_from(end).unwrap_or(0)
+        }))
+    }
+
+    /// Moves the place in one queue.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a queue or an offset below 0; [`Error::Closed`].
+    pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
+        let mut places = self.places()?;
+        for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
+            if number < 0 {
+                let (reason, status) = (format!("{number} is below 0"), PutStatus::MessageIllegal);
+                return Err(Error::InvalidMessage { field, reason, status, limit: None });
+            }
+        }
+        places.put(topic, queue_id, queue_offset);
+        Ok(())
+    }
+
+    /// What is still to be taken, of each topic that the group knows, from where it is now.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn lag(&self) -> Result<Vec<GroupOffset>> {
+        let places = self.places()?;
+        let mut queues: BTreeSet<Queue> = places.next.keys().cloned().collect();
+        let topics: BTreeSet<String> = queues.iter().map(|(topic, _)| topic.clone()).collect();
+        for topic in topics {
+            let ids = self.store.queues_of(&topic)?;
+            queues.extend(ids.into_iter().map(|queue_id| (topic.clone(), queue_id)));
+        }
+        queues
+            .into_iter()
+            .map(|queue| {
+                let view = self.store.queue(queue.0.as_bytes(), queue.1)?;
+                let (min, max_offset) =
+                    view.map_or((0, 0), |view| (view.min_offset, view.max_offset));
+                let queue_offset = places.next.get(&queue).copied().unwrap_or(min);
+                Ok(GroupOffset { topic: queue.0, queue_id: queue.1, queue_offset, max_offset })
+            })
+            .collect()
+    }
+
+    /// Gives the name free, without a commit; a second call does nothing.
+    pub fn close(&self) {
+        let mut places = guard(&self.places);
+        if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {
+            guard(&self.store.groups).remove(&self.name);
+        }
+    }
+}
+
+impl Drop for ConsumerGroup {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

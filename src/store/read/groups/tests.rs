@@ -1,0 +1,302 @@
+use std::path::Path;
+
+use super::*;
+use crate::config::StoreConfig;
+use crate::format::message::{Frame, read_frame};
+use crate::store::{NewMessage, OpenMode};
+
+fn open(path: &Path, mode: OpenMode) -> Arc<MessageStore> {
+    let mut config = StoreConfig::default();
+    for (name, value) in [
+        ("mapped_file_size_commit_log", "65536"),
+        ("mapped_file_size_consume_queue", "200"),
+        ("max_hash_slot_num", "7"),
+        ("max_index_num", "50"),
+    ] {
+        assert!(config.set(name, value).unwrap());
+    }
+    Arc::new(MessageStore::open(path, mode, config).unwrap())
+}
+
+fn append(store: &MessageStore, queue_id: i32, body: &[u8], tags: Option<&[u8]>) {
+    let mut properties = Vec::new();
+    if let Some(tags) = tags {
+        crate::format::message::properties::push(&mut properties, b"TAGS", tags);
+    }
+    let message =
+        NewMessage { queue_id, properties: &properties, ..NewMessage::new(b"orders", body) };
+    store.append(&message).unwrap();
+}
+
+fn bodies(records: &[Box<[u8]>]) -> Vec<String> {
+    records
+        .iter()
+        .map(|record| match read_frame(record) {
+            Ok(Frame::Message(view)) => String::from_utf8(view.body().into()).unwrap(),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn poll(group: &ConsumerGroup, most: usize) -> Vec<String> {
+    bodies(&group.poll("orders", most, &TagFilter::ALL).unwrap())
+}
+
+#[test]
+fn each_queue_has_its_turn_and_nothing_comes_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    for body in ["a0", "a1", "a2"] {
+        append(&store, 0, body.as_bytes(), None);
+    }
+    for body in ["b0", "b1"] {
+        append(&store, 5, body.as_bytes(), None);
+    }
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 0), [""; 0]);
+    assert_eq!(poll(&group, 2), ["a0", "a1"]);
+    assert_eq!(poll(&group, 1), ["b0"]);
+    assert_eq!(poll(&group, 9), ["a2", "b1"]);
+    assert_eq!(poll(&group, 9), [""; 0]);
+    append(&store, 0, b"a3", None);
+    assert_eq!(poll(&group, 9), ["a3"]);
+    assert_eq!(bodies(&group.poll("none", 9, &TagFilter::ALL).unwrap()), [""; 0]);
+}
+
+#[test]
+fn a_commit_outlives_the_store_and_another_group_begins_at_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = open(dir.path(), OpenMode::Create);
+        for body in ["0", "1", "2", "3"] {
+            append(&store, 0, body.as_bytes(), None);
+        }
+        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        assert_eq!(poll(&group, 2), ["0", "1"]);
+        group.commit().unwrap();
+        assert_eq!(poll(&group, 1), ["2"]);
+        // Not committed: taken again.
+    }
+    let store = open(dir.path(), OpenMode::ReadWrite);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 9), ["2", "3"]);
+    let other = ConsumerGroup::open(Arc::clone(&store), "h").unwrap();
+    assert_eq!(poll(&other, 1), ["0"]);
+    group.commit().unwrap();
+    other.commit().unwrap();
+    let offsets: Vec<_> = store
+        .groups()
+        .unwrap()
+        .into_iter()
+        .flat_map(|(name, offsets)| {
+            offsets.into_iter().map(move |at| (name.clone(), at.queue_offset, at.lag()))
+        })
+        .collect();
+    assert_eq!(offsets, [("g".to_owned(), 4, 0), ("h".to_owned(), 1, 3)]);
+}
+
+#[test]
+fn what_a_filter_passes_over_is_not_looked_at_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    for number in 0..40 {
+        let tags: &[u8] = if number % 10 == 9 { b"x" } else { b"y" };
+        append(&store, 0, number.to_string().as_bytes(), Some(tags));
+    }
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let filter = TagFilter::parse("x");
+    assert_eq!(bodies(&group.poll("orders", 2, &filter).unwrap()), ["9", "19"]);
+    assert_eq!(bodies(&group.poll("orders", 9, &filter).unwrap()), ["29", "39"]);
+    assert_eq!(group.lag().unwrap().first().map(GroupOffset::lag), Some(0));
+    let none = ConsumerGroup::open(Arc::clone(&store), "none").unwrap();
+    assert_eq!(bodies(&none.poll("orders", 9, &TagFilter::parse("z")).unwrap()), [""; 0]);
+    assert_eq!(none.lag().unwrap().first().map(|at| at.queue_offset), Some(40));
+}
+
+#[test]
+fn what_is_peeked_at_is_taken_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    for body in ["0", "1", "2"] {
+        append(&store, 0, body.as_bytes(), None);
+    }
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let ahead = group.peek("orders", 9, &TagFilter::ALL).unwrap();
+    assert_eq!(ahead.len(), 3);
+    assert!(group.take("orders", &ahead[0]).unwrap());
+    assert!(!group.take("orders", &ahead[0]).unwrap());
+    assert_eq!(poll(&group, 9), ["1", "2"]);
+}
+
+#[test]
+fn a_place_outside_of_the_queue_is_corrected_as_a_client_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    group.seek("orders", 0, 99).unwrap();
+    assert_eq!(poll(&group, 9), [""; 0]);
+    append(&store, 0, b"1", None);
+    assert_eq!(poll(&group, 9), ["1"]);
+    group.seek("orders", 0, 0).unwrap();
+    assert_eq!(poll(&group, 1), ["0"]);
+    assert!(matches!(group.seek("orders", -1, 0), Err(Error::InvalidMessage { .. })));
+    assert!(matches!(group.seek("orders", 0, -1), Err(Error::InvalidMessage { .. })));
+}
+
+#[test]
+fn there_is_one_live_group_of_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let second = ConsumerGroup::open(Arc::clone(&store), "g");
+    assert!(matches!(second, Err(Error::Locked { .. })));
+    group.close();
+    group.close();
+    assert!(matches!(group.poll("orders", 1, &TagFilter::ALL), Err(Error::Closed)));
+    let again = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    drop(group);
+    assert!(matches!(ConsumerGroup::open(Arc::clone(&store), "g"), Err(Error::Locked { .. })));
+    drop(again);
+    ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    for bad in ["", "a b", "a@b", "../x", &"g".repeat(256)] {
+        let refused = ConsumerGroup::open(Arc::clone(&store), bad);
+        assert!(matches!(refused, Err(Error::InvalidMessage { .. })), "{bad}");
+    }
+}
+
+#[test]
+fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    store.close().unwrap();
+    let reader = open(dir.path(), OpenMode::Read);
+    let group = ConsumerGroup::open(Arc::clone(&reader), "g").unwrap();
+    assert_eq!(poll(&group, 9), ["0"]);
+    group.commit().unwrap();
+    let writer = open(dir.path(), OpenMode::ReadWrite);
+    assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 1);
+    append(&writer, 0, b"1", None);
+    reader.refresh().unwrap();
+    assert_eq!(poll(&group, 9), ["1"]);
+    group.commit().unwrap();
+    assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
+    // While another process changes the offsets it waits.
+    let held =
+        guard(&writer.core.writing().unwrap().lock).as_ref().unwrap().offsets(&writer.core.paths);
+    append(&writer, 0, b"2", None);
+    reader.refresh().unwrap();
+    assert_eq!(poll(&group, 9), ["2"]);
+    std::thread::scope(|threads| {
+        let commit = threads.spawn(|| group.commit());
+        assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
+        drop(held.unwrap());
+        commit.join().unwrap().unwrap();
+    });
+    assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 3);
+    reader.close().unwrap();
+    assert!(matches!(group.poll("orders", 1, &TagFilter::ALL), Err(Error::Closed)));
+}
+
+#[test]
+fn a_commit_makes_the_messages_before_it_durable_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let end = store.end_offset();
+    append(&store, 1, b"1", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 1), ["0"]);
+    let flushed = store.log().flushed_offset();
+    assert!(flushed < end, "{flushed} of {end} bytes were flushed before");
+    group.commit().unwrap();
+    assert!(store.log().flushed_offset() >= end);
+    // A place that no message has is none to be committed.
+    group.seek("orders", 0, 2).unwrap();
+    let refused = group.commit().unwrap_err();
+    assert!(matches!(refused, Error::InvalidMessage { field: "queue_offset", .. }), "{refused}");
+    assert_eq!(store.groups().unwrap()["g"][0].queue_offset, 1);
+    group.seek("orders", 0, 0).unwrap();
+    group.commit().unwrap();
+}
+
+#[test]
+fn an_offset_beyond_the_log_is_set_back_at_open_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let path = store.core.paths.consumer_offsets(false);
+    store.close().unwrap();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let table = r#"{"offsetTable":{"orders@g":{0:6,1:3},"orders@h":{0:1}},"x":1}"#;
+    std::fs::write(&path, table).unwrap();
+    let store = open(dir.path(), OpenMode::ReadWrite);
+    let warnings = store.warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    let told =
+        "group g stood at queue offset 6 of queue 0 of topic orders, beyond the queue's end 1";
+    assert!(warnings[0].contains(told), "{warnings:?}");
+    // The next messages are delivered.
+    append(&store, 0, b"1", None);
+    append(&store, 1, b"2", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 9), ["1", "2"]);
+    let kept = OffsetTable::parse(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((kept.get("orders", "g", 0), kept.get("orders", "h", 0)), (Some(1), Some(1)));
+    store.close().unwrap();
+    assert_eq!(open(dir.path(), OpenMode::ReadWrite).warnings(), [""; 0]);
+}
+
+#[test]
+fn other_groups_offsets_survive_a_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let path = store.core.paths.consumer_offsets(false);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, r#"{"offsetTable":{"billing@other":{7:99},"orders@g":{3:1}},"x":1}"#)
+        .unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 9), ["0"]);
+    group.commit().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let table = OffsetTable::parse(text.as_bytes()).unwrap();
+    assert_eq!(table.get("billing", "other", 7), Some(99));
+    assert_eq!(table.get("orders", "g", 0), Some(1));
+    assert_eq!(table.get("orders", "g", 3), Some(1));
+    assert!(text.contains("\"x\":1"));
+    std::fs::write(&path, "{").unwrap();
+    append(&store, 0, b"1", None);
+    assert_eq!(poll(&group, 9), ["1"]);
+    assert!(matches!(group.commit(), Err(Error::Corrupt(_))));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{");
+}
+
+#[test]
+fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"one", None);
+    let path = dir.path().join("config/consumerOffset.json");
+    let values = format!("[{}0]", "0,".repeat(json::MAX_VALUES - 2));
+    for filler in [format!("\"{}\"", "x".repeat(json::MAX_LEN - 80)), values] {
+        let text = format!("{{\"offsetTable\":{{}},\"filler\":{filler}}}");
+        assert!(OffsetTable::parse(text.as_bytes()).is_ok());
+        std::fs::write(&path, &text).unwrap();
+        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        assert_eq!(poll(&group, 1), ["one"]);
+        let error = group.commit().unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("nothing was written"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap().len(), text.len());
+        assert!(store.groups().unwrap().is_empty());
+    }
+    // The group did not lose its place: with room again the same commit goes through.
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    poll(&group, 1);
+    group.commit().unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    group.commit().unwrap();
+    assert_eq!(store.groups().unwrap()["g"][0].queue_offset, 1);
+}

@@ -1,0 +1,333 @@
+//! Queue entries held against the log: whether an entry leads to its message, and the search for a
+//! message whose entry does not.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::queue::batch::InnerRange;
+use crate::format::queue::consume_queue::DelayLevels;
+use crate::log::commit_log::Found;
+use crate::log::queue::Unit;
+use crate::log::read::scanner::{Scanned, Scanner, Stop, zeros};
+use crate::log::{CommitLog, Queue, QueueKind};
+
+use super::queue_read::points_back;
+use super::queue_view::QueueView;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+
+/// How much of the log is read in search of one message.
+const MOST_SOUGHT: u64 = 256 << 20;
+/// How much of the beginning of the log is read for the first message of a queue.
+const MOST_BEFORE: u64 = 16 << 20;
+/// How many entries before and behind one that leads astray are asked where its message may lie.
+const NEIGHBOURS: i64 = 64;
+/// How many queues are asked how far the queues reach.
+const ASKED: usize = 8;
+/// The longest record that is read behind the end of the log.
+const MOST_BEHIND: usize = 64 << 20;
+
+/// One queue and the log that it must agree with.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// The log.
+    pub log: &'a CommitLog,
+    /// The queue.
+    pub view: &'a QueueView,
+    /// Its topic, as its bytes.
+    pub topic: &'a [u8],
+    /// Its number.
+    pub queue_id: i32,
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub enum Sought {
+    /// The first message from the queue offset on, as its record.
+    Record(Unit, Box<[u8]>),
+    /// No message has a queue offset from the one on that was asked for to before this one.
+    Nothing(i64),
+}
+
+impl Held<'_> {
+    /// Whether an entry leads to a record of its queue and number; where that ends.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn end_of(&self, unit: &Unit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
+        let entry = unit.entry;
+        let (Ok(at), Ok(size)) =
+            (u64::try_from(entry.physical_offset), u64::try_from(entry.store_size))
+        else {
+            return Ok(None);
+        };
+        let Found::Message(view) = self.log.read(at, 0, buffer)? else { return Ok(None) };
+        let leads = u64::from(view.store_size()) == size && self.is_of(&view, unit);
+        Ok(leads.then(|| at.saturating_add(size)))
+    }
+
+    /// The same of an entry that leads behind the end of the log as it is known here.
+    fn leads_behind(&self, unit: &Unit) -> Result<bool> {
+        let entry = unit.entry;
+        let (Ok(at), Ok(size)) =
+            (u64::try_from(entry.physical_offset), usize::try_from(entry.store_size))
+        else {
+            return Ok(false);
+        };
+        let mut record = vec![0; size.min(MOST_BEHIND)];
+        let read = self.log.run().read_at(&mut record, at)?;
+        let Some(bytes) = record.get(..read) else { return Ok(false) };
+        Ok(match read_frame(bytes) {
+            Ok(Frame::Message(view)) => {
+                view.physical_offset() == entry.physical_offset
+                    && usize::try_from(view.store_size()) == Ok(size)
+                    && self.is_of(&view, unit)
+            }
+            _ => false,
+        })
+    }
+
+    fn is_of(&self, view: &MessageView<'_>, unit: &Unit) -> bool {
+        points_back(view, self.view.kind, self.topic, self.queue_id, unit)
+    }
+
+    /// The queue offsets that a record has in the queue, the first of them that end behind `number`.
+    fn range_in(&self, view: &MessageView<'_>, number: i64) -> Option<InnerRange> {
+        let is_own = view.topic() == self.topic && view.queue_id() == self.queue_id;
+        if !is_own && self.queue_id != 0 {
+            return None;
+        }
+        let request = DispatchRequest::of(view);
+        if !request.is_queued() {
+            return None;
+        }
+        let own = is_own.then(|| request.range(self.view.kind));
+        let beside = request
+            .more_queues()
+            .filter(|(name, _)| *name == self.topic)
+            .map(|(_, number)| InnerRange { base_queue_offset: number, message_count: 1 });
+        own.into_iter().chain(beside).find(|range| {
+            range.base_queue_offset.saturating_add(i64::from(range.message_count)) > number
+        })
+    }
+
+    /// Looks in the log for the first message whose queue offset is `number` or greater, between those
+    /// of the entries around that lead to theirs; `from` is the end of a record known to lie before.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the log is damaged before that message, or too long to be searched;
+    /// [`Error::Io`].
+    pub fn seek(&self, number: i64, from: Option<u64>) -> Result<Sought> {
+        let mut buffer = Vec::new();
+        let behind = usize::try_from(NEIGHBOURS).unwrap_or(0);
+        let before = self.view.units(number.saturating_sub(NEIGHBOURS).max(0), behind)?;
+        let mut start = from.unwrap_or(0).max(self.log.min_offset());
+        for unit in before.iter().rev().filter(|unit| unit.end() <= number) {
+            if let Some(end) = self.end_of(unit, &mut buffer)? {
+                start = start.max(end);
+                break;
+            }
+        }
+        let (mut stop, mut next) = (self.log.end_offset(), self.view.max_offset);
+        let first_behind = number.saturating_add(1).max(self.view.first_listed());
+        for unit in self.view.units(first_behind, behind)? {
+            if unit.number > number && self.end_of(&unit, &mut buffer)?.is_some() {
+                stop = u64::try_from(unit.entry.physical_offset).unwrap_or(stop);
+                next = unit.number;
+                break;
+            }
+        }
+        let mut found = None;
+        let damage = self.walk(start, stop, |view| {
+            let range = self.range_in(view, number);
+            // A number that is known to be another's, or beyond the queue, is none of it.
+            let Some(range) = range.filter(|range| range.base_queue_offset < next) else {
+                return true;
+            };
+            let unit = DispatchRequest::of(view).unit(range, &DelayLevels::default());
+            found = Some((unit, Box::from(view.as_bytes())));
+            false
+        })?;
+        match (found, damage) {
+            (Some((unit, record)), damage) if damage.is_none() || unit.holds(number) => {
+                Ok(Sought::Record(unit, record))
+            }
+            // It may lie where the log is damaged.
+            (_, Some(damage)) => Err(Error::Corrupt(Box::new(damage))),
+            (_, None) => Ok(Sought::Nothing(next.max(number.saturating_add(1)))),
+        }
+    }
+
+    /// Hands the records that begin in `start..stop` to `take`, until it says `false`; the first
+    /// damage that was met on the way.
+    fn walk(
+        &self,
+        start: u64,
+        stop: u64,
+        mut take: impl FnMut(&MessageView<'_>) -> bool,
+    ) -> Result<Option<Corruption>> {
+        let mut scanner = Scanner::new(self.log, start, self.log.end_offset(), false);
+        let mut damage = None;
+        loop {
+            let at = scanner.position();
+            if at >= stop {
+                return Ok(damage);
+            }
+            if at.saturating_sub(start) > MOST_SOUGHT {
+                return Err(self.too_far(start, stop));
+            }
+            let met = match scanner.step()? {
+                Ok(Scanned::Message(view)) => match take(&view) {
+                    true => continue,
+                    false => return Ok(damage),
+                },
+                Ok(Scanned::Blank { .. }) => continue,
+                Err(Stop::End) => return Ok(damage.or_else(|| Some(zeros(self.log, at)))),
+                Err(Stop::Damage(met)) => met,
+                Err(Stop::Empty) => zeros(self.log, at),
+            };
+            damage.get_or_insert(met);
+            if !scanner.resync()? {
+                return Ok(damage);
+            }
+        }
+    }
+
+    /// The queue offset of the first message that a log beginning at `log_start` holds. The entry before
+    /// the one that seems to lead to it may be damaged, and seem to lead to what was deleted.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn first(&self, queue: &Queue, log_start: u64) -> Result<i64> {
+        let first = queue.min_offset();
+        // The number of a batch stands in its entry.
+        if first == 0 || (log_start == 0 && self.view.kind == QueueKind::Plain) {
+            return Ok(first);
+        }
+        let before = queue.seen_codes().first_in(log_start, || self.before(queue, log_start))?;
+        Ok(first.min(before))
+    }
+
+    /// The queue offset of the first message in a log that begins at `log_start`, if that is the one
+    /// where the queue seems to begin, or lies before it.
+    fn before(&self, queue: &Queue, log_start: u64) -> Result<i64> {
+        let first = queue.min_offset();
+        let mut stop = log_start.saturating_add(MOST_BEFORE).min(self.log.end_offset());
+        if let Some(unit) = queue.unit(first)?
+            && self.end_of(&unit, &mut Vec::new())?.is_some()
+        {
+            let at = u64::try_from(unit.entry.physical_offset).unwrap_or(stop);
+            stop = stop.min(at.saturating_add(1));
+        }
+        let mut found = i64::MAX;
+        self.walk(log_start, stop, |view| match self.range_in(view, -1) {
+            Some(range) => {
+                found = range.base_queue_offset;
+                false
+            }
+            None => true,
+        })?;
+        Ok(found)
+    }
+
+    /// Where the queue ends by the log, which may end before the queue. What begins at or behind
+    /// `known_from` was held against the queue already.
+    ///
+    /// # Errors
+    /// As [`Held::seek`].
+    pub fn end(&self, queue: &Queue, known_from: u64) -> Result<i64> {
+        let mut buffer = Vec::new();
+        if queue.max_offset() == 0 {
+            return Ok(0);
+        }
+        let unit = |number| queue.unit(number);
+        if let Some(last) = queue.last()?
+            && self.end_of(&last, &mut buffer)?.is_some()
+        {
+            return Ok(last.end());
+        }
+        let end = queue.first_at_or_behind(self.log.end_offset())?;
+        let before = unit(end - 1)?;
+        let start = before.map_or(Ok(None), |unit| self.end_of(&unit, &mut buffer))?;
+        let next = unit(end)?;
+        if start.is_some()
+            && let Some(next) = next
+            && self.leads_behind(&next)?
+        {
+            return Ok(end);
+        }
+        // An entry behind the log's end, or one of the entries before, may be damaged.
+        let mut found = end;
+        let start = match start {
+            Some(start) => start,
+            None => self.start_before(queue, end, &mut buffer)?,
+        };
+        // As far as a file goes a number may leave others out.
+        let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
+        let in_file = i64::try_from(in_file).unwrap_or(i64::MAX);
+        let walked = self.walk(start, known_from.min(self.log.end_offset()), |view| {
+            let is_near = |range: &InnerRange| range.base_queue_offset - found <= in_file;
+            if let Some(range) = self.range_in(view, found).filter(is_near) {
+                found = range.base_queue_offset.saturating_add(i64::from(range.message_count));
+            }
+            true
+        });
+        match walked {
+            // After a crash the last entries may lead to what the log lacks.
+            Err(Error::Corrupt(_)) if !next.is_some_and(|next| self.is_far(&next)) => Ok(found),
+            // Whoever reads meets the damage itself.
+            other => other.map(|_| found),
+        }
+    }
+
+    /// Whether an entry leads behind all files of the log, where no message ever was.
+    fn is_far(&self, unit: &Unit) -> bool {
+        let end = self.log.run().end_offset().unwrap_or(0);
+        u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at >= end)
+    }
+
+    /// The end of the last record before the entry `end` that an entry leads to.
+    fn start_before(&self, queue: &Queue, end: i64, buffer: &mut Vec<u8>) -> Result<u64> {
+        let count = usize::try_from(NEIGHBOURS).unwrap_or(0);
+        let units = queue.units(end.saturating_sub(NEIGHBOURS).max(0), count)?;
+        for unit in units.iter().rev().filter(|unit| unit.end() <= end) {
+            if let Some(end) = self.end_of(unit, buffer)? {
+                return Ok(end);
+            }
+        }
+        Ok(self.log.min_offset())
+    }
+
+    #[cold]
+    fn too_far(&self, start: u64, stop: u64) -> Error {
+        let path = self.view.path().unwrap_or_default();
+        let expected = "entries that lead to their messages; rebuild the queues";
+        let found = format!(
+            "a message of the queue lies somewhere in {start} to {stop} of the log, more than \
+             the {MOST_SOUGHT} bytes that are searched"
+        );
+        Error::corrupt(&path, 0, CorruptionKind::QueueEntry, expected, found)
+    }
+}
+
+/// How far the queues reach: the end of the last record that an entry leads to; `None` where those
+/// that reach farthest lead to no record of theirs.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn reach(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u64>> {
+    let mut farthest: Vec<_> = queues.iter().filter(|queue| queue.reach() >= 0).collect();
+    farthest.sort_by_key(|queue| Reverse(queue.reach()));
+    let mut buffer = Vec::new();
+    for queue in farthest.iter().take(ASKED) {
+        let view = QueueView::whole(Arc::clone(queue));
+        let (topic, queue_id) = (queue.topic(), queue.queue_id());
+        let held = Held { log, view: &view, topic, queue_id };
+        let Some(last) = queue.last()? else { continue };
+        if held.end_of(&last, &mut buffer)?.is_some() || held.leads_behind(&last)? {
+            return Ok(u64::try_from(queue.reach()).ok());
+        }
+    }
+    Ok(farthest.is_empty().then_some(0))
+}

@@ -1,0 +1,366 @@
+//! Messages by key (`DefaultMessageStore.queryMessage`), and the same with every message looked at.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::java::key_hash;
+use crate::format::message::MessageView;
+use crate::log::commit_log::Found;
+use crate::log::index::query::Candidate;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::{CommitLog, IndexRun};
+
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::write::core::Core;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyQuery<'a> {
+    /// The topic, as its bytes.
+    pub topic: &'a [u8],
+    /// The key, or the unique key.
+    pub key: &'a [u8],
+    /// Earliest store time.
+    pub begin_ms: i64,
+    /// Latest store time.
+    pub end_ms: i64,
+    /// Most messages.
+    pub max_messages: usize,
+    /// Whether topic, key and store time are held against the message itself; otherwise the answer
+    /// is RocketMQ's own.
+    pub exact: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct QueryResult {
+    /// The messages, each as its whole record: newest first, or, where RocketMQ's answer was asked
+    /// for, in its order.
+    pub records: Vec<Box<[u8]>>,
+    /// Whether there are more.
+    pub truncated: bool,
+    /// Messages of another key or topic that share the hash.
+    pub rejected_by_hash: u64,
+    /// Messages of the key stored at another time.
+    pub rejected_by_time: u64,
+    /// Whether no message is missing for all that was met: not where the log is damaged, or an index
+    /// file is and its part of the log is too long to be read instead.
+    pub complete: bool,
+}
+
+impl Default for QueryResult {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            truncated: false,
+            rejected_by_hash: 0,
+            rejected_by_time: 0,
+            complete: true,
+        }
+    }
+}
+
+/// How many candidates are asked of the index at a time.
+const CHUNK: usize = 256;
+/// How much of the log is read, in one query, in place of index files that are damaged.
+const MOST_READ: u64 = 1 << 30;
+
+pub(crate) fn query(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
+    // First how far the index must reach, then that it does: what other threads append in between is
+    // read from the log, and not missed by both.
+    let mut tail_from = if query.exact { core.index_reach()? } else { 0 };
+    if let Some(writing) = &core.writing {
+        match core.drain_index(writing) {
+            Err(error) if error.is_full_disk() => tail_from = core.index_files_reach(None)?,
+            other => other?,
+        }
+    }
+    if query.exact { exact(core, query, tail_from) } else { as_rocketmq(core, query) }
+}
+
+/// RocketMQ's answer: the newest by the index alone, the oldest of them first.
+fn as_rocketmq(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
+    let mut result = QueryResult::default();
+    let Some(index) = &core.index else {
+        return Ok(QueryResult { complete: core.log.end_offset() == 0, ..result });
+    };
+    let most = query.max_messages.min(core.config.max_msgs_num_batch);
+    let answer = index.query_offsets(query.topic, query.key, query.begin_ms, query.end_ms, most)?;
+    result.complete = answer.findings.is_empty();
+    let mut offsets = answer.offsets;
+    offsets.sort_unstable();
+    let mut buffer = Vec::new();
+    for offset in offsets {
+        let at = u64::try_from(offset).unwrap_or(u64::MAX);
+        match core.log.read(at, 0, &mut buffer)? {
+            Found::Message(view) => {
+                core.log.check_body(&view)?;
+                result.records.push(view.as_bytes().into());
+            }
+            // Retention took it, or will have its entry taken.
+            Found::OutOfRange if at < core.log.min_offset() => {}
+            _ => result.complete = false,
+        }
+    }
+    Ok(result)
+}
+
+/// Every message of the key, newest first, each looked at.
+fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
+    // One more than wanted tells that there are more.
+    let most = query.max_messages.saturating_add(1);
+    let mut asking = Asking {
+        core,
+        query,
+        key_hash: key_hash(query.topic, query.key),
+        most,
+        tail_from,
+        result: QueryResult::default(),
+        last: None,
+        repeats: 0,
+        behind: 0,
+        may_read: MOST_READ,
+        buffer: Vec::new(),
+    };
+    asking.ask_the_log(tail_from, core.readable_end())?;
+    if let Some(index) = &core.index {
+        asking.ask_the_index(index)?;
+    }
+    let mut result = asking.result;
+    if result.records.len() == most {
+        result.records.truncate(query.max_messages);
+        result.truncated = true;
+    }
+    Ok(result)
+}
+
+/// A query under way.
+struct Asking<'a> {
+    core: &'a Core,
+    query: &'a KeyQuery<'a>,
+    key_hash: i32,
+    most: usize,
+    /// What lies from here on in the log was found there.
+    tail_from: u64,
+    result: QueryResult,
+    /// The message that was looked at last, and how many more entries it may have.
+    last: Option<u64>,
+    repeats: usize,
+    /// Where the message lies that was indexed behind it.
+    behind: i64,
+    /// How much of the log may still be read in place of index files.
+    may_read: u64,
+    buffer: Vec<u8>,
+}
+
+/// What an entry is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// It says of its message what it must.
+    Sound,
+    /// It leads nowhere, or to another message than it says.
+    Damaged,
+}
+
+impl Asking<'_> {
+    fn is_full(&self) -> bool {
+        self.result.records.len() >= self.most
+    }
+
+    /// Adds what the index holds, file by file. A file in which something is not as it must be counts
+    /// for nothing: its part of the log is read instead, unless that is too long.
+    fn ask_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
+        let KeyQuery { topic, key, begin_ms, end_ms, .. } = *self.query;
+        let mut candidates = index.candidates(topic, key, begin_ms, end_ms);
+        let (mut chunk, mut findings) = (Vec::new(), Vec::new());
+        while !self.is_full() && candidates.next_file(&mut findings)? {
+            let (records, last, repeats) = (self.result.records.len(), self.last, self.repeats);
+            let rejected = (self.result.rejected_by_hash, self.result.rejected_by_time);
+            loop {
+                chunk.clear();
+                let more = candidates.next_chunk(CHUNK, &mut chunk, &mut findings)?;
+                let mut is_sound = true;
+                for candidate in &chunk {
+                    is_sound &= self.look(candidate)? == Entry::Sound;
+                    if self.is_full() {
+                        break;
+                    }
+                }
+                if !is_sound || !findings.is_empty() {
+                    let (from, to) = candidates.span();
+                    let from = u64::try_from(from).unwrap_or(0).max(self.core.log.min_offset());
+                    let to = to.and_then(|to| u64::try_from(to).ok()?.checked_add(1));
+                    let to = to.unwrap_or(u64::MAX).min(last.unwrap_or(u64::MAX));
+                    let to = to.min(self.tail_from);
+                    findings.clear();
+                    let length = to.saturating_sub(from);
+                    if length > self.may_read {
+                        self.result.complete = false;
+                    } else {
+                        self.may_read -= length;
+                        self.result.records.truncate(records);
+                        (self.result.rejected_by_hash, self.result.rejected_by_time) = rejected;
+                        (self.last, self.repeats) = (last, repeats);
+                        self.ask_the_log(from, to)?;
+                        // The message there may have keys in the older file too.
+                        if from < to {
+                            (self.last, self.repeats) = (Some(from), usize::MAX);
+                        }
+                        break;
+                    }
+                }
+                if !more || self.is_full() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds an entry against its message, and takes that if it is one of those asked for.
+    fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
+        let log = &self.core.log;
+        let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };
+        if at >= self.core.readable_end() {
+            return Ok(Entry::Sound);
+        }
+        let is_gone = |log: &CommitLog| at < log.min_offset();
+        if !candidate.is_wanted {
+            let time = log.store_timestamp_ms(at, 0)?;
+            let is_right = time.map_or_else(|| is_gone(log), |time| candidate.is_time(time));
+            return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
+        }
+        if self.last == Some(at) {
+            return self.look_again(candidate);
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = match log.read(at, 0, &mut buffer)? {
+            Found::Message(view) => self.look_at(candidate, &view),
+            _ if is_gone(log) => Ok(Entry::Sound),
+            _ => Ok(Entry::Damaged),
+        };
+        self.buffer = buffer;
+        (self.last, self.behind) = (Some(at), candidate.behind);
+        outcome
+    }
+
+    fn look_at(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
+        let request = DispatchRequest::of(view);
+        let is_own = request.topic == self.query.topic && has_key(&request, self.query.key);
+        let of_hash = request
+            .keys()
+            .iter()
+            .filter(|key| key_hash(request.topic, key) == candidate.key_hash)
+            .count();
+        // The entry of another key in the same slot, unless one bit of its hash is wrong.
+        if candidate.key_hash != self.key_hash {
+            let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
+            return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
+        }
+        if of_hash == 0 || !candidate.is_time(request.store_timestamp_ms) {
+            return Ok(Entry::Damaged);
+        }
+        self.repeats = of_hash - 1;
+        // What lies behind the part that the index is trusted for was found in the log.
+        if u64::try_from(view.physical_offset()).is_ok_and(|at| at >= self.tail_from) {
+            return Ok(Entry::Sound);
+        }
+        if !is_own {
+            self.result.rejected_by_hash += 1;
+        } else if self.is_time(view) {
+            self.core.log.check_body(view)?;
+            self.result.records.push(view.as_bytes().into());
+        }
+        Ok(Entry::Sound)
+    }
+
+    /// The message that was looked at last comes again: it has the key twice, or RocketMQ put its keys
+    /// twice when it was started again. In the second case no message of the key lies around it, up to
+    /// those of the entries around.
+    fn look_again(&mut self, candidate: &Candidate) -> Result<Entry> {
+        if let Some(left) = self.repeats.checked_sub(1) {
+            self.repeats = left;
+            return Ok(Entry::Sound);
+        }
+        let ends = [candidate.before, candidate.physical_offset];
+        let from = u64::try_from(candidate.before).unwrap_or(0).max(self.core.log.min_offset());
+        let to = u64::try_from(self.behind).unwrap_or(0);
+        let mut is_passed_over = false;
+        let is_whole = self.walk(from, to, |asking, _, view| {
+            let request = DispatchRequest::of(view);
+            is_passed_over |= !ends.contains(&view.physical_offset())
+                && request.topic == asking.query.topic
+                && has_key(&request, asking.query.key);
+            Ok(())
+        })?;
+        Ok(if is_passed_over || !is_whole { Entry::Damaged } else { Entry::Sound })
+    }
+
+    /// Adds the newest matches among the messages that begin in `from..to` of the log, as many as there
+    /// is room for, newest first.
+    fn ask_the_log(&mut self, from: u64, to: u64) -> Result<()> {
+        let room = self.most.saturating_sub(self.result.records.len());
+        let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
+        let is_whole = self.walk(from, to, |asking, _, view| {
+            let request = DispatchRequest::of(view);
+            if request.topic == asking.query.topic
+                && has_key(&request, asking.query.key)
+                && asking.is_time(view)
+            {
+                asking.core.log.check_body(view)?;
+                if newest.len() == room {
+                    newest.pop_front();
+                }
+                newest.push_back(view.as_bytes().into());
+            }
+            Ok(())
+        })?;
+        self.result.records.extend(newest.into_iter().rev().take(room));
+        self.result.complete &= is_whole;
+        Ok(())
+    }
+
+    /// Hands the messages that begin in `from..to` of the log to `take`; whether all of it could be
+    /// read.
+    fn walk(
+        &mut self,
+        from: u64,
+        to: u64,
+        mut take: impl FnMut(&mut Self, u64, &MessageView<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let core = self.core;
+        let mut scanner = Scanner::new(&core.log, from, core.readable_end(), false);
+        let mut is_whole = true;
+        loop {
+            let at = scanner.position();
+            if at >= to {
+                return Ok(is_whole);
+            }
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => take(self, at, &view)?,
+                Ok(Scanned::Blank { .. }) => {}
+                // Before the end that was asked for, files are gone.
+                Err(Stop::End) => return Ok(is_whole && at >= to.min(core.readable_end())),
+                Err(Stop::Empty | Stop::Damage(_)) => {
+                    is_whole = false;
+                    if !scanner.resync()? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a message of the key was stored at a time that is asked for.
+    fn is_time(&mut self, view: &MessageView<'_>) -> bool {
+        let is_wanted =
+            (self.query.begin_ms..=self.query.end_ms).contains(&view.store_timestamp_ms());
+        self.result.rejected_by_time += u64::from(!is_wanted);
+        is_wanted
+    }
+}
+
+fn has_key(request: &DispatchRequest<'_>, key: &[u8]) -> bool {
+    request.keys().iter().any(|own| own == key)
+}

@@ -1,0 +1,188 @@
+//! Single questions to a store: a message by its id, and how far things have come.
+
+use crate::error::{Error, Result};
+use crate::format::message::host;
+use crate::format::message::{Frame, read_frame};
+use crate::log::CommitLog;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+
+use crate::store::MessageStore;
+use crate::store::mark::Flushed;
+
+impl MessageStore {
+    /// The record of the message with an id, which names the store's address and a place in its log
+    /// (`MessageDecoder#decodeMessageId`).
+    ///
+    /// # Errors
+    /// [`Error::MessageNotFound`] for what is no id, for a place where no record begins, and for
+    /// another store's address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
+    pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
+        self.check_open()?;
+        let shown: String = message_id.chars().take(64).collect();
+        let Some(id) = host::parse_message_id(message_id) else {
+            let what = format!("{shown:?} is no message id: it has 32 or 56 hex digits");
+            return Err(Error::MessageNotFound { what });
+        };
+        let record = match self.get(id.physical_offset) {
+            Err(error @ (Error::OffsetOutOfRange { .. } | Error::MessageNotFound { .. })) => {
+                let what = format!("no message has the id {shown}: {error}");
+                return Err(Error::MessageNotFound { what });
+            }
+            other => other?,
+        };
+        match read_frame(&record) {
+            Ok(Frame::Message(view)) if view.store_host() == id.host => Ok(record),
+            Ok(Frame::Message(view)) => {
+                let what = format!(
+                    "no message has the id {shown}: it names {}, and the message there {}",
+                    id.host,
+                    view.store_host()
+                );
+                Err(Error::MessageNotFound { what })
+            }
+            _ => Err(Error::MessageNotFound { what: format!("no message has the id {shown}") }),
+        }
+    }
+
+    /// Whether the store is open still.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        self.core.check_open()
+    }
+
+    /// Whether there are index files that fit the settings.
+    #[must_use]
+    pub fn index_is_usable(&self) -> bool {
+        self.core.index.is_some()
+    }
+
+    /// Whether a reader left out a last record in whose topic or properties zeros lie, as in one that
+    /// did not come to the disk whole.
+    #[must_use]
+    pub fn leaves_out_last(&self) -> bool {
+        self.core.reading().left_out.is_some()
+    }
+
+    /// Up to where the log is known to be durable. For a reader: its end where no `abort` lies, else
+    /// the durable mark, or where RocketMQ has written since, the end of the last record that is older
+    /// than the checkpoint's newest.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn flushed_offset(&self) -> Result<u64> {
+        self.check_open()?;
+        let core = &*self.core;
+        if core.writing.is_some() {
+            return Ok(core.log.flushed_offset());
+        }
+        let flushed = core.reading().flushed;
+        match flushed {
+            None => Ok(core.log.end_offset()),
+            // The mark of the session that has the store, or had it last.
+            Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(core.log.end_offset())),
+            Some(Flushed { before_ms, .. }) => durable_end(&core.log, before_ms),
+        }
+    }
+}
+
+/// The end of the last record stored before `flushed_ms`. Store times rise along the log.
+fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
+    let files = log.run().files();
+    let mut from = log.min_offset();
+    for file in files.iter().rev().filter(|file| file.base_offset < log.end_offset()) {
+        let time = log.store_timestamp_ms(file.base_offset, 0)?;
+        if time.is_some_and(|time| time < flushed_ms) {
+            from = file.base_offset;
+            break;
+        }
+    }
+    let mut scanner = Scanner::new(log, from, log.end_offset(), false);
+    let mut end = from;
+    loop {
+        match scanner.step()? {
+            Ok(Scanned::Message(view)) => {
+                if view.store_timestamp_ms() >= flushed_ms {
+                    return Ok(end);
+                }
+                end = u64::try_from(view.physical_offset())
+                    .unwrap_or(0)
+                    .saturating_add(u64::from(view.store_size()));
+            }
+            Ok(Scanned::Blank { .. }) => {}
+            Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::store::{NewMessage, OpenMode};
+
+    fn config() -> StoreConfig {
+        let mut config = StoreConfig::default();
+        config.set("mapped_file_size_commit_log", "1000").unwrap();
+        config.set("max_hash_slot_num", "7").unwrap();
+        config.set("max_index_num", "50").unwrap();
+        config
+    }
+
+    #[test]
+    fn an_id_names_address_and_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config()).unwrap();
+        let host = store.config().store_host;
+        let at = store.append(&NewMessage::new(b"a", b"body")).unwrap();
+        let id = host::message_id(&host, at.physical_offset);
+        assert_eq!(store.get_by_id(&id).unwrap(), store.get(0).unwrap());
+        assert_eq!(store.get_by_id(&id.to_lowercase()).unwrap(), store.get(0).unwrap());
+        for other in [
+            "no id".to_owned(),
+            host::message_id(&host.with_port(1), at.physical_offset),
+            host::message_id(&host, 1),
+            host::message_id(&host, 1 << 40),
+            host::message_id(&host, -1),
+        ] {
+            let answer = store.get_by_id(&other);
+            assert!(matches!(answer, Err(Error::MessageNotFound { .. })), "{other}: {answer:?}");
+        }
+        store.close().unwrap();
+        assert!(matches!(store.get_by_id(&id), Err(Error::Closed)));
+    }
+
+    #[test]
+    fn beside_a_writer_only_what_the_checkpoint_knows_counts_as_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config()).unwrap();
+        let append = |time: i64| {
+            let message = NewMessage {
+                store_timestamp_ms: Some(time),
+                ..NewMessage::new(b"a", &[b'x'; 100])
+            };
+            store.append(&message).unwrap()
+        };
+        for time in 1..20 {
+            append(1_000 * time);
+        }
+        let newest = append(20_000);
+        store.flush().unwrap();
+        append(20_000);
+        for time in 21..=40 {
+            append(1_000 * time);
+        }
+        let reader = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
+        let flushed = reader.flushed_offset().unwrap();
+        // The newest time itself may have had more messages than were flushed.
+        assert_eq!(i64::try_from(flushed), Ok(newest.physical_offset));
+        assert!(reader.end_offset() > flushed);
+        store.close().unwrap();
+        reader.refresh().unwrap();
+        assert_eq!(reader.flushed_offset().unwrap(), reader.end_offset());
+        reader.close().unwrap();
+        assert!(matches!(reader.flushed_offset(), Err(Error::Closed)));
+    }
+}

@@ -1,0 +1,475 @@
+//! Reading a queue from a number on (`DefaultMessageStore.getMessage`).
+
+use crate::config::TransferLimits;
+use crate::error::Result;
+use crate::format::message::properties::names;
+use crate::format::message::sys_flag::{Transaction, transaction};
+use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
+use crate::log::commit_log::Found;
+use crate::log::queue::Unit;
+use crate::log::queue::consume_queue_ext::TagsCode;
+use crate::log::queue::seen_codes::Seen256;
+use crate::log::{CommitLog, QueueKind};
+
+use super::halt::{ASK_EVERY, Halt};
+use super::held_to_log::{Held, Sought};
+use super::queue_view::QueueView;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+
+/// How a read of a queue ended (`GetMessageStatus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GetStatus {
+    /// At least one message was taken.
+    Found,
+    /// None of those looked at was wanted.
+    NoMatchedMessage,
+    /// The log no longer holds those looked at.
+    MessageWasRemoving,
+    /// The queue has room for the number, but no entry.
+    OffsetFoundNull,
+    /// Far behind the queue's end.
+    OffsetOverflowBadly,
+    /// Just at the queue's end: the next message will have this number.
+    OffsetOverflowOne,
+    /// Before the queue's first message.
+    OffsetTooSmall,
+    /// There is no such queue.
+    NoMatchedLogicQueue,
+    /// The queue never had a message.
+    NoMessageInQueue,
+}
+
+impl GetStatus {
+    /// RocketMQ's name for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "FOUND",
+            Self::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            Self::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+            Self::OffsetFoundNull => "OFFSET_FOUND_NULL",
+            Self::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            Self::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            Self::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            Self::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+            Self::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+        }
+    }
+}
+
+/// What a read of a queue gave.
+#[derive(Clone, Debug)]
+pub struct ReadResult {
+    /// How it ended.
+    pub status: GetStatus,
+    /// The messages, each as its whole record.
+    pub records: Vec<Box<[u8]>>,
+    /// The queue offset behind each of them.
+    pub ends: Vec<i64>,
+    /// Where to read on.
+    pub next_queue_offset: i64,
+    /// The queue's first message.
+    pub min_queue_offset: i64,
+    /// One past the queue's last message.
+    pub max_queue_offset: i64,
+}
+
+/// What is asked of a queue.
+#[derive(Clone, Debug)]
+pub struct ReadRequest<'a> {
+    /// The topic, as its bytes.
+    pub topic: &'a [u8],
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The first entry to look at.
+    pub queue_offset: i64,
+    /// Most messages, those of batches counted one by one; the first record is taken whatever it holds.
+    pub max_messages: usize,
+    /// Most bytes of records; the first message is taken whatever its size.
+    pub max_bytes: Option<u64>,
+    /// Which tags.
+    pub filter: &'a TagFilter,
+    /// RocketMQ's own limits, where they are asked for, with the memory they count with in bytes.
+    pub limits: Option<(&'a TransferLimits, u64)>,
+    /// Ends the read early: it answers with what was taken until then.
+    pub halt: &'a Halt,
+}
+
+/// Reads a queue.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`] where the first message that would be given out has another body than
+/// was stored, or where no entry leads to it and the log is damaged where it should lie;
+/// [`crate::Error::Io`] when the system cannot read.
+pub fn read(
+    log: &CommitLog,
+    view: Option<&QueueView>,
+    request: &ReadRequest<'_>,
+) -> Result<ReadResult> {
+    let (min, max) = view.map_or((0, 0), |view| (view.min_offset, view.max_offset));
+    let answer = |status, next| ReadResult {
+        status,
+        records: Vec::new(),
+        ends: Vec::new(),
+        next_queue_offset: next,
+        min_queue_offset: min,
+        max_queue_offset: max,
+    };
+    let offset = request.queue_offset;
+    let Some(view) = view.filter(|_| max > 0) else {
+        return Ok(answer(GetStatus::NoMessageInQueue, 0));
+    };
+    if offset < min {
+        return Ok(answer(GetStatus::OffsetTooSmall, min));
+    }
+    if offset == max {
+        return Ok(answer(GetStatus::OffsetOverflowOne, offset));
+    }
+    if offset > max {
+        return Ok(answer(GetStatus::OffsetOverflowBadly, max));
+    }
+    let mut taken = Taken::new(log, view, request);
+    let ran = taken.run();
+    taken.keep_seen();
+    ran?;
+    let status = if !taken.records.is_empty() {
+        GetStatus::Found
+    } else if taken.nothing_there {
+        GetStatus::OffsetFoundNull
+    } else if taken.last_was_gone {
+        GetStatus::MessageWasRemoving
+    } else {
+        GetStatus::NoMatchedMessage
+    };
+    let mut next = taken.next;
+    if taken.nothing_there {
+        // Where a file was deleted that a reader still had listed, the next one goes on.
+        next = next.max(view.first_listed());
+    }
+    let mut result = answer(status, next);
+    result.records = taken.records;
+    result.ends = taken.ends;
+    Ok(result)
+}
+
+/// How many entries are read at a time.
+const BLOCK: usize = 256;
+/// An entry costs as much time as so many bytes of its message.
+const ENTRY_COST: u64 = 256;
+
+struct Taken<'a> {
+    log: &'a CommitLog,
+    view: &'a QueueView,
+    request: &'a ReadRequest<'a>,
+    records: Vec<Box<[u8]>>,
+    ends: Vec<i64>,
+    /// Messages in the records.
+    count: usize,
+    bytes: u64,
+    next: i64,
+    /// Where the last record ends that an entry led to.
+    end: Option<u64>,
+    /// Which entries of the present block were held against their messages, and whether more were since.
+    seen: Option<(i64, Seen256, bool)>,
+    last_was_gone: bool,
+    nothing_there: bool,
+}
+
+impl<'a> Taken<'a> {
+    fn new(log: &'a CommitLog, view: &'a QueueView, request: &'a ReadRequest<'a>) -> Self {
+        Self {
+            log,
+            view,
+            request,
+            records: Vec::new(),
+            ends: Vec::new(),
+            count: 0,
+            bytes: 0,
+            next: request.queue_offset,
+            end: None,
+            seen: None,
+            last_was_gone: false,
+            nothing_there: false,
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let entry_len = self.view.kind.entry_len() as u64;
+        let most_offsets = self.request.limits.map(|(limits, _)| {
+            let by_size = i64::try_from(limits.max_filter_message_size / entry_len);
+            let by_count = i64::try_from(self.request.max_messages);
+            by_size.unwrap_or(i64::MAX).max(by_count.unwrap_or(i64::MAX))
+        });
+        let mut buffer = Vec::new();
+        let mut looked_at = 0_usize;
+        let mut unasked = 0_u64;
+        let mut left_in_file = None;
+        loop {
+            let mut want = BLOCK;
+            if self.request.limits.is_some() {
+                // No more than what is left of one queue file (`travelCqFileNumWhenGetMessage`).
+                let left = match left_in_file {
+                    Some(0) => return Ok(()),
+                    Some(left) => left,
+                    None => self.view.units_to_file_end(self.next)?,
+                };
+                want = want.min(left);
+                left_in_file = Some(left - want);
+            }
+            let before = self.next;
+            let units = self.view.units(self.next, want)?;
+            if units.is_empty()
+                && (self.next >= self.view.max_offset || self.next < self.view.first_listed())
+            {
+                self.nothing_there = looked_at == 0;
+                return Ok(());
+            }
+            let is_over = |next: i64| {
+                let ahead = next.saturating_sub(self.request.queue_offset);
+                most_offsets.is_some_and(|most| ahead >= most)
+            };
+            for (place, unit) in units.iter().enumerate() {
+                if unit.end() <= self.next {
+                    continue;
+                }
+                // Entries that are missing, or whose numbers are wrong.
+                while self.next < unit.number && !is_over(self.next) {
+                    looked_at += 1;
+                    if !self.or_stop(|taken| taken.fill())? {
+                        return Ok(());
+                    }
+                }
+                if unit.end() <= self.next {
+                    continue;
+                }
+                let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
+                unasked = unasked.saturating_add(size).saturating_add(ENTRY_COST);
+                if unasked >= ASK_EVERY {
+                    unasked = 0;
+                    if self.request.halt.is_wanted() {
+                        return Ok(());
+                    }
+                }
+                if is_over(unit.number)
+                    || self.is_full(size, unit.count, unit.entry.physical_offset)
+                {
+                    return Ok(());
+                }
+                looked_at += 1;
+                let following = units.get(place + 1);
+                if !self.or_stop(|taken| taken.take(unit, following, &mut buffer))? {
+                    return Ok(());
+                }
+            }
+            if self.next == before {
+                looked_at += 1;
+                if self.next >= self.view.max_offset
+                    || is_over(self.next)
+                    || !self.or_stop(|taken| taken.fill())?
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Does one step; whether there is room for more. What lies before an error is given out: the next
+    /// read begins with it, and tells.
+    fn or_stop(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        let before = self.next;
+        match step(self) {
+            Err(_) if !self.records.is_empty() => {
+                self.next = before;
+                Ok(false)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes the message of an entry, unless it is not wanted; `following` is the entry behind it.
+    fn take(
+        &mut self,
+        unit: &Unit,
+        following: Option<&Unit>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let filter = self.request.filter;
+        let mut left_out = None;
+        // Where the code cannot be read every filter passes.
+        if !filter.is_all()
+            && let TagsCode::Known(code) = self.view.resolve(unit.entry.tags_code)?
+            && !filter.matches_code(code)
+        {
+            // The hash that chooses was held against the message once.
+            if self.request.topic == SCHEDULE_TOPIC || self.is_seen(unit, code) {
+                self.last_was_gone = false;
+                self.next = unit.end();
+                return Ok(true);
+            }
+            left_out = Some(code);
+        }
+        let at = u64::try_from(unit.entry.physical_offset).unwrap_or(u64::MAX);
+        let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
+        let hint = usize::try_from(size).unwrap_or(0);
+        let size_hint = if size > 1 << 26 { 0 } else { hint };
+        let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
+            // Two entries in a row that lead before the log tell that it begins behind them.
+            let limit = self.log.min_offset();
+            let is_before =
+                |unit: &Unit| u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit);
+            if is_before(unit) && following.is_some_and(is_before) {
+                self.last_was_gone = true;
+                self.next = unit.end();
+                return Ok(true);
+            }
+            return self.fill();
+        };
+        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
+        if u64::from(view.store_size()) != size
+            || !points_back(&view, self.view.kind, topic, queue_id, unit)
+        {
+            return self.fill();
+        }
+        self.end = Some(at.saturating_add(size));
+        if let Some(code) = left_out
+            && consume_queue::tags_code(view.property(names::TAGS)) == code
+        {
+            self.see(unit, code);
+        }
+        self.next = unit.end();
+        self.give(unit, &view)
+    }
+
+    /// Gives out a message if its tags are wanted.
+    fn give(&mut self, unit: &Unit, view: &MessageView<'_>) -> Result<bool> {
+        self.last_was_gone = false;
+        let filter = self.request.filter;
+        if !filter.is_all() && !filter.matches_tags(view.property(names::TAGS)) {
+            return Ok(true);
+        }
+        self.log.check_body(view)?;
+        self.bytes += u64::from(view.store_size());
+        self.count += usize::try_from(unit.count).unwrap_or(1);
+        self.records.push(view.as_bytes().into());
+        self.ends.push(unit.end());
+        Ok(true)
+    }
+
+    /// Takes the next message from the log, where its entry does not lead to it.
+    #[cold]
+    fn fill(&mut self) -> Result<bool> {
+        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
+        let held = Held { log: self.log, view: self.view, topic, queue_id };
+        match held.seek(self.next, self.end)? {
+            Sought::Record(unit, record) => {
+                let Some(view) = view_of(&record) else { return Ok(true) };
+                if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
+                    return Ok(false);
+                }
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                self.end = Some(at.saturating_add(u64::from(view.store_size())));
+                self.next = unit.end();
+                self.give(&unit, &view)
+            }
+            Sought::Nothing(next) => {
+                self.last_was_gone = true;
+                self.next = next;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether an entry was held against its message before, or comes from there.
+    fn is_seen(&mut self, unit: &Unit, code: i64) -> bool {
+        let first = Seen256::first(unit.number);
+        if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
+            self.keep_seen();
+            self.seen = self.view.seen_codes(first).map(|seen| (first, seen, false));
+        }
+        self.seen.as_ref().is_none_or(|(_, seen, _)| seen.has(unit, code))
+    }
+
+    fn see(&mut self, unit: &Unit, code: i64) {
+        if let Some((_, seen, is_new)) = &mut self.seen {
+            seen.add(unit, code);
+            *is_new = true;
+        }
+    }
+
+    fn keep_seen(&mut self) {
+        if let Some((first, seen, true)) = self.seen.take() {
+            self.view.put_seen_codes(first, seen);
+        }
+    }
+
+    /// Whether a message of `size` at `offset` is one too many (`DefaultMessageStore.isTheBatchFull`).
+    fn is_full(&self, size: u64, messages: i16, offset: i64) -> bool {
+        if self.records.is_empty() {
+            return false;
+        }
+        let count = self.count;
+        let bytes = self.bytes + size;
+        if count + usize::try_from(messages).unwrap_or(1) > self.request.max_messages {
+            return true;
+        }
+        let Some((limits, memory)) = self.request.limits else {
+            return self.request.max_bytes.is_some_and(|most| bytes > most);
+        };
+        let most = self.request.max_bytes.unwrap_or(u64::MAX).clamp(100, 134_217_728);
+        if bytes > most {
+            return true;
+        }
+        let behind = self.log.end_offset().saturating_sub(u64::try_from(offset).unwrap_or(0));
+        let recent = behind <= memory / 100 * limits.access_message_in_memory_max_ratio;
+        let (most_bytes, most_count) = if recent {
+            (
+                limits.max_transfer_bytes_on_message_in_memory,
+                limits.max_transfer_count_on_message_in_memory,
+            )
+        } else {
+            (
+                limits.max_transfer_bytes_on_message_in_disk,
+                limits.max_transfer_count_on_message_in_disk,
+            )
+        };
+        bytes > most_bytes || count as u64 >= most_count
+    }
+}
+
+/// Whether a record is the one that `unit` of a queue of that kind may lead to: its own queue and
+/// queue offset, or those of a queue that it was dispatched to as well.
+#[must_use]
+pub fn points_back(
+    view: &MessageView<'_>,
+    kind: QueueKind,
+    topic: &[u8],
+    queue_id: i32,
+    unit: &Unit,
+) -> bool {
+    if matches!(transaction(view.sys_flag()), Transaction::Prepared | Transaction::Rollback) {
+        return false;
+    }
+    if view.topic() == topic {
+        return view.queue_id() == queue_id
+            && match kind {
+                QueueKind::Plain => view.queue_offset() == unit.number,
+                QueueKind::Batch => {
+                    let range = DispatchRequest::of(view).range(kind);
+                    (range.base_queue_offset, range.message_count) == (unit.number, unit.count)
+                }
+            };
+    }
+    DispatchRequest::of(view)
+        .more_queues()
+        .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
+}
+
+/// The record in `bytes`, which were checked when they were read.
+#[must_use]
+pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
+    match read_frame(bytes) {
+        Ok(Frame::Message(view)) => Some(view),
+        _ => None,
+    }
+}

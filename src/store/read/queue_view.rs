@@ -1,0 +1,482 @@
+//! The queues as a reader sees them: what is on disk, and on top of it what the log holds and the
+//! queues do not reach yet.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hashbrown::HashMap;
+
+use crate::error::{Error, Result};
+use crate::format::checkpoint::CheckpointFields;
+use crate::format::message::peek;
+use crate::log::commit_log::Found;
+use crate::log::queue::Unit;
+use crate::log::queue::consume_queue_ext::TagsCode;
+use crate::log::queue::seen_codes::Seen256;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::{CommitLog, Queue, QueueKind};
+
+use super::held_to_log::{self, Held};
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::queue_audit::{Audit, is_known};
+use crate::store::queue_table::QueueTable;
+
+/// How many entries a reader keeps that no queue on disk has: 64 MiB of them.
+const MOST_EXTRA: usize = (64 << 20) / size_of::<Unit>();
+
+/// Units, in the order of their queue offsets.
+type Extra = Arc<Vec<Unit>>;
+/// A queue's topic and number.
+type Name = (Box<[u8]>, i32);
+
+/// What the log holds and the queues lack.
+#[derive(Debug, Default)]
+pub struct Overlay {
+    /// From here on the queues were held against the log.
+    from: u64,
+    extra: HashMap<Name, Extra>,
+    /// Set when there was more than a reader keeps: from where, and how many bytes.
+    overflow: Option<(u64, u64)>,
+    /// The queues that were asked for: where each begins and ends is searched for in its file.
+    seen: RwLock<SeenQueues>,
+}
+
+/// Queues by topic and number.
+type SeenQueues = HashMap<Box<[u8]>, BTreeMap<i32, Seen>>;
+
+/// A queue held against the bytes that the log had then.
+#[derive(Debug)]
+struct Seen {
+    log: Range<u64>,
+    view: QueueView,
+}
+
+/// One queue, as readers see it.
+#[derive(Clone, Debug)]
+pub struct QueueView {
+    queue: Option<Arc<Queue>>,
+    extra: Option<Extra>,
+    /// Which kind of queue it is.
+    pub kind: QueueKind,
+    /// The first queue offset whose message the log still holds.
+    pub min_offset: i64,
+    /// One past the last queue offset.
+    pub max_offset: i64,
+}
+
+impl QueueView {
+    /// A queue that nothing needs to be added to.
+    #[must_use]
+    pub fn whole(queue: Arc<Queue>) -> Self {
+        let (min_offset, max_offset) = (queue.min_offset(), queue.max_offset());
+        Self { kind: queue.kind(), queue: Some(queue), extra: None, min_offset, max_offset }
+    }
+
+    /// Whether files of the queue were gone when they were wanted, so that no answer from it counts.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.has_lost_files())
+    }
+
+    /// Units from the one on that holds queue offset `from`, or else follows it; at most `count`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
+        let mut units = match &self.queue {
+            Some(queue) => queue.units(from, count)?,
+            None => Vec::new(),
+        };
+        // A queue may hold more than the log bears out.
+        units.truncate(units.partition_point(|unit| unit.number < self.max_offset));
+        let Some(extra) = &self.extra else { return Ok(units) };
+        let start = extra.partition_point(|unit| unit.end() <= from);
+        let extra = extra.get(start..).unwrap_or_default();
+        let extra = extra.get(..count).unwrap_or(extra);
+        if !extra.is_empty() {
+            // Where both have a number, what the log says is right.
+            units.extend_from_slice(extra);
+            units.reverse();
+            units.sort_by_key(|unit| unit.number);
+            units.dedup_by_key(|unit| unit.number);
+            units.truncate(count);
+        }
+        Ok(units)
+    }
+
+    /// The folder of its files, where it has any.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        let queue = self.queue.as_deref()?;
+        queue.run().files().first()?.path.parent().map(Path::to_path_buf)
+    }
+
+    /// Which of the 256 entries from `first` on were held against their messages.
+    #[must_use]
+    pub fn seen_codes(&self, first: i64) -> Option<Seen256> {
+        self.queue.as_ref().map(|queue| queue.seen_codes().get(first))
+    }
+
+    /// Keeps what [`QueueView::seen_codes`] is to answer from now on.
+    pub fn put_seen_codes(&self, first: i64, seen: Seen256) {
+        if let Some(queue) = &self.queue {
+            queue.seen_codes().put(first, seen);
+        }
+    }
+
+    /// The first queue offset that the files of a plain queue have room for.
+    #[must_use]
+    pub fn first_listed(&self) -> i64 {
+        match self.queue.as_deref() {
+            Some(Queue::Plain(queue)) => {
+                let start =
+                    queue.run().min_offset().unwrap_or(0) / QueueKind::Plain.entry_len() as u64;
+                i64::try_from(start).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The unit that holds a queue offset.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
+        Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
+    }
+
+    /// What the tags code of an entry stands for.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    #[inline]
+    pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
+        match &self.queue {
+            Some(queue) => queue.resolve(tags_code),
+            None => Ok(TagsCode::Known(tags_code)),
+        }
+    }
+
+    /// How many units one file of the queue holds from a queue offset on, for RocketMQ's own limits.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
+        self.queue.as_ref().map_or(Ok(usize::MAX), |queue| queue.units_to_file_end(number))
+    }
+}
+
+impl Overlay {
+    /// Reads the log from `from` to `end` and keeps the entries that the queues lack.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
+        let mut scanner = Scanner::new(log, from, end, false);
+        let mut audit = Audit::new(queues);
+        let mut extra: HashMap<Name, Vec<Unit>> = HashMap::new();
+        let mut kept = 0;
+        loop {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let request = DispatchRequest::of(&view);
+                    if audit.see(&request)? {
+                        continue;
+                    }
+                    kept += 1;
+                    if kept > MOST_EXTRA {
+                        let first = audit.first_missing.unwrap_or(from);
+                        let overflow = Some((first, end - first));
+                        return Ok(Self { from, overflow, ..Self::default() });
+                    }
+                    extra.entry((request.topic.into(), request.queue_id)).or_default().push(
+                        request.unit(
+                            request.range(queues.kind_of(request.topic)),
+                            queues.delay_levels(),
+                        ),
+                    );
+                }
+                Ok(Scanned::Blank { .. }) => {}
+                Err(Stop::End) => break,
+                Err(Stop::Empty | Stop::Damage(_)) => {
+                    if !scanner.resync()? {
+                        break;
+                    }
+                }
+            }
+        }
+        let extra = extra
+            .into_iter()
+            .map(|(name, mut entries)| {
+                // Of two records that claim one number the first wins.
+                entries.sort_by_key(|unit| (unit.number, unit.entry.physical_offset));
+                entries.dedup_by_key(|unit| unit.number);
+                (name, Arc::new(entries))
+            })
+            .collect();
+        Ok(Self { from, extra, ..Self::default() })
+    }
+
+    /// One queue of the table, with what it lacks.
+    ///
+    /// # Errors
+    /// [`Error::NotDispatched`] when the queues lack more than a reader keeps, [`Error::Corrupt`] where
+    /// the queue's last entries lead astray and the log cannot tell in time what they should lead to.
+    pub fn view(
+        &self,
+        log: &CommitLog,
+        queue: Option<Arc<Queue>>,
+        kind: QueueKind,
+        topic: &[u8],
+        queue_id: i32,
+        root: &Path,
+    ) -> Result<Option<QueueView>> {
+        if let Some((physical_offset, bytes)) = self.overflow {
+            return Err(Error::NotDispatched {
+                path: root.to_owned(),
+                physical_offset,
+                bytes,
+                limit: (MOST_EXTRA * size_of::<Unit>()) as u64,
+            });
+        }
+        let bytes = log.min_offset()..log.end_offset();
+        if let Some(view) = self.known(topic, queue_id, &bytes) {
+            return Ok(Some(view));
+        }
+        let extra = self.extra.get(&(Box::from(topic), queue_id)).map(Arc::clone);
+        let (mut min_offset, mut max_offset) = (0, 0);
+        match (&queue, &extra) {
+            (None, None) => return Ok(None),
+            (Some(queue), _) => {
+                let view = &QueueView::whole(Arc::clone(queue));
+                let held = Held { log, view, topic, queue_id };
+                queue.correct_min_offset(bytes.start)?;
+                min_offset = held.first(queue, bytes.start)?;
+                max_offset = held.end(queue, self.from)?;
+            }
+            (None, Some(_)) => {}
+        }
+        if let Some((first, last)) =
+            extra.as_ref().and_then(|extra| Some((extra.first()?.number, extra.last()?.end())))
+        {
+            min_offset = if max_offset == min_offset { first } else { min_offset.min(first) };
+            max_offset = max_offset.max(last);
+        }
+        let view = QueueView { queue, extra, kind, min_offset, max_offset };
+        let seen = Seen { log: bytes, view: view.clone() };
+        let mut all = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        all.entry(topic.into()).or_default().insert(queue_id, seen);
+        Ok(Some(view))
+    }
+
+    /// A queue that was asked for before, while the log had the same bytes.
+    fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
+        let all = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let seen = all.get(topic)?.get(&queue_id)?;
+        (seen.log == *bytes).then(|| seen.view.clone())
+    }
+
+    /// The queues that exist in the log alone.
+    pub fn names(&self) -> impl Iterator<Item = (&[u8], i32)> {
+        self.extra.keys().map(|(topic, id)| (&**topic, *id))
+    }
+}
+
+/// From where a reader must hold the queues against the log: behind what they reach, or, after a
+/// crash, from the file that recovery would begin with (`CommitLog.isMappedFileMatchedRecover`).
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn start_of_doubt(
+    log: &CommitLog,
+    queues: &QueueTable,
+    checkpoint: &CheckpointFields,
+    crashed: bool,
+) -> Result<u64> {
+    let all = queues.all();
+    for queue in &all {
+        if is_unsound(queue)? {
+            return Ok(log.min_offset());
+        }
+    }
+    let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
+    let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
+    // An entry that leads to no message of its queue tells nothing.
+    if !crashed && let Some(reach) = held_to_log::reach(log, &all)? {
+        let reach = reach.max(log.min_offset());
+        let mut buffer = Vec::new();
+        let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);
+        if reach >= log.end_offset() || begins(&log.read(reach, 0, &mut buffer)?) {
+            return Ok(reach.min(log.end_offset()));
+        }
+    }
+    let known_ms = checkpoint.min_timestamp_ms();
+    for file in log.run().files().iter().rev() {
+        if file.base_offset >= log.end_offset() {
+            continue;
+        }
+        let mut head = [0; peek::HEAD];
+        let read = log.run().read_at(&mut head, file.base_offset)?;
+        let time =
+            head.get(..read).and_then(|head| peek::store_timestamp_ms(head, file.base_offset));
+        // No later than the file where the queues end: a checkpoint from the future proves nothing.
+        if time.is_some_and(|time| time != 0 && time <= known_ms) && file.base_offset <= reach {
+            return Ok(file.base_offset);
+        }
+    }
+    Ok(log.min_offset())
+}
+
+/// Where a log that nobody closed or that is being written ends: behind its last whole record. The
+/// search begins at the last place that is known to begin a record, of which the queues tell more than
+/// the beginnings of files do. `queues`, where there are any, tell
+/// a record behind damage from the remains of an earlier life of the file. The log's readable end is
+/// set once, when the search is done: other threads go on reading up to the old one. Of a log that was
+/// closed in good order the last record is whole although zeros lie in its topic or properties, where
+/// such are left out otherwise: tells where one was.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn find_end(
+    log: &CommitLog,
+    queues: Option<&QueueTable>,
+    is_closed: bool,
+) -> Result<Option<u64>> {
+    let files_end = log.run().end_offset().unwrap_or(0);
+    let mut start = log.run().min_offset().unwrap_or(0);
+    let mut buffer = Vec::new();
+    for file in log.run().files().iter().rev() {
+        if matches!(
+            log.read_before(file.base_offset, files_end, 0, &mut buffer)?,
+            Found::Message(_)
+        ) {
+            start = file.base_offset;
+            break;
+        }
+    }
+    if let Some(queues) = queues
+        && let Some(known) = last_known(log, files_end, queues, &mut buffer)?
+    {
+        start = start.max(known);
+    }
+    let mut scanner = Scanner::new(log, start, files_end, false);
+    let mut end = start;
+    let mut newest = 0;
+    let mut last = None;
+    loop {
+        let at = scanner.position();
+        match scanner.step()? {
+            Ok(Scanned::Message(view)) => {
+                // Remains of an earlier life of the file are older than what precedes them.
+                if view.store_timestamp_ms() < newest
+                    && u64::try_from(view.physical_offset()) != Ok(end)
+                    && !match queues {
+                        Some(queues) => is_known(queues, &DispatchRequest::of(&view))?,
+                        None => false,
+                    }
+                {
+                    continue;
+                }
+                newest = newest.max(view.store_timestamp_ms());
+                let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
+                end = begin.saturating_add(u64::from(view.store_size()));
+                last = Some(begin);
+            }
+            Ok(Scanned::Blank { physical_offset, size }) => {
+                if physical_offset == end {
+                    end = physical_offset.saturating_add(u64::from(size));
+                }
+            }
+            Err(Stop::End) => break,
+            Err(Stop::Empty) if rest_is_empty(log, at)? => break,
+            Err(Stop::Empty | Stop::Damage(_)) => {
+                if !scanner.resync()? {
+                    break;
+                }
+            }
+        }
+    }
+    // Of the last one not all may be there: it is still being written, or the power went.
+    let mut left_out = None;
+    if let Some(begin) = last {
+        let (is_right, lacks_bytes) = match log.read_before(begin, files_end, 0, &mut buffer)? {
+            Found::Message(view) => {
+                (view.check_body_crc().is_ok(), !is_closed && peek::lacks_bytes(&view))
+            }
+            _ => (false, false),
+        };
+        if !is_right || lacks_bytes {
+            end = begin;
+        }
+        left_out = (is_right && lacks_bytes).then_some(begin);
+    }
+    log.set_end(end);
+    Ok(left_out)
+}
+
+/// Where the last record begins that the queues lead to, if they lead to a whole one that is theirs:
+/// what lies before it need not be walked to find the end.
+fn last_known(
+    log: &CommitLog,
+    end: u64,
+    queues: &QueueTable,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<u64>> {
+    let all = queues.all();
+    let Some(queue) = all.iter().max_by_key(|queue| queue.reach()) else { return Ok(None) };
+    let last = queue.units(queue.max_offset().saturating_sub(1), 1)?.pop();
+    let begin = last.and_then(|unit| u64::try_from(unit.entry.physical_offset).ok());
+    let Some(begin) = begin else { return Ok(None) };
+    let Found::Message(view) = log.read_before(begin, end, 0, buffer)? else { return Ok(None) };
+    let is_whole = view.check_body_crc().is_ok() && !peek::lacks_bytes(&view);
+    Ok((is_whole && is_known(queues, &DispatchRequest::of(&view))?).then_some(begin))
+}
+
+/// Whether the file that holds `offset`, and those behind it, hold nothing from there on, as far as
+/// the file system tells.
+fn rest_is_empty(log: &CommitLog, offset: u64) -> Result<bool> {
+    let mut block = vec![0; 1 << 16];
+    for file in log.run().files().iter() {
+        if file.base_offset.saturating_add(log.run().file_size()) <= offset {
+            continue;
+        }
+        let open = log.run().open(file)?;
+        let mut position = offset.saturating_sub(file.base_offset);
+        while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
+            let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
+            if block.get(..read).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0)) {
+                return Ok(false);
+            }
+            if read == 0 {
+                break;
+            }
+            position = data + read as u64;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a queue's files alone show that it cannot be relied on: one has the wrong length or is
+/// missing, or entries lie behind zeros.
+fn is_unsound(queue: &Queue) -> Result<bool> {
+    if !queue.run().check().is_empty() {
+        return Ok(true);
+    }
+    // A writer may have added some since the end was looked for.
+    for _ in 0..ATTEMPTS {
+        if !queue.has_remains()? {
+            return Ok(false);
+        }
+        let before = queue.max_offset();
+        queue.find_end()?;
+        if queue.max_offset() == before {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// How often the end of a queue that grows is looked for again.
+const ATTEMPTS: usize = 4;

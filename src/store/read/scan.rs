@@ -1,0 +1,510 @@
+//! Every message of a log in order, or those of them that a filter takes.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use crate::error::{Corruption, Error, FormatError, Result};
+use crate::format::message::MessageView;
+use crate::format::message::properties::names;
+use crate::format::queue::consume_queue::TagFilter;
+use crate::log::commit_log::Found;
+use crate::log::read::range_scan::{Lost, RangeScan};
+use crate::log::read::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
+use crate::log::{Block, CommitLog};
+
+use super::halt::{ASK_EVERY, Halt};
+use super::scan_part::ScanParts;
+
+/// Which messages a scan gives.
+#[derive(Clone, Debug)]
+pub struct ScanFilter {
+    /// Only these topics, as their bytes; `None` takes all.
+    pub topics: Option<HashSet<Box<[u8]>>>,
+    /// Which tags.
+    pub tags: TagFilter,
+    /// First store time that counts, Unix milliseconds.
+    pub begin_ms: i64,
+    /// Last store time that counts.
+    pub end_ms: i64,
+}
+
+impl ScanFilter {
+    /// Takes every message.
+    pub const ALL: Self =
+        Self { topics: None, tags: TagFilter::ALL, begin_ms: i64::MIN, end_ms: i64::MAX };
+
+    /// Whether a message is taken.
+    #[inline]
+    #[must_use]
+    pub fn takes(&self, view: &MessageView<'_>) -> bool {
+        let time_ms = view.store_timestamp_ms();
+        self.begin_ms <= time_ms
+            && time_ms <= self.end_ms
+            && self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic()))
+            && (self.tags.is_all() || self.tags.matches_tags(view.property(names::TAGS)))
+    }
+}
+
+/// What a scan does at damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// Ends with it.
+    Raise,
+    /// Goes on with the next whole record, and counts.
+    Skip,
+}
+
+/// Where a scan over a log stands. The log is handed to each call, so that whoever shares its owner
+/// can keep the scan.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    filter: ScanFilter,
+    on_damage: OnDamage,
+    verify_crc: bool,
+    next: u64,
+    stop: u64,
+    end: u64,
+    begun: bool,
+    skipped_ranges: u64,
+    skipped_bytes: u64,
+    halt: Halt,
+    asked_at: u64,
+    /// What was read and not yet given, while nobody runs the scan.
+    walk: Option<Walk>,
+}
+
+impl Scan {
+    /// A scan of the messages that begin in `start..stop`, of a log that may be read up to `end`.
+    ///
+    /// A `start` inside of a record moves on to the next one.
+    #[must_use]
+    pub fn new(start: u64, stop: u64, end: u64, filter: ScanFilter, on_damage: OnDamage) -> Self {
+        Self {
+            filter,
+            on_damage,
+            verify_crc: true,
+            next: start,
+            stop: stop.min(end),
+            end,
+            begun: false,
+            skipped_ranges: 0,
+            skipped_bytes: 0,
+            halt: Halt::default(),
+            asked_at: start,
+            walk: None,
+        }
+    }
+
+    /// The same, with bodies held against their checksums or not.
+    #[must_use]
+    pub fn verifying(mut self, verify_crc: bool) -> Self {
+        self.verify_crc = verify_crc;
+        self
+    }
+
+    /// The same, ended early when `halt` says so: [`Scan::run`] then stops as if it had enough.
+    #[must_use]
+    pub fn halting(mut self, halt: Halt) -> Self {
+        self.halt = halt;
+        self
+    }
+
+    /// How far the scan has come: behind what it gave or passed over last.
+    #[must_use]
+    pub fn physical_offset(&self) -> u64 {
+        self.next
+    }
+
+    /// Where the scan ends.
+    #[must_use]
+    pub fn stop_physical_offset(&self) -> u64 {
+        self.stop
+    }
+
+    /// How many damaged ranges were passed over.
+    #[must_use]
+    pub fn skipped_ranges(&self) -> u64 {
+        self.skipped_ranges
+    }
+
+    /// How many bytes these had.
+    #[must_use]
+    pub fn skipped_bytes(&self) -> u64 {
+        self.skipped_bytes
+    }
+
+    /// The same scan for several who share it, from its first message on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn parts(mut self, log: &CommitLog) -> Result<ScanParts> {
+        if !self.begun {
+            self.find_start(log)?;
+        }
+        let Self { filter, on_damage, verify_crc, next: start, stop, end, halt, .. } = self;
+        let range = RangeScan::new(start, stop, end, verify_crc, Lost::Accept);
+        Ok(ScanParts { filter, on_damage, range, halt })
+    }
+
+    /// Hands messages to `take`, with the block that each lies in, until it has enough; whether there
+    /// may be more. The next call goes on behind the last message that was taken. What `take` refuses
+    /// counts as damage of that message; its positions count from the record's first byte.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] at damage, unless it is to be skipped; a further call meets it again.
+    /// [`Error::Io`] when the system cannot read.
+    pub fn run(
+        &mut self,
+        log: &CommitLog,
+        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+    ) -> Result<bool> {
+        if !self.begun {
+            self.find_start(log)?;
+            self.begun = true;
+        }
+        let mut scanner = match self.walk.take() {
+            Some(walk) => Scanner::resume(log, walk),
+            None => Scanner::new(log, self.next, self.end, self.verify_crc),
+        };
+        loop {
+            let at = scanner.position();
+            self.next = at;
+            if at >= self.stop {
+                return Ok(false);
+            }
+            if at.saturating_sub(self.asked_at) >= ASK_EVERY {
+                self.asked_at = at;
+                if self.halt.is_wanted() {
+                    self.walk = Some(scanner.pause());
+                    return Ok(true);
+                }
+            }
+            let damage = match scanner.step_in_block()? {
+                Ok((Scanned::Message(view), block)) => {
+                    if !self.filter.takes(&view) {
+                        continue;
+                    }
+                    match take(&view, block) {
+                        Ok(Taken::More) => continue,
+                        Ok(Taken::Last) => {
+                            self.next = scanner.position();
+                            self.walk = Some(scanner.pause());
+                            return Ok(true);
+                        }
+                        Ok(Taken::Later) => {
+                            let mut walk = scanner.pause();
+                            walk.back_to(at);
+                            self.walk = Some(walk);
+                            return Ok(true);
+                        }
+                        Err(error) => Damage::Content(error),
+                    }
+                }
+                Ok((Scanned::Blank { .. }, _)) => continue,
+                // Retention, or the cut of another writer: what was to be read is gone.
+                Err(Stop::End) => {
+                    self.next = self.stop;
+                    return Ok(false);
+                }
+                Err(Stop::Empty) => Damage::Frame(zeros(log, at)),
+                Err(Stop::Damage(corruption)) => Damage::Frame(corruption),
+            };
+            self.pass_over(log, &mut scanner, at, damage)?;
+        }
+    }
+
+    /// Moves to the first record that begins at or behind the start. A file begins with a record, so
+    /// what lies at its first byte is never passed over in silence.
+    fn find_start(&mut self, log: &CommitLog) -> Result<()> {
+        self.next = self.next.max(log.min_offset());
+        let at = self.next;
+        let begins_a_file = log.run().find(at).is_none_or(|file| file.base_offset == at);
+        if begins_a_file || at >= self.stop {
+            return Ok(());
+        }
+        let mut buffer = Vec::new();
+        if !matches!(log.read(at, 0, &mut buffer)?, Found::Message(_) | Found::Blank(_)) {
+            let mut scanner = Scanner::new(log, at, self.end, true);
+            scanner.resync()?;
+            self.next = scanner.position();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn pass_over(
+        &mut self,
+        log: &CommitLog,
+        scanner: &mut Scanner<'_>,
+        at: u64,
+        damage: Damage,
+    ) -> Result<()> {
+        if self.on_damage == OnDamage::Raise {
+            return Err(raised(log, at, damage));
+        }
+        // Where the frame is sound the next record is known already.
+        if matches!(damage, Damage::Frame(_)) {
+            scanner.resync()?;
+        }
+        let bytes = scanner.position().min(self.stop).saturating_sub(at);
+        self.skipped_ranges = self.skipped_ranges.saturating_add(1);
+        self.skipped_bytes = self.skipped_bytes.saturating_add(bytes);
+        Ok(())
+    }
+}
+
+/// Damage at `at` as the error that ends a scan.
+#[cold]
+pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
+    match damage {
+        Damage::Frame(corruption) => Error::Corrupt(Box::new(corruption)),
+        Damage::Content(error) => match log.run().find(at) {
+            Some(file) => error.in_file(&file.path, at.saturating_sub(file.base_offset)),
+            None => error.into(),
+        },
+    }
+}
+
+/// What keeps a message from being given.
+pub(crate) enum Damage {
+    /// No sound record lies there.
+    Frame(Corruption),
+    /// The record is sound, its content is not.
+    Content(FormatError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::error::CorruptionKind;
+    use crate::format::message::properties;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    const FILE: u64 = 4096;
+
+    fn config() -> StoreConfig {
+        StoreConfig { mapped_file_size_commit_log: Some(FILE), ..StoreConfig::default() }
+    }
+
+    /// Forty messages over several files; where each begins, and where the last ends.
+    fn written(root: &Path) -> (Vec<u64>, u64) {
+        let store = MessageStore::open(root, OpenMode::Create, config()).unwrap();
+        let mut starts = Vec::new();
+        for number in 0..40 {
+            let mut block = Vec::new();
+            properties::push(&mut block, names::TAGS, format!("tag{}", number % 3).as_bytes());
+            let body = vec![b'x'; 100 + number];
+            let topic = if number % 2 == 0 { &b"even"[..] } else { b"odd" };
+            let mut message = NewMessage::new(topic, &body);
+            message.properties = &block;
+            message.store_timestamp_ms = Some(1000 + number as i64);
+            let result = store.append(&message).unwrap();
+            starts.push(u64::try_from(result.physical_offset).unwrap());
+        }
+        let end = store.end_offset();
+        store.close().unwrap();
+        (starts, end)
+    }
+
+    /// What a scan gives, taken in pieces of three.
+    fn found(root: &Path, scan: &mut Scan) -> Result<Vec<u64>> {
+        let store = MessageStore::open(root, OpenMode::Read, config()).unwrap();
+        let mut found = Vec::new();
+        loop {
+            let mut count = 0;
+            let more = scan.run(store.log(), |view, _| {
+                if count == 3 {
+                    return Ok(Taken::Later);
+                }
+                found.push(u64::try_from(view.physical_offset()).unwrap());
+                count += 1;
+                // Either way to end gives the same.
+                Ok(if count == 3 && found.len() % 2 == 0 { Taken::Last } else { Taken::More })
+            })?;
+            if !more {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn scan(start: u64, stop: u64, end: u64) -> Scan {
+        Scan::new(start, stop, end, ScanFilter::ALL, OnDamage::Raise)
+    }
+
+    fn write_at(root: &Path, offset: u64, bytes: &[u8]) {
+        let path = root.join("commitlog").join(format!("{:020}", offset / FILE * FILE));
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(bytes, offset % FILE).unwrap();
+    }
+
+    #[test]
+    fn ranges_that_meet_share_every_message_between_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        for split in (0..=end + 5).step_by(61).chain(starts.clone()) {
+            let mut all = found(dir.path(), &mut scan(0, split, end)).unwrap();
+            assert!(all.iter().all(|&at| at < split), "{split}");
+            let mut second = scan(split, u64::MAX, end);
+            all.extend(found(dir.path(), &mut second).unwrap());
+            assert_eq!(all, starts, "split at {split}");
+            assert_eq!(second.skipped_ranges(), 0);
+            assert_eq!(second.physical_offset(), end.max(split));
+        }
+    }
+
+    #[test]
+    fn filters_are_joined_by_and() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        let filter = ScanFilter {
+            topics: Some([Box::from(&b"even"[..]), Box::from(&b"none"[..])].into_iter().collect()),
+            tags: TagFilter::parse("tag0 || tag2"),
+            begin_ms: 1002,
+            end_ms: 1030,
+        };
+        let mut scan = Scan::new(0, end, end, filter, OnDamage::Raise);
+        let wanted: Vec<_> = (2..=30)
+            .filter(|number| number % 2 == 0 && number % 3 != 1)
+            .map(|number| starts[number])
+            .collect();
+        assert_eq!(found(dir.path(), &mut scan).unwrap(), wanted);
+    }
+
+    #[test]
+    fn damage_is_raised_where_it_lies_or_passed_over_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        // A body, a magic code, and a whole record of zeros.
+        write_at(dir.path(), starts[3] + 90, b"?");
+        write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
+        let length = usize::try_from(starts[31] - starts[30]).unwrap();
+        write_at(dir.path(), starts[30], &vec![0; length]);
+
+        let mut strict = scan(0, end, end);
+        let error = found(dir.path(), &mut strict).unwrap_err();
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::BodyCrc, starts[3] + 8));
+        assert_eq!(strict.physical_offset(), starts[3]);
+        // It does not get past it either.
+        assert!(found(dir.path(), &mut strict).is_err());
+
+        let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
+        let mut wanted = starts.clone();
+        wanted.retain(|at| ![starts[3], starts[20], starts[30]].contains(at));
+        assert_eq!(found(dir.path(), &mut lenient).unwrap(), wanted);
+        let lost = |number: usize| starts[number + 1] - starts[number];
+        assert_eq!(lenient.skipped_ranges(), 3);
+        assert_eq!(lenient.skipped_bytes(), lost(3) + lost(20) + lost(30));
+
+        let error = found(dir.path(), &mut scan(starts[29], end, end)).unwrap_err();
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!((corruption.found.as_str(), corruption.offset), ("zeros", starts[30] % FILE));
+    }
+
+    #[test]
+    fn a_file_that_does_not_begin_with_a_record_is_damage_for_whoever_begins_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, end) = written(dir.path());
+        write_at(dir.path(), FILE, &[0; 8]);
+        assert!(found(dir.path(), &mut scan(FILE, end, end)).is_err());
+        assert!(found(dir.path(), &mut scan(FILE + 1, end, end)).is_ok());
+    }
+
+    #[test]
+    fn what_is_refused_counts_as_damage_of_its_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
+        let refuse = |view: &MessageView<'_>, _: &Arc<Block>| {
+            if view.body().len() == 105 {
+                return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
+            }
+            Ok(Taken::More)
+        };
+        let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
+        assert!(!lenient.run(store.log(), refuse).unwrap());
+        assert_eq!(lenient.skipped_bytes(), starts[6] - starts[5]);
+        let error = scan(0, end, end).run(store.log(), refuse).unwrap_err();
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::Body, starts[5] + 7));
+    }
+
+    /// What comes of a scan: where its messages begin, and the error that it ends with.
+    type Comes = (Vec<u64>, Option<String>);
+
+    fn comes(
+        log: &CommitLog,
+        mut run: impl FnMut(&CommitLog, &mut Vec<u64>) -> Result<bool>,
+    ) -> Comes {
+        let mut found = Vec::new();
+        loop {
+            match run(log, &mut found) {
+                Ok(true) => {}
+                Ok(false) => return (found, None),
+                Err(error) => return (found, Some(error.to_string())),
+            }
+        }
+    }
+
+    fn take<'f>(
+        found: &'f mut Vec<u64>,
+    ) -> impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError> + 'f {
+        |view, _| {
+            if view.body().len() == 117 {
+                return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
+            }
+            found.push(u64::try_from(view.physical_offset()).unwrap());
+            Ok(Taken::Last)
+        }
+    }
+
+    #[test]
+    fn parts_of_a_scan_give_what_it_gives_wherever_they_are_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let (starts, end) = written(dir.path());
+        // A body, a magic code, whole records of zeros, and a file that does not begin with a record.
+        write_at(dir.path(), starts[3] + 90, b"?");
+        write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
+        let length = usize::try_from(starts[32] - starts[30]).unwrap();
+        write_at(dir.path(), starts[30], &vec![0; length]);
+        write_at(dir.path(), FILE, &[0; 8]);
+        let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
+        let log = store.log();
+        let ranges = [
+            (0, end),
+            (starts[3], end),
+            (starts[3] + 1, starts[20]),
+            (starts[2] + 5, starts[20] + 1),
+            (starts[31] + 3, starts[38]),
+            (FILE, FILE + 1),
+            (FILE + 1, end + 9),
+        ];
+        for on_damage in [OnDamage::Raise, OnDamage::Skip] {
+            for (start, stop) in ranges {
+                let mut whole = Scan::new(start, stop, end, ScanFilter::ALL, on_damage);
+                let parts = whole.clone().parts(log).unwrap();
+                let wanted = comes(log, |log, found| whole.run(log, take(found)));
+                for step in [1, 37, 150, 400, FILE, 3 * FILE] {
+                    let mut found: Comes = (Vec::new(), None);
+                    let mut begin = parts.bytes().start;
+                    while begin < parts.bytes().end && found.1.is_none() {
+                        let next = (begin + step).min(parts.bytes().end);
+                        let mut part = parts.part(begin..next);
+                        let (more, error) = comes(log, |log, found| part.run(log, take(found)));
+                        found.0.extend(more);
+                        found.1 = error;
+                        begin = next;
+                    }
+                    assert_eq!(
+                        found, wanted,
+                        "{start} to {stop} in steps of {step}, {on_damage:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Parts of a scan, for several who share it: one after the other they give what the scan gives.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, FormatError, Result};
+use crate::format::message::MessageView;
+use crate::log::read::range_scan::{Met, RangeScan};
+use crate::log::read::scanner::Taken;
+use crate::log::{Block, CommitLog};
+
+use super::halt::{ASK_EVERY, Halt};
+use super::scan::{Damage, OnDamage, ScanFilter, raised};
+
+/// A scan that is to be shared out.
+#[derive(Clone, Debug)]
+pub struct ScanParts {
+    pub(crate) filter: ScanFilter,
+    pub(crate) on_damage: OnDamage,
+    /// Of all messages.
+    pub(crate) range: RangeScan,
+    pub(crate) halt: Halt,
+}
+
+impl ScanParts {
+    /// The bytes of the log that the parts are cut out of.
+    #[must_use]
+    pub fn bytes(&self) -> Range<u64> {
+        self.range.bytes()
+    }
+
+    /// The part of the messages that begin in `bytes`.
+    #[must_use]
+    pub fn part(&self, bytes: Range<u64>) -> ScanPart {
+        let whole = self.bytes();
+        let mut range = self.range.part(bytes.clone());
+        if bytes.start == whole.start {
+            range = range.beginning_at_once();
+        }
+        if bytes.end == whole.end {
+            range = range.ending_at_once();
+        }
+        let Self { filter, on_damage, halt, .. } = self.clone();
+        ScanPart { filter, on_damage, range, halt, asked_at: bytes.start, met_damage: false }
+    }
+}
+
+/// A part of a scan.
+#[derive(Clone, Debug)]
+pub struct ScanPart {
+    filter: ScanFilter,
+    on_damage: OnDamage,
+    range: RangeScan,
+    halt: Halt,
+    asked_at: u64,
+    met_damage: bool,
+}
+
+impl ScanPart {
+    /// Whether it has passed over damage.
+    #[must_use]
+    pub fn met_damage(&self) -> bool {
+        self.met_damage
+    }
+
+    /// As [`RangeScan::places`].
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        self.range.places()
+    }
+
+    /// The same part where a record is known to begin at its beginning.
+    #[must_use]
+    pub fn beginning_at_once(self) -> Self {
+        Self { range: self.range.beginning_at_once(), ..self }
+    }
+
+    /// As [`Scan::run`](super::scan::Scan::run).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn run(
+        &mut self,
+        log: &CommitLog,
+        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+    ) -> Result<bool> {
+        let Self { filter, on_damage, range, halt, asked_at, met_damage } = self;
+        let mut pass_over = |at: u64, damage: Damage| -> Result<Taken, Error> {
+            *met_damage = true;
+            match on_damage {
+                OnDamage::Raise => Err(raised(log, at, damage)),
+                OnDamage::Skip => Ok(Taken::More),
+            }
+        };
+        range.run(log, |met| match met {
+            Met::Message(view, _) if !filter.takes(view) => {
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                if at.saturating_sub(*asked_at) < ASK_EVERY {
+                    return Ok(Taken::More);
+                }
+                *asked_at = at;
+                Ok(if halt.is_wanted() { Taken::Last } else { Taken::More })
+            }
+            Met::Message(view, block) => take(view, block).or_else(|error| {
+                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                pass_over(at, Damage::Content(error))
+            }),
+            Met::Damage(damaged) => pass_over(damaged.begin, Damage::Frame(damaged.corruption)),
+        })
+    }
+}

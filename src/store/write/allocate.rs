@@ -1,0 +1,59 @@
+//! Files and disk space ahead of the writer (`AllocateMappedFileService`). All of it waits for the
+//! disk, so a thread of its own does it: the one that brings pages into memory must not wait.
+
+use std::sync::Arc;
+
+use super::core::{Core, Writing, guard};
+use crate::error::Result;
+use crate::files::Ahead;
+use crate::log::index::file;
+use crate::log::log_writer::{self, Active};
+
+impl Core {
+    /// Takes one more step of disk space for each file that is written fast, makes the log's next file
+    /// where it is soon needed, and lets go of one that is full; whether there is more to do at once.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the next file cannot be made; the append that needs it
+    /// meets the same.
+    pub(crate) fn allocate_step(&self, writing: &Writing) -> Result<bool> {
+        let front = writing.log_front.files();
+        let is_busy = |active: &&Arc<Ahead>| active.is_busy();
+        let mut more = false;
+        if let Some(active) = front.active.as_ref().filter(is_busy) {
+            more |= active.reserve_ahead(log_writer::RESERVE_STEP);
+            if let Some(next) = front.next.as_ref().filter(|_| active.has_all_space()) {
+                more |= next.reserve_ahead(log_writer::RESERVE_STEP);
+            }
+            if let Some(index) = writing.index_front.files().active {
+                more |= index.reserve_ahead(file::RESERVE_STEP);
+            }
+        }
+        // Only then is the writer asked, who mostly has no time.
+        let is_due = front.has_full
+            || match &front.active {
+                Some(active) => front.next.is_none() && active.is_past_half(),
+                None => true,
+            };
+        if !is_due {
+            return Ok(more);
+        }
+        let (missing, full) = {
+            let writer = &mut guard(&writing.appender).writer;
+            (writer.missing(), writer.take_full())
+        };
+        let warms = self.config.warm_maped_file_enable && front.active.is_some();
+        if let Some(base) = missing {
+            let next = Active::open(&self.log, base, 0)?;
+            let ahead = Arc::clone(next.ahead());
+            // The writer that came first has opened the file by itself: this one is not to be touched.
+            let is_in_time = guard(&writing.appender).writer.set_next(next);
+            if is_in_time && warms {
+                ahead.prepare_rest();
+            }
+        }
+        // To take a file out of memory takes a while.
+        drop(full);
+        Ok(more)
+    }
+}

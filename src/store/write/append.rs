@@ -1,0 +1,451 @@
+//! Taking messages in: checks, the queue offset, the record in the log
+//! (`CommitLog.asyncPutMessage`, `HookUtils.checkBeforePutMessage`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::known_queues::KnownQueues;
+use crate::config::StoreConfig;
+use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
+use crate::format::crc;
+use crate::format::message::host::Host;
+use crate::format::message::properties;
+use crate::format::message::sys_flag::{self, Transaction};
+use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
+use crate::log::Queue;
+use crate::log::log_writer::LogWriter;
+use crate::store::queue_table::{self, QueueTable};
+
+use super::inner_batch;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
+
+/// What a record may exceed `max_message_size` by (`CommitLog.MAX_MSG_...`: properties and fields).
+const RECORD_SLACK: u64 = 64 << 10;
+
+/// A message as it is handed in; what is left out is the store's to fill in.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMessage<'a> {
+    /// The topic, as its bytes.
+    pub topic: &'a [u8],
+    /// The queue's number.
+    pub queue_id: i32,
+    /// The body as it is to be stored.
+    pub body: &'a [u8],
+    /// The properties as they are to be stored: `name 0x01 value 0x02`, one behind the other.
+    pub properties: &'a [u8],
+    /// The user's own flag.
+    pub flag: i32,
+    /// What the record is; the host bits are set by the hosts.
+    pub sys_flag: i32,
+    /// The producer's time, Unix milliseconds; the store's where it is left out.
+    pub born_timestamp_ms: Option<i64>,
+    /// The producer's address; the store's where it is left out.
+    pub born_host: Option<Host>,
+    /// The store's time; now, and never before the newest record's, where it is left out.
+    pub store_timestamp_ms: Option<i64>,
+    /// The address of the store; the configured one where it is left out.
+    pub store_host: Option<Host>,
+    /// How often the message was consumed in vain.
+    pub reconsume_times: i32,
+    /// Of a commit or rollback: where its prepared message lies.
+    pub prepared_transaction_offset: i64,
+}
+
+impl<'a> NewMessage<'a> {
+    /// A message with everything else left out.
+    #[must_use]
+    pub const fn new(topic: &'a [u8], body: &'a [u8]) -> Self {
+        Self {
+            topic,
+            queue_id: 0,
+            body,
+            properties: &[],
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: None,
+            born_host: None,
+            store_timestamp_ms: None,
+            store_host: None,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+        }
+    }
+}
+
+/// A message that was checked, with what can be computed before the lock is taken.
+#[derive(Debug)]
+pub struct Checked<'a> {
+    message: &'a NewMessage<'a>,
+    properties: Cow<'a, [u8]>,
+    /// The body's checksum; `None` where it is taken from the copy in the record.
+    body_crc: Option<i32>,
+    version: Version,
+    /// Bytes of the record, unless the store adds properties.
+    size: usize,
+    /// Queues beside its own that the message is to have entries in.
+    more_queues: Vec<&'a [u8]>,
+    /// How many messages it is, where it is a batch that is kept together.
+    inner_count: Option<i16>,
+}
+
+fn refused(
+    field: &'static str,
+    status: PutStatus,
+    limit: Option<u64>,
+    reason: impl Into<String>,
+) -> Error {
+    Error::InvalidMessage { field, reason: reason.into(), status, limit }
+}
+
+fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -> Error {
+    refused(field, status, Some(limit), format!("{found} bytes, at most {limit} may be"))
+}
+
+/// Checks a message against the format and the settings; nothing is written when it is refused.
+///
+/// # Errors
+/// [`Error::InvalidMessage`] with RocketMQ's status for it.
+#[inline]
+pub fn check<'a>(
+    message: &'a NewMessage<'a>,
+    config: &StoreConfig,
+    queues: &QueueTable,
+    file_size: u64,
+) -> Result<Checked<'a>> {
+    let mut checked = check_all_but_sum(message, config, queues, file_size)?;
+    checked.body_crc = Some(crc::body_crc(message.body));
+    Ok(checked)
+}
+
+/// Checks a message whose body lies in memory that another thread may write to: its checksum is taken
+/// when the body is in the record.
+///
+/// # Errors
+/// As [`check`].
+#[inline]
+pub fn check_all_but_sum<'a>(
+    message: &'a NewMessage<'a>,
+    config: &StoreConfig,
+    queues: &QueueTable,
+    file_size: u64,
+) -> Result<Checked<'a>> {
+    use PutStatus::MessageIllegal;
+    let topic = message.topic;
+    if config.validate_topic_names {
+        if !queue_table::is_broker_topic(topic) {
+            return Err(bad_topic(topic));
+        }
+    } else if !queue_table::names_a_folder(topic) {
+        return Err(bad_topic(topic));
+    }
+    queues.check_queue_id(message.queue_id)?;
+    if let Some(time @ ..0) = message.store_timestamp_ms {
+        let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
+        return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
+    }
+    let inner_count = inner_batch::count_of(message, queues)?;
+    let properties = if config.enabled_append_prop_crc {
+        properties::without(message.properties, properties::names::CRC32)
+    } else {
+        Cow::Borrowed(message.properties)
+    };
+    let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
+        Version::V2
+    } else {
+        Version::V1
+    };
+    if version == Version::V1 && topic.len() > 127 {
+        // Its length would read as negative.
+        return Err(too_large("topic", topic.len(), 127, MessageIllegal));
+    }
+    let more_queues =
+        if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
+    let size =
+        check_size(message, &properties, version, more_queues.is_empty(), config, file_size)?;
+    Ok(Checked { message, properties, body_crc: None, version, size, more_queues, inner_count })
+}
+
+/// Holds the lengths of a message's record against the limits, in RocketMQ's order, and gives its own.
+#[inline]
+fn check_size(
+    message: &NewMessage<'_>,
+    properties: &[u8],
+    version: Version,
+    in_one_queue: bool,
+    config: &StoreConfig,
+    file_size: u64,
+) -> Result<usize> {
+    use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
+    let store_host = message.store_host.as_ref().unwrap_or(&config.store_host);
+    let born_host = message.born_host.as_ref().unwrap_or(store_host);
+    let lengths = Lengths {
+        version,
+        hosts: born_host.encoded_len() + store_host.encoded_len(),
+        body: message.body.len(),
+        topic: message.topic.len(),
+        properties: message::encoded_properties_len(properties, config.enabled_append_prop_crc),
+    };
+    let size = lengths.of_record();
+    if lengths.properties > properties::MAX_LEN {
+        let limit = properties::MAX_LEN as u64;
+        return Err(too_large("properties", lengths.properties, limit, PropertiesSizeExceeded));
+    }
+    if lengths.body as u64 > config.max_message_size {
+        return Err(too_large("body", lengths.body, config.max_message_size, MessageIllegal));
+    }
+    // With entries in several queues the whole record counts as the message.
+    let slack = if in_one_queue { RECORD_SLACK } else { 0 };
+    let limit = config.max_message_size.saturating_add(slack);
+    // A record that fits into no file would first burn a whole one in RocketMQ.
+    let limit = limit.min(file_size.saturating_sub(BLANK_LEN as u64));
+    if size as u64 > limit {
+        return Err(too_large("message", size, limit, MessageIllegal));
+    }
+    Ok(size)
+}
+
+#[cold]
+fn bad_topic(topic: &[u8]) -> Error {
+    let limit = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
+    let shown: String = String::from_utf8_lossy(topic).chars().take(64).collect();
+    let reason = if topic.is_empty() {
+        "is empty".to_owned()
+    } else if topic.len() > limit {
+        format!("{} bytes, at most {limit} may be", topic.len())
+    } else {
+        format!("{shown:?} has a character outside of letters, digits, %, |, _ and -")
+    };
+    refused("topic", PutStatus::MessageIllegal, Some(limit as u64), reason)
+}
+
+impl Checked<'_> {
+    /// What queues and index take from the record, placed as it was given.
+    #[inline]
+    #[must_use]
+    pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
+        DispatchRequest {
+            topic: self.message.topic,
+            queue_id: self.message.queue_id,
+            queue_offset: placed.queue_offset,
+            physical_offset: placed.physical_offset,
+            store_size: placed.store_size,
+            store_timestamp_ms: placed.store_timestamp_ms,
+            transaction: sys_flag::transaction(self.message.sys_flag),
+            properties: properties::indexed(&self.properties),
+        }
+    }
+
+    #[inline]
+    fn record<'r>(&'r self, properties: &'r [u8], config: &StoreConfig) -> Record<'r> {
+        let message = self.message;
+        let store_host = message.store_host.unwrap_or(config.store_host);
+        Record {
+            version: self.version,
+            body_crc: self.body_crc.unwrap_or(0),
+            queue_id: message.queue_id,
+            flag: message.flag,
+            queue_offset: 0,
+            physical_offset: 0,
+            sys_flag: message.sys_flag,
+            born_timestamp_ms: message.born_timestamp_ms.unwrap_or(0),
+            born_host: message.born_host.unwrap_or(store_host),
+            store_timestamp_ms: 0,
+            store_host,
+            reconsume_times: message.reconsume_times,
+            prepared_transaction_offset: message.prepared_transaction_offset,
+            body: message.body,
+            topic: message.topic,
+            properties,
+            property_crc: config.enabled_append_prop_crc,
+        }
+    }
+}
+
+/// Writes one record as the log would hold it; no setting limits it.
+///
+/// # Errors
+/// [`Error::InvalidMessage`] for a time or an address of the store that is missing, and for what does
+/// not fit its length field.
+pub fn encode(
+    message: &NewMessage<'_>,
+    physical_offset: i64,
+    queue_offset: i64,
+    property_crc: bool,
+) -> Result<Vec<u8>> {
+    use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
+    let missing = |field| move || refused(field, MessageIllegal, None, "is not given");
+    let store_host = message.store_host.ok_or_else(missing("store_host"))?;
+    let store_timestamp_ms =
+        message.store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?;
+    let record = Record {
+        version: if message.topic.len() > 127 { Version::V2 } else { Version::V1 },
+        body_crc: crc::body_crc(message.body),
+        queue_id: message.queue_id,
+        flag: message.flag,
+        queue_offset,
+        physical_offset,
+        sys_flag: message.sys_flag,
+        born_timestamp_ms: message.born_timestamp_ms.unwrap_or(store_timestamp_ms),
+        born_host: message.born_host.unwrap_or(store_host),
+        store_timestamp_ms,
+        store_host,
+        reconsume_times: message.reconsume_times,
+        prepared_transaction_offset: message.prepared_transaction_offset,
+        body: message.body,
+        topic: message.topic,
+        properties: message.properties,
+        property_crc,
+    };
+    record.check().map_err(|error| {
+        let (field, status) = match error.kind {
+            CorruptionKind::TopicLength => ("topic", MessageIllegal),
+            CorruptionKind::PropertiesLength => ("properties", PropertiesSizeExceeded),
+            _ => ("message", MessageIllegal),
+        };
+        refused(field, status, None, format!("{}, found {}", error.expected, error.found))
+    })?;
+    let mut bytes = vec![0; record.encoded_size()];
+    record.encode_into(&mut bytes);
+    Ok(bytes)
+}
+
+/// The appending side of a store: the log's end and the next number of each queue. One thread at a
+/// time has it.
+#[derive(Debug)]
+pub struct Appender {
+    /// The log's end.
+    pub writer: LogWriter,
+    /// The newest store time in the log, of those that were not in the future when they were given. Later
+    /// messages are never stored before it.
+    pub newest_timestamp_ms: i64,
+    /// Where the last record begins.
+    pub last_begin: u64,
+    /// Its queues, so that a put need not ask the shared table.
+    known: KnownQueues,
+}
+
+/// A record that is in the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// Where it lies.
+    pub result: AppendResult,
+    /// The log's end before it, a blank not counted.
+    pub before: u64,
+    /// Whether its properties are those that were given: numbers that only the stored record has are
+    /// read from there.
+    pub as_given: bool,
+}
+
+impl Appender {
+    /// An appender that goes on at the end of `writer`'s log, whose last record begins at `last_begin`.
+    #[must_use]
+    pub fn new(writer: LogWriter, newest_timestamp_ms: i64, last_begin: u64) -> Self {
+        Self { writer, newest_timestamp_ms, last_begin, known: KnownQueues::default() }
+    }
+
+    /// Makes room at the end of the log for all of a batch, in one file: none of its records is
+    /// placed where they do not all fit (`CommitLog.asyncPutMessages`).
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a batch that fits into no file or is none, [`Error::Io`] when
+    /// the disk is full.
+    pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
+        let Some(first) = batch.first().map(|checked| checked.message) else { return Ok(()) };
+        let (mut size, mut bodies) = (0_usize, 0_u64);
+        for checked in batch {
+            let message = checked.message;
+            let plain = sys_flag::transaction(message.sys_flag) == Transaction::None
+                && properties::get(message.properties, properties::names::DELAY).is_none();
+            if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
+                let reason = "a batch is of one queue, without delay and transactions";
+                return Err(refused("messages", PutStatus::MessageIllegal, None, reason));
+            }
+            size = size.saturating_add(checked.size);
+            bodies = bodies.saturating_add(message.body.len() as u64);
+        }
+        let room = self.writer.file_size().saturating_sub(BLANK_LEN as u64);
+        if bodies > config.max_message_size {
+            let found = usize::try_from(bodies).unwrap_or(usize::MAX);
+            let limit = config.max_message_size;
+            return Err(too_large("messages", found, limit, PutStatus::MessageIllegal));
+        }
+        if size as u64 > room {
+            return Err(too_large("messages", size, room, PutStatus::MessageIllegal));
+        }
+        self.writer.window(size).map(|_| ())
+    }
+
+    /// Writes a record at the end of the log; with it comes its queue, and whether the store had not
+    /// met that before.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the log and the queue's next number are as before then.
+    #[inline]
+    pub fn place(
+        &mut self,
+        checked: &Checked<'_>,
+        config: &StoreConfig,
+        queues: &QueueTable,
+        now_ms: i64,
+    ) -> Result<(Placed, &Arc<Queue>, bool)> {
+        let message = checked.message;
+        let (queue, new) = self.known.get(message.topic, message.queue_id, queues)?;
+        let queued = matches!(
+            sys_flag::transaction(message.sys_flag),
+            Transaction::None | Transaction::Commit
+        );
+        let queue_offset = if queued { queue.next_offset() } else { 0 };
+        let store_timestamp_ms =
+            message.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
+        let more_queues = if checked.more_queues.is_empty() {
+            Vec::new()
+        } else {
+            lmq::find(&checked.more_queues, queues)?
+        };
+        let mut stored_properties = Cow::Borrowed(&*checked.properties);
+        let mut size = checked.size;
+        if checked.inner_count.is_some() {
+            stored_properties =
+                Cow::Owned(inner_batch::with_base(&stored_properties, queue_offset));
+        }
+        if !more_queues.is_empty() {
+            let numbered = lmq::with_numbers(&stored_properties, &more_queues).into_owned();
+            stored_properties = Cow::Owned(numbered);
+        }
+        if let Cow::Owned(numbered) = &stored_properties {
+            let (version, alone) = (checked.version, more_queues.is_empty());
+            let file_size = self.writer.file_size();
+            size = check_size(message, numbered, version, alone, config, file_size)?;
+        }
+        let mut record = checked.record(&stored_properties, config);
+        record.queue_offset = queue_offset;
+        record.store_timestamp_ms = store_timestamp_ms;
+        record.born_timestamp_ms = message.born_timestamp_ms.unwrap_or(store_timestamp_ms);
+        let before = self.writer.end_offset();
+        let (offset, window) = self.writer.window(size)?;
+        let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        record.physical_offset = physical_offset;
+        match checked.body_crc {
+            Some(_) => record.encode_into(window),
+            None => record.encode_and_sum_into(window),
+        }
+        self.writer.publish(size)?;
+        self.last_begin = offset;
+        if queued {
+            let count = i64::from(checked.inner_count.unwrap_or(1));
+            queue.set_next_offset(queue_offset.saturating_add(count));
+        }
+        for queue in &more_queues {
+            queue.set_next_offset(queue.next_offset().saturating_add(1));
+        }
+        // A time that the caller gives moves no later message into the future.
+        if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
+            self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
+        }
+        let store_size = u32::try_from(size).unwrap_or(u32::MAX);
+        let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
+        let as_given = matches!(stored_properties, Cow::Borrowed(_));
+        Ok((Placed { result, before, as_given }, queue, new))
+    }
+}

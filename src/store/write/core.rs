@@ -1,0 +1,563 @@
+//! What a store's own threads and its callers share, and the steps that they take.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::config::{FlushDiskType, StoreConfig};
+use crate::error::{AppendResult, Error, Result};
+use crate::files::system::planted::{self, Bug};
+use crate::files::{Bell, Front, Moved, Storage};
+use crate::log::index::run::IndexRun;
+use crate::log::index::writer::IndexService;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::Clock;
+
+use super::append::{self, Appender};
+use super::group_commit::{FlushGate, Waited};
+use super::notices::Notices;
+use super::retention::file_ages::FileAges;
+use super::topics::TopicTable;
+use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{DurableMark, Flushed};
+use crate::store::open::recover::RecoveryReport;
+use crate::store::open::seal::Seal;
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::QueueTable;
+use crate::store::read::queue_view::Overlay;
+
+/// After so many bytes of the log the entries of its messages are written to the queues' files, so
+/// that they take little memory.
+pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
+
+/// Disk space that one more queue may need at close: the block that its next entry begins, and its share
+/// of folders and tables.
+pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
+/// So many messages of a batch, which take some microseconds, have one look at the clock.
+const ONE_TIME: usize = 32;
+
+/// What the store's own threads and its callers share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) paths: StorePaths,
+    pub(crate) config: StoreConfig,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) queues: QueueTable,
+    /// The index for queries; `None` where there is none that can be used.
+    pub(crate) index: Option<Arc<IndexRun>>,
+    /// `None` in a store opened for reading.
+    pub(crate) writing: Option<Writing>,
+    pub(crate) reading: RwLock<Reading>,
+    /// Held by the thread that looks how far the store reaches now: of two answers the later one counts.
+    pub(crate) refreshing: Mutex<()>,
+    pub(crate) closed: AtomicBool,
+    /// What was met at open that is no damage but worth knowing.
+    pub(crate) warnings: Vec<String>,
+    /// What happened since.
+    pub(crate) notices: Notices,
+    /// Store times of files that `keep_hours` asked for.
+    pub(crate) ages: FileAges,
+}
+
+/// What only a writer has.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    pub(crate) lock: Mutex<Option<StoreLock>>,
+    pub(crate) appender: Mutex<Appender>,
+    pub(crate) dispatcher: Mutex<Dispatcher>,
+    /// Everything before this place is in queues and index.
+    pub(crate) dispatched: AtomicU64,
+    /// The newest store time in the queues.
+    pub(crate) dispatched_ms: AtomicI64,
+    pub(crate) gate: FlushGate,
+    /// What is written now of log and index, for the threads that work ahead.
+    pub(crate) log_front: Arc<Front>,
+    pub(crate) index_front: Arc<Front>,
+    /// Rings while appending goes on, for the thread that makes pages ready.
+    pub(crate) bell: Arc<Bell>,
+    /// Rings while appending is fast, for the thread that makes files.
+    pub(crate) files_bell: Bell,
+    /// Whether a flush makes the pages clean that were written last, and whether one did.
+    pub(crate) log_flushing: AtomicBool,
+    pub(crate) log_flushed: AtomicBool,
+    pub(crate) checkpoint: Mutex<StoreCheckpoint>,
+    /// The durable mark; `None` until recovery is done.
+    pub(crate) mark: Option<DurableMark>,
+    pub(crate) topics: Mutex<TopicTable>,
+    /// Whether the disk is too full for anything to be appended.
+    pub(crate) disk_full: AtomicBool,
+    /// Where the log began when queues and index were cleaned last.
+    pub(crate) cleaned_to: AtomicU64,
+    /// Tests hold dispatch to see what is not dispatched.
+    pub(crate) dispatch_held: AtomicBool,
+    pub(crate) recovery: RecoveryReport,
+}
+
+/// What a reader of somebody else's store knows beside the log.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) overlay: OnceLock<Arc<Overlay>>,
+    /// From here on the queues are held against the log.
+    pub(crate) doubt: u64,
+    /// After a crash: index files with messages stored later than this are not relied on.
+    pub(crate) index_known_ms: Option<i64>,
+    /// Where `abort` lies: the part of the log that is known to be durable.
+    pub(crate) flushed: Option<Flushed>,
+    /// Where the last record lies that was left out although it may be whole.
+    pub(crate) left_out: Option<u64>,
+}
+
+pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Writing {
+    /// Ends all writing: what was to be made durable may be lost, and no later flush can tell.
+    fn poison(&self, error: &Error) {
+        if let Some(moved) = Moved::told_by(error) {
+            return self.gate.fail(moved.path.clone(), moved.to_string());
+        }
+        let path = match error {
+            Error::Io { path, .. } => path.clone(),
+            Error::Corrupt(corruption) => corruption.path.clone().unwrap_or_default(),
+            _ => PathBuf::new(),
+        };
+        self.gate.fail(path, error.to_string());
+    }
+
+    /// Writes the durable mark. On a full disk it stays behind, which is safe: a file system that writes
+    /// each change to a new place may want room for it.
+    fn set_mark(&self, place: u64) -> Result<()> {
+        match self.mark.as_ref().map_or(Ok(()), |mark| mark.write(place)) {
+            Err(error) if error.is_full_disk() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the durable mark to the disk.
+    pub(crate) fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
+    }
+
+    /// Ends all writing where a file is not what this process left there, or the store was moved; the
+    /// error for the caller.
+    pub(crate) fn heed(&self, error: Error) -> Error {
+        let moved = Moved::told_by(&error);
+        if moved.is_some() || matches!(error, Error::Corrupt(_)) {
+            self.poison(&error);
+        }
+        match moved {
+            Some(moved) => Error::Poisoned { path: moved.path.clone(), reason: moved.to_string() },
+            None => error,
+        }
+    }
+
+    /// For whoever has the turn at what closing does: one that was overtaken by it must not touch what
+    /// the next writer has.
+    pub(crate) fn check_locked(&self) -> Result<()> {
+        if guard(&self.lock).is_some() { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    /// Called by whoever has the dispatcher.
+    #[inline]
+    pub(crate) fn has_dispatched(&self, request: &DispatchRequest<'_>) {
+        if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
+            self.dispatched_ms.store(request.store_timestamp_ms, Ordering::Release);
+        }
+        self.dispatched.store(request.end(), Ordering::Release);
+    }
+}
+
+impl Core {
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(crate) fn writing(&self) -> Result<&Writing> {
+        self.check_open()?;
+        self.writing.as_ref().ok_or_else(|| Error::ReadOnly { path: self.paths.root().to_owned() })
+    }
+
+    pub(crate) fn reading(&self) -> std::sync::RwLockReadGuard<'_, Reading> {
+        self.reading.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Under `SYNC_FLUSH` nobody sees a record that is not durable.
+    pub(crate) fn readable_end(&self) -> u64 {
+        match (&self.writing, self.config.flush_disk_type) {
+            (Some(_), FlushDiskType::Sync) if !planted::is(Bug::ReadableEarly) => {
+                self.log.flushed_offset()
+            }
+            _ => self.log.end_offset(),
+        }
+    }
+
+    pub(crate) fn poisoned(&self, writing: &Writing) -> Result<()> {
+        match writing.gate.failure() {
+            Some((path, reason)) => Err(Error::Poisoned { path, reason }),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn append_locked(
+        &self,
+        writing: &Writing,
+        appender: &mut Appender,
+        checked: &append::Checked<'_>,
+    ) -> Result<AppendResult> {
+        self.may_append(writing)?;
+        self.append_at(writing, appender, checked, self.clock.now_ms())
+    }
+
+    /// Appends messages, `results` telling of each that is in the log; stops at the first that is not.
+    pub(crate) fn append_all_locked(
+        &self,
+        writing: &Writing,
+        appender: &mut Appender,
+        checked: &[append::Checked<'_>],
+        results: &mut Vec<AppendResult>,
+    ) -> Result<()> {
+        for some in checked.chunks(ONE_TIME) {
+            self.may_append(writing)?;
+            let now_ms = self.clock.now_ms();
+            for message in some {
+                results.push(self.append_at(writing, appender, message, now_ms)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asked by whoever has the appender: what closes takes it after it said so, so that nothing is
+    /// written behind the last flush or without the lock.
+    #[inline]
+    pub(crate) fn may_append(&self, writing: &Writing) -> Result<()> {
+        self.check_open()?;
+        if writing.disk_full.load(Ordering::Relaxed) {
+            return Err(self.disk_is_full());
+        }
+        if writing.gate.has_failed() { self.poisoned(writing) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(crate) fn append_at(
+        &self,
+        writing: &Writing,
+        appender: &mut Appender,
+        checked: &append::Checked<'_>,
+        now_ms: i64,
+    ) -> Result<AppendResult> {
+        let (placed, queue, new_queue) =
+            match appender.place(checked, &self.config, &self.queues, now_ms) {
+                Ok(placed) => placed,
+                Err(error) => return Err(writing.heed(error)),
+            };
+        if new_queue {
+            guard(&writing.topics).used(queue.topic(), queue.queue_id(), queue.kind());
+            if let Some(room) = self.log.room() {
+                room.needs(QUEUE_BYTES);
+            }
+        }
+        // Straight into queues and index, unless something before it is not there yet.
+        if self.config.flush_disk_type == FlushDiskType::Async
+            && writing.dispatched.load(Ordering::Acquire) >= placed.before
+            && !writing.dispatch_held.load(Ordering::Acquire)
+        {
+            let mut dispatcher = guard(&writing.dispatcher);
+            // A reader may have dispatched it in between.
+            let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
+            if (placed.before..=at).contains(&writing.dispatched.load(Ordering::Acquire)) {
+                let outcome = if placed.as_given {
+                    let request = checked.request(&placed.result);
+                    dispatcher
+                        .dispatch(&request, Some(queue), &self.queues)
+                        .map(|()| writing.has_dispatched(&request))
+                } else {
+                    self.reput(writing, &mut dispatcher, self.log.end_offset()).map(|_| ())
+                };
+                match outcome {
+                    // The message is in the log; the queues follow when there is room again.
+                    Ok(()) => {}
+                    Err(error @ Error::Io { .. }) => drop(writing.heed(error)),
+                    Err(error) => return Err(writing.heed(error)),
+                }
+            }
+        }
+        Ok(placed.result)
+    }
+
+    #[inline]
+    pub(crate) fn wait_durable(
+        &self,
+        writing: &Writing,
+        result: AppendResult,
+    ) -> Result<AppendResult> {
+        if self.config.flush_disk_type == FlushDiskType::Async
+            || planted::is(Bug::AcknowledgedEarly)
+        {
+            return Ok(result);
+        }
+        let end = u64::try_from(result.physical_offset)
+            .unwrap_or(0)
+            .saturating_add(u64::from(result.store_size));
+        let timeout_ms = self.config.sync_flush_timeout;
+        match writing.gate.wait(end, Duration::from_millis(timeout_ms))? {
+            Waited::Flushed => Ok(result),
+            Waited::TimedOut => Err(Error::FlushTimeout { result: Box::new(result), timeout_ms }),
+        }
+    }
+
+    /// One flush of the log, on whichever thread; a failure ends all writing.
+    pub(crate) fn flush_log(&self, writing: &Writing) -> Result<()> {
+        let _turn = writing.gate.turn();
+        self.poisoned(writing)?;
+        let (newest_ms, end, last, mapped) = {
+            let Appender { writer, newest_timestamp_ms, last_begin, .. } =
+                &*guard(&writing.appender);
+            (*newest_timestamp_ms, writer.end_offset(), *last_begin, writer.mapped())
+        };
+        writing.log_flushing.store(true, Ordering::Release);
+        if planted::is(Bug::MarkEarly) {
+            writing.set_mark(end)?;
+        }
+        let mut outcome = self.log.flush(end, mapped.as_ref());
+        if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
+            outcome = self.log.flush(end, mapped.as_ref());
+        }
+        if let Some(lock) = &*guard(&writing.lock) {
+            outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
+        }
+        // What was flushed is in the files that were open; the next ones are found by their paths.
+        outcome = outcome.and_then(|end| self.check_place().map(|()| end));
+        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as it is for RocketMQ.
+        let is_sync = self.config.flush_disk_type == FlushDiskType::Sync;
+        outcome = outcome
+            .and_then(|end| writing.set_mark(if is_sync { end } else { last }).map(|()| end));
+        writing.log_flushing.store(false, Ordering::Release);
+        writing.log_flushed.store(true, Ordering::Release);
+        match outcome {
+            Ok(end) => {
+                let mut checkpoint = guard(&writing.checkpoint);
+                let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
+                let ahead_ms = if planted::is(Bug::CheckpointAhead) { 60_000 } else { 0 };
+                *known = (*known).max(newest_ms + ahead_ms);
+                drop(checkpoint);
+                writing.gate.flushed(end);
+                Ok(())
+            }
+            Err(error) => {
+                writing.poison(&error);
+                Err(writing.heed(error))
+            }
+        }
+    }
+
+    /// Fails where the store is no longer at its path.
+    fn check_place(&self) -> Result<()> {
+        self.storage.check_place().map_err(Error::io("flush", self.paths.root()))
+    }
+
+    /// Brings queues and index level with what may be seen of the log.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        let end = self.readable_end();
+        if writing.dispatched.load(Ordering::Acquire) < end
+            && !writing.dispatch_held.load(Ordering::Acquire)
+        {
+            let mut dispatcher = guard(&writing.dispatcher);
+            self.reput(writing, &mut dispatcher, end)?;
+        }
+        Ok(())
+    }
+
+    /// Brings queues and index level for a reader. A full disk does not keep it from an answer: what
+    /// the queues lack then is read from the log.
+    pub(crate) fn catch_up_to_read(&self) -> Result<Option<Overlay>> {
+        match self.catch_up() {
+            Err(error) if error.is_full_disk() => {
+                let from = self.writing()?.dispatched.load(Ordering::Acquire);
+                Overlay::read(&self.log, &self.queues, from, self.readable_end()).map(Some)
+            }
+            other => other.map(|()| None),
+        }
+    }
+
+    /// Lets queries see every key that was put.
+    pub(crate) fn drain_index(&self, writing: &Writing) -> Result<()> {
+        match &mut guard(&writing.dispatcher).index {
+            Some(index) => index.drain(),
+            None => Ok(()),
+        }
+    }
+
+    /// From where on the log must be read for keys that the index does not hold, or is not relied
+    /// on for.
+    pub(crate) fn index_reach(&self) -> Result<u64> {
+        if self.index.is_none() {
+            return Ok(self.log.min_offset());
+        }
+        if let Some(writing) = &self.writing {
+            return Ok(writing.dispatched.load(Ordering::Acquire));
+        }
+        self.index_files_reach(self.reading().index_known_ms)
+    }
+
+    /// The same by the index files alone, as far as they are known to be whole.
+    pub(crate) fn index_files_reach(&self, known_ms: Option<i64>) -> Result<u64> {
+        let Some(index) = &self.index else { return Ok(self.log.min_offset()) };
+        let mut reach = None;
+        for file in index.files() {
+            let header = index.open(&file)?.header()?;
+            if known_ms.is_some_and(|known| header.end_timestamp_ms > known) {
+                break;
+            }
+            reach = u64::try_from(header.end_physical_offset).ok();
+        }
+        Ok(reach.map_or(0, |reach| reach).max(self.log.min_offset()))
+    }
+
+    /// Dispatches the log up to `end` (`ReputMessageService.doReput`).
+    fn reput(&self, writing: &Writing, dispatcher: &mut Dispatcher, end: u64) -> Result<u64> {
+        let start = writing.dispatched.load(Ordering::Acquire);
+        let mut scanner = Scanner::new(&self.log, start, end, false);
+        let (mut count, mut committed) = (0, start);
+        loop {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let request = DispatchRequest::of(&view);
+                    dispatcher.dispatch(&request, None, &self.queues)?;
+                    writing.has_dispatched(&request);
+                    count += 1;
+                    if request.end() - committed >= COMMIT_BYTES {
+                        self.queues.commit()?;
+                        committed = request.end();
+                    }
+                }
+                Ok(Scanned::Blank { physical_offset, size }) => {
+                    let next = physical_offset.saturating_add(u64::from(size));
+                    writing.dispatched.store(next, Ordering::Release);
+                }
+                Err(Stop::End | Stop::Empty) => return Ok(count),
+                Err(Stop::Damage(corruption)) => {
+                    return Err(Error::Corrupt(Box::new(corruption)));
+                }
+            }
+        }
+    }
+
+    /// Makes queues, index and checkpoint durable. A failed flush ends all writing, and so does a file
+    /// that another process changed; a full disk is met again by the next call.
+    pub(crate) fn flush_derived(&self, writing: &Writing) -> Result<()> {
+        let _turn = writing.gate.derived_turn();
+        self.poisoned(writing)?;
+        writing.check_locked()?;
+        let outcome = self.flush_queues_and_index(writing);
+        outcome.map_err(|error| {
+            if matches!(error, Error::Io { op: "flush", .. }) {
+                writing.poison(&error);
+            }
+            writing.heed(error)
+        })
+    }
+
+    fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
+        let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
+        let dispatched = writing.dispatched.load(Ordering::Acquire);
+        // The checkpoint takes no time from the future: it would call flushed what comes later.
+        let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+        self.queues.flush()?;
+        self.entered(dispatched);
+        let index = guard(&writing.dispatcher).index.as_mut().map(IndexService::begin_flush);
+        // Appending goes on meanwhile. What is full and durable need not be built again after a crash.
+        let index_ms = match index.transpose()? {
+            Some(flush) => flush.run()?,
+            None => None,
+        };
+        let mut checkpoint = guard(&writing.checkpoint);
+        let fields = &mut checkpoint.fields;
+        fields.logics_msg_timestamp_ms =
+            fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
+        if let Some(index_ms) = index_ms.filter(|index_ms| *index_ms <= newest_ms) {
+            fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
+        }
+        checkpoint.flush(&*self.storage)?;
+        drop(checkpoint);
+        match guard(&writing.topics).save(&*self.storage, &self.paths, self.clock.now_ms()) {
+            // Opening warned of it: a table that cannot be read is a broker's, and stays as it is.
+            Err(Error::Corrupt(_)) => Ok(()),
+            saved => saved,
+        }
+    }
+
+    /// Writes queue entries to where other processes see them.
+    pub(crate) fn commit_step(&self, writing: &Writing) -> Result<()> {
+        self.drain_index(writing)?;
+        let dispatched = writing.dispatched.load(Ordering::Acquire);
+        self.queues.commit()?;
+        self.entered(dispatched);
+        Ok(())
+    }
+
+    /// Says that the entries before a place are written, so that no disk space need be left for them.
+    fn entered(&self, offset: u64) {
+        if let Some(room) = self.log.room() {
+            room.entered(offset);
+        }
+    }
+
+    pub(crate) fn close_writing(&self, writing: &Writing) -> Result<()> {
+        let outcome = self.flush_log(writing).and_then(|()| {
+            self.catch_up()?;
+            if planted::is(Bug::SealedUnflushed) {
+                self.commit_step(writing)?;
+            } else {
+                self.flush_derived(writing)?;
+            }
+            writing.sync_mark()?;
+            let mut appender = guard(&writing.appender);
+            appender.writer.release();
+            let spare = self.log.end_offset();
+            drop(appender);
+            // A file made ahead that took no message goes.
+            let size = self.log.run().file_size();
+            let first_unused = if spare == 0 { 0 } else { spare.div_ceil(size) * size };
+            self.log.run().remove_from(first_unused)?;
+            if writing.dispatched.load(Ordering::Acquire) >= self.log.end_offset() {
+                let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+                let end = self.log.end_offset();
+                // Without a seal the next opening reads the log, and is none the worse.
+                let _ = Seal::put(&*self.storage, &self.paths, &self.config, end, newest_ms);
+                lock::remove_abort(&*self.storage, &self.paths)?;
+            }
+            Ok(())
+        });
+        let turns = (writing.gate.turn(), writing.gate.derived_turn());
+        guard(&writing.lock).take();
+        drop(turns);
+        // Whoever closes hears that writing has ended, whichever file it ended with.
+        outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
+    }
+
+    /// Lets go of files and maps, as far as no reader holds them.
+    pub(crate) fn close_files(&self) {
+        if let Some(writing) = &self.writing {
+            guard(&writing.appender).writer.release();
+            guard(&writing.dispatcher).index = None;
+            guard(&writing.checkpoint).close_file();
+            if let Some(mark) = &writing.mark {
+                mark.close_file();
+            }
+        }
+        if let Some(index) = &self.index {
+            index.close_files();
+        }
+        // The queues share the log's open files.
+        self.log.run().close_files();
+    }
+}

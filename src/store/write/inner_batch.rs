@@ -1,0 +1,208 @@
+//! Batches that are kept together: one record that stands for several messages of its queue
+//! (`queue.type=BatchCQ`).
+//!
+//! The producer says how many messages there are in `INNER_NUM`; the store adds the queue offset of
+//! the first as `INNER_BASE` (`BatchConsumeQueue.assignQueueOffset`).
+
+use crate::error::{CorruptionKind, Error, FormatError, PutStatus, Result};
+use crate::format::body;
+use crate::format::message::MessageView;
+use crate::format::message::properties::{self, names};
+use crate::format::message::sys_flag;
+use crate::format::queue::batch;
+use crate::log::QueueKind;
+
+use super::append::{self, NewMessage};
+use crate::store::queue_table::QueueTable;
+
+fn refused(field: &'static str, reason: String) -> Error {
+    Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }
+}
+
+/// How many messages a new record stands for, where it is such a batch (`HookUtils.checkInnerBatch`,
+/// `DefaultMessageStore.getMessageNum`).
+///
+/// # Errors
+/// [`Error::InvalidMessage`] for a batch that its topic cannot keep together, or that does not count
+/// its messages, and for a count in a message that is none.
+#[inline]
+pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
+    let is_batch = sys_flag::is_inner_batch(message.sys_flag);
+    // Most messages are of neither kind.
+    if !is_batch && queues.has_no_batches() {
+        return Ok(None);
+    }
+    let keeps = queues.kind_of(message.topic) == QueueKind::Batch;
+    let count = || properties::get(message.properties, names::INNER_NUM);
+    match (is_batch, keeps) {
+        (false, false) => Ok(None),
+        (true, false) => Err(refused(
+            "sys_flag",
+            format!(
+                "a batch that is kept together needs a topic with queue.type=BatchCQ, {:?} is none",
+                String::from_utf8_lossy(message.topic)
+            ),
+        )),
+        (false, true) if count().is_none() => Ok(None),
+        (false, true) => Err(refused(
+            "properties",
+            "INNER_NUM stands in a message that is no inner batch".to_owned(),
+        )),
+        (true, true) => {
+            let number = count().and_then(|count| str::from_utf8(count).ok()?.parse().ok());
+            let number = number.filter(|&number: &i16| number > 0);
+            number.map(Some).ok_or_else(|| {
+                let found = count().map(String::from_utf8_lossy);
+                let reason = format!("expected 1 to 32767 as INNER_NUM, found {found:?}");
+                refused("properties", reason)
+            })
+        }
+    }
+}
+
+/// The messages of a stored batch that is kept together, each as the record that it would have alone:
+/// place, times and hosts are the batch's, the queue offsets follow its first; `None` for a record
+/// that is no such batch (`MessageDecoder.decodeMessage`).
+///
+/// The body is decompressed where it must be, to at most `max_bytes`.
+///
+/// # Errors
+/// A [`FormatError`] of kind [`CorruptionKind::Batch`] where the lengths in the body do not add up, or
+/// it holds another number of messages than the record stands for; of kind [`CorruptionKind::Body`]
+/// where it cannot be decompressed. Positions count from the record's first byte.
+pub fn members(
+    view: &MessageView<'_>,
+    max_bytes: usize,
+) -> Result<Option<Vec<Box<[u8]>>>, FormatError> {
+    let sys_flag = view.sys_flag();
+    if !sys_flag::is_inner_batch(sys_flag) {
+        return Ok(None);
+    }
+    let body_at = view.body().as_ptr().addr() - view.as_bytes().as_ptr().addr();
+    let body = body::decompress(view.body(), sys_flag, max_bytes)
+        .map_err(|error| FormatError::from(error).at(body_at))?;
+    let range =
+        batch::inner_range(&properties::indexed(view.raw_properties()), view.queue_offset())?;
+    let mut members = Vec::new();
+    for item in batch::items(&body) {
+        let item = item.map_err(|error| error.at(body_at))?;
+        let number = i64::try_from(members.len()).unwrap_or(i64::MAX);
+        let message = NewMessage {
+            queue_id: view.queue_id(),
+            properties: item.properties,
+            flag: item.flag,
+            sys_flag: sys_flag & !OF_THE_WHOLE,
+            born_timestamp_ms: Some(view.born_timestamp_ms()),
+            born_host: Some(view.born_host()),
+            store_timestamp_ms: Some(view.store_timestamp_ms()),
+            store_host: Some(view.store_host()),
+            reconsume_times: view.reconsume_times(),
+            prepared_transaction_offset: view.prepared_transaction_offset(),
+            ..NewMessage::new(view.topic(), item.body)
+        };
+        let queue_offset = range.base_queue_offset.saturating_add(number);
+        let record = append::encode(&message, view.physical_offset(), queue_offset, false)
+            .map_err(|error| {
+                FormatError::new(CorruptionKind::Batch, body_at, "a message", error.to_string())
+            })?;
+        members.push(record.into_boxed_slice());
+    }
+    if i16::try_from(members.len()) != Ok(range.message_count) {
+        let expected = format!("{} messages", range.message_count);
+        let found = members.len().to_string();
+        return Err(FormatError::new(CorruptionKind::Batch, body_at, expected, found));
+    }
+    Ok(Some(members))
+}
+
+/// Bits that speak of a batch's body as a whole.
+const OF_THE_WHOLE: i32 = sys_flag::COMPRESSED
+    | sys_flag::COMPRESSION_MASK
+    | sys_flag::NEED_UNWRAP
+    | sys_flag::INNER_BATCH;
+
+/// The properties of a batch with the queue offset of its first message added.
+pub(crate) fn with_base(raw: &[u8], base: i64) -> Vec<u8> {
+    let mut out = properties::without(raw, names::INNER_BASE).into_owned();
+    if out.last().is_some_and(|&last| last != properties::PROPERTY_SEPARATOR) {
+        out.push(properties::PROPERTY_SEPARATOR);
+    }
+    properties::push(&mut out, names::INNER_BASE, base.to_string().as_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::message::host::Host;
+    use crate::format::message::{Frame, read_frame};
+    use crate::format::queue::batch::BatchItem;
+
+    /// The record of a batch of three messages, its body changed by `change`.
+    fn record(inner_num: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut body = Vec::new();
+        for number in 0..3_u8 {
+            let text = vec![b'a' + number; 10];
+            let item = BatchItem { flag: 7, body: &text, properties: b"KEYS\x01k\x02" };
+            item.encode_to(&mut body).unwrap();
+        }
+        change(&mut body);
+        let mut raw = Vec::new();
+        properties::push(&mut raw, names::INNER_NUM, inner_num.as_bytes());
+        let message = NewMessage {
+            sys_flag: 0xC0,
+            store_timestamp_ms: Some(5),
+            store_host: Some(Host::V4([1, 2, 3, 4], 5)),
+            properties: &with_base(&raw, 40),
+            ..NewMessage::new(b"T", &body)
+        };
+        append::encode(&message, 1000, 40, false).unwrap()
+    }
+
+    fn split(record: &[u8]) -> Result<Option<Vec<Box<[u8]>>>, FormatError> {
+        let Ok(Frame::Message(view)) = read_frame(record) else { panic!("no record") };
+        members(&view, 1 << 20)
+    }
+
+    #[test]
+    fn a_batch_is_split_into_its_messages() {
+        let members = split(&record("3", |_| {})).unwrap().unwrap();
+        for (number, member) in (0..).zip(&members) {
+            let Ok(Frame::Message(view)) = read_frame(member) else { panic!("no record") };
+            assert_eq!((view.queue_offset(), view.physical_offset()), (40 + number, 1000));
+            assert_eq!(view.body(), vec![b'a' + u8::try_from(number).unwrap(); 10]);
+            assert_eq!((view.flag(), view.sys_flag()), (7, 0));
+            assert_eq!(view.property(b"KEYS"), Some(&b"k"[..]));
+            assert!(view.check_body_crc().is_ok());
+            assert_eq!(split(member), Ok(None));
+        }
+        assert_eq!(members.len(), 3);
+    }
+
+    #[test]
+    fn a_batch_whose_lengths_do_not_add_up_is_damage_of_its_kind() {
+        for bad in [
+            record("3", |body| body.truncate(body.len() - 1)),
+            record("3", |body| body[3] += 1),
+            record("3", |body| body.push(0)),
+            record("3", |body| body.clear()),
+            record("4", |_| {}),
+            record("2", |_| {}),
+            record("x", |_| {}),
+            record("-1", |_| {}),
+            record("99999", |_| {}),
+        ] {
+            assert_eq!(split(&bad).unwrap_err().kind, CorruptionKind::Batch);
+        }
+    }
+
+    #[test]
+    fn the_base_stands_behind_what_was_given_and_once() {
+        assert_eq!(with_base(b"a\x01b", 7), b"a\x01b\x02INNER_BASE\x017\x02");
+        assert_eq!(
+            with_base(b"INNER_BASE\x011\x02a\x01b\x02", 7),
+            b"a\x01b\x02INNER_BASE\x017\x02"
+        );
+        assert_eq!(with_base(b"", 0), b"INNER_BASE\x010\x02");
+    }
+}

@@ -1,0 +1,101 @@
+//! The queues that appends go to, found without the table that all threads share.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::error::Result;
+use crate::log::Queue;
+
+use crate::store::queue_table::QueueTable;
+
+/// Queues that an appender has met.
+#[derive(Debug, Default)]
+pub struct KnownQueues {
+    queues: Vec<Arc<Queue>>,
+    topics: Vec<KnownTopic>,
+    /// Which of `topics` has a name.
+    numbers: HashMap<Box<[u8]>, usize>,
+    /// The topic asked for last, which mostly is the next one's too.
+    latest: usize,
+}
+
+#[derive(Debug)]
+struct KnownTopic {
+    name: Box<[u8]>,
+    /// Which of all queues has a number.
+    queues: HashMap<i32, usize>,
+}
+
+impl KnownQueues {
+    /// The queue of a message; `true` where the store has not met it before.
+    ///
+    /// # Errors
+    /// As [`QueueTable::get_or_create`].
+    #[inline]
+    pub fn get(
+        &mut self,
+        topic: &[u8],
+        queue_id: i32,
+        queues: &QueueTable,
+    ) -> Result<(&Arc<Queue>, bool)> {
+        let (place, new) = match self.find(topic, queue_id) {
+            Some(place) => (place, false),
+            None => self.meet(topic, queue_id, queues)?,
+        };
+        Ok((&self.queues[place], new))
+    }
+
+    #[inline]
+    fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<usize> {
+        if self.topics.get(self.latest).is_none_or(|latest| *latest.name != *topic) {
+            self.latest = *self.numbers.get(topic)?;
+        }
+        self.topics.get(self.latest)?.queues.get(&queue_id).copied()
+    }
+
+    #[cold]
+    fn meet(&mut self, topic: &[u8], queue_id: i32, queues: &QueueTable) -> Result<(usize, bool)> {
+        let new = queues.get(topic, queue_id).is_none();
+        let queue = queues.get_or_create(topic, queue_id)?;
+        self.latest = *self.numbers.entry(topic.into()).or_insert_with(|| {
+            self.topics.push(KnownTopic { name: topic.into(), queues: HashMap::new() });
+            self.topics.len() - 1
+        });
+        let place = self.queues.len();
+        self.queues.push(queue);
+        self.topics[self.latest].queues.insert(queue_id, place);
+        Ok((place, new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::StoreConfig;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+
+    #[test]
+    fn each_message_finds_its_own_queue_in_whatever_order_they_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            mapped_file_size_commit_log: Some(1 << 20),
+            max_hash_slot_num: Some(7),
+            max_index_num: Some(28),
+            ..StoreConfig::default()
+        };
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
+        for round in 0..3 {
+            for (topic, queue_id) in
+                [("A", 0), ("A", 1), ("B", 1), ("A", 1 << 30), ("B", 0), ("B", 5000), ("A", 0)]
+            {
+                let mut message = NewMessage::new(topic.as_bytes(), b"body");
+                message.queue_id = queue_id;
+                let result = store.append(&message).unwrap();
+                let twice = (topic, queue_id) == ("A", 0);
+                let wanted = if twice { 2 * round..2 * round + 2 } else { round..round + 1 };
+                assert!(wanted.contains(&result.queue_offset), "{topic} {queue_id}");
+            }
+        }
+        store.close().unwrap();
+    }
+}

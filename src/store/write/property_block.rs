@@ -1,0 +1,238 @@
+//! The property block of a new message, out of what a caller gives by name
+//! (`MessageDecoder#messageProperties2String`).
+
+use crate::error::{Error, PutStatus, Result};
+use crate::format::message::properties::{self, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, names};
+use crate::format::message::sys_flag::is_inner_batch;
+
+/// Writes properties one behind the other, and refuses what could not be read back.
+///
+/// The order is the store's own: tags, keys, unique key, delay level, then the rest.
+#[derive(Debug)]
+pub struct PropertyBlock<'a> {
+    out: &'a mut Vec<u8>,
+    keys_open: bool,
+    /// Which of [`BY_ARGUMENT`] were given, one bit each.
+    given: u8,
+    inner_num: bool,
+}
+
+/// What has an argument of its own.
+const BY_ARGUMENT: [&[u8]; 4] = [names::TAGS, names::KEYS, names::UNIQ_KEY, names::DELAY];
+
+fn refused(field: &'static str, reason: impl Into<String>) -> Error {
+    Error::InvalidMessage {
+        field,
+        reason: reason.into(),
+        status: PutStatus::MessageIllegal,
+        limit: None,
+    }
+}
+
+fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
+    if value.is_empty() {
+        return Err(refused(field, "is empty, which reads back as none"));
+    }
+    if value.contains(&PROPERTY_SEPARATOR) {
+        return Err(refused(field, "has byte 0x02, which ends a property"));
+    }
+    Ok(())
+}
+
+impl<'a> PropertyBlock<'a> {
+    /// A block that begins where `out` ends.
+    #[must_use]
+    pub const fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out, keys_open: false, given: 0, inner_num: false }
+    }
+
+    fn named(&mut self, field: &'static str, place: usize, value: &[u8]) -> Result<()> {
+        check_value(field, value)?;
+        properties::push(self.out, BY_ARGUMENT[place], value);
+        self.given |= 1 << place;
+        Ok(())
+    }
+
+    /// The one tag.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`], as all of these, for what could not be read back.
+    pub fn tags(&mut self, tags: &[u8]) -> Result<()> {
+        self.named("tags", 0, tags)
+    }
+
+    /// One more key.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`], for an empty key and one with a space, too.
+    pub fn key(&mut self, key: &[u8]) -> Result<()> {
+        check_value("keys", key)?;
+        if key.contains(&b' ') {
+            return Err(refused("keys", "a key has a space in it, which divides keys"));
+        }
+        if self.keys_open {
+            self.out.push(b' ');
+        } else {
+            self.keys_open = true;
+            self.given |= 1 << 1;
+            self.out.extend_from_slice(names::KEYS);
+            self.out.push(NAME_VALUE_SEPARATOR);
+        }
+        self.out.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// No key follows.
+    pub fn end_keys(&mut self) {
+        if std::mem::take(&mut self.keys_open) {
+            self.out.push(PROPERTY_SEPARATOR);
+        }
+    }
+
+    /// The client's id.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`].
+    pub fn unique_key(&mut self, unique_key: &[u8]) -> Result<()> {
+        self.named("unique_key", 2, unique_key)
+    }
+
+    /// The delay level; 0 is none.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`].
+    pub fn delay_level(&mut self, level: i32) -> Result<()> {
+        if level == 0 {
+            return Ok(());
+        }
+        // One below 0 is written too: RocketMQ's clients do so, and its broker takes it for none.
+        self.named("delay_level", 3, level.to_string().as_bytes())
+    }
+
+    /// A further property.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`], for a name that was given by argument, too.
+    pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        let shown = || String::from_utf8_lossy(name.get(..64).unwrap_or(name)).into_owned();
+        if name.is_empty() {
+            return Err(refused("properties", "an empty name"));
+        }
+        if name.contains(&NAME_VALUE_SEPARATOR) || name.contains(&PROPERTY_SEPARATOR) {
+            let reason = format!("name {:?} has byte 0x01 or 0x02, which ends a name", shown());
+            return Err(refused("properties", reason));
+        }
+        let argument = BY_ARGUMENT.iter().position(|known| *known == name);
+        if argument.is_some_and(|place| self.given >> place & 1 == 1) {
+            let reason = format!("{} is given by argument as well", shown());
+            return Err(refused("properties", reason));
+        }
+        if let Err(Error::InvalidMessage { reason, .. }) = check_value("properties", value) {
+            return Err(refused("properties", format!("the value of {:?} {reason}", shown())));
+        }
+        self.inner_num |= name == names::INNER_NUM;
+        properties::push(self.out, name, value);
+        Ok(())
+    }
+
+    /// Whether the block counts inner messages, which only a batch may.
+    #[must_use]
+    pub const fn counts_inner_messages(&self) -> bool {
+        self.inner_num
+    }
+}
+
+/// Refuses a message whose properties count inner messages and whose flags say that it has none
+/// (`HookUtils#checkInnerBatch`). RocketMQ, too, looks at named properties alone.
+///
+/// # Errors
+/// [`Error::InvalidMessage`].
+#[inline]
+pub fn check_inner_batch(counts_inner_messages: bool, sys_flag: i32) -> Result<()> {
+    if counts_inner_messages && !is_inner_batch(sys_flag) {
+        return Err(refused("properties", "INNER_NUM stands in a message that is no inner batch"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field_of(result: Result<()>) -> &'static str {
+        match result {
+            Err(Error::InvalidMessage { field, .. }) => field,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_order_is_tags_keys_unique_key_delay_and_the_rest() {
+        let mut out = Vec::new();
+        let mut block = PropertyBlock::new(&mut out);
+        block.tags(b"paid").unwrap();
+        block.key(b"o-1").unwrap();
+        block.key(b"c-7").unwrap();
+        block.end_keys();
+        block.unique_key(b"U1").unwrap();
+        block.delay_level(3).unwrap();
+        block.pair(b"b", b"2\x01x").unwrap();
+        block.pair(b"a", b"1").unwrap();
+        assert_eq!(
+            out,
+            b"TAGS\x01paid\x02KEYS\x01o-1 c-7\x02UNIQ_KEY\x01U1\x02DELAY\x013\x02b\x012\x01x\x02a\x011\x02"
+        );
+    }
+
+    #[test]
+    fn what_is_left_out_leaves_nothing() {
+        let mut out = Vec::new();
+        let mut block = PropertyBlock::new(&mut out);
+        block.end_keys();
+        block.delay_level(0).unwrap();
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused_by_name() {
+        let mut out = Vec::new();
+        let mut block = PropertyBlock::new(&mut out);
+        assert_eq!(field_of(block.tags(b"")), "tags");
+        assert_eq!(field_of(block.tags(b"a\x02")), "tags");
+        assert_eq!(field_of(block.key(b"")), "keys");
+        assert_eq!(field_of(block.key(b"a b")), "keys");
+        assert_eq!(field_of(block.unique_key(b"")), "unique_key");
+        for (name, value) in [
+            (&b""[..], &b"v"[..]),
+            (b"a\x01", b"v"),
+            (b"a\x02", b"v"),
+            (b"a", b""),
+            (b"a", b"\x02"),
+        ] {
+            assert_eq!(field_of(block.pair(name, value)), "properties");
+        }
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn only_a_batch_counts_inner_messages() {
+        let mut out = Vec::new();
+        let mut block = PropertyBlock::new(&mut out);
+        block.pair(b"a", b"1").unwrap();
+        assert!(!block.counts_inner_messages());
+        block.pair(b"INNER_NUM", b"2").unwrap();
+        assert!(block.counts_inner_messages());
+        assert_eq!(field_of(check_inner_batch(true, 0x40)), "properties");
+        check_inner_batch(true, 0x80).unwrap();
+        check_inner_batch(false, 0).unwrap();
+    }
+
+    #[test]
+    fn a_name_given_twice_is_a_contradiction() {
+        let mut out = Vec::new();
+        let mut block = PropertyBlock::new(&mut out);
+        block.tags(b"a").unwrap();
+        assert_eq!(field_of(block.pair(b"TAGS", b"b")), "properties");
+        block.pair(b"KEYS", b"k1 k2").unwrap();
+    }
+}

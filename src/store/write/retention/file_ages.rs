@@ -1,0 +1,57 @@
+//! The newest store time in a file of the log, by which `keep_hours` goes. A file's own times say when
+//! it was copied or unpacked, not when its messages were stored.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::Result;
+use crate::files::RunFile;
+use crate::log::CommitLog;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+
+/// The newest store times of files that were read whole, by base offset. A full file does not change.
+#[derive(Debug, Default)]
+pub struct FileAges(Mutex<BTreeMap<u64, Option<i64>>>);
+
+impl FileAges {
+    /// Returns the newest store time in a full file, Unix milliseconds; `None` where damage hides it.
+    /// A file whose first message is newer than `until_ms` is not read further: that time is returned.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the file cannot be read.
+    pub fn newest_ms(&self, log: &CommitLog, file: &RunFile, until_ms: i64) -> Result<Option<i64>> {
+        let base = file.base_offset;
+        match log.store_timestamp_ms(base, 0)? {
+            Some(first_ms) if first_ms > until_ms => return Ok(Some(first_ms)),
+            _ => {}
+        }
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&newest_ms) = known().get(&base) {
+            return Ok(newest_ms);
+        }
+        let newest_ms = read(log, base)?;
+        let mut known = known();
+        // Files go from the front, so those before the log's beginning are gone.
+        *known = known.split_off(&log.min_offset());
+        known.insert(base, newest_ms);
+        Ok(newest_ms)
+    }
+}
+
+/// Walks over a whole file.
+fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
+    let end = base.saturating_add(log.run().file_size());
+    let mut scanner = Scanner::new(log, base, end, false);
+    let mut newest_ms = None;
+    loop {
+        match scanner.step()? {
+            Ok(Scanned::Message(view)) => {
+                newest_ms = newest_ms.max(Some(view.store_timestamp_ms()))
+            }
+            Ok(Scanned::Blank { .. }) => {}
+            // A time of 1970 or before is no time at which a message was stored.
+            Err(Stop::End) => return Ok(newest_ms.filter(|&newest_ms| newest_ms > 0)),
+            Err(Stop::Empty | Stop::Damage(_)) => return Ok(None),
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Which files of a store are deleted, and why. RocketMQ's rules go by the file's own times and by space
+//! on the disk (`DefaultMessageStore.CleanCommitLogService`), ours by store time and by the log's length.
+//! With neither given nothing is deleted, unless somebody asks by hand: then RocketMQ's rules hold.
+//!
+//! The log's files go from the front, never the last one. Queue and index files follow, once all that
+//! they lead to lies before the log's new beginning. What is decided here is done by the steps of
+//! `store/write/retention/clean.rs`; nothing here changes anything.
+
+pub mod clean;
+pub mod file_ages;
+pub mod unread;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::{DeleteRules, StoreConfig};
+use crate::error::{Error, Result};
+use crate::files::system::planted::{self, Bug};
+use crate::files::{FileRun, RunFile, Storage};
+use crate::log::CommitLog;
+use crate::time::CalendarTime;
+
+use self::file_ages::FileAges;
+use crate::store::paths::StorePaths;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// How full the disks are, in per cent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUse {
+    /// The emptiest of the disks that hold the log.
+    pub log_percent: u64,
+    /// The disk that holds the queues.
+    pub queue_percent: u64,
+}
+
+impl DiskUse {
+    /// As it is now; a disk that does not tell counts as empty.
+    #[must_use]
+    pub fn now(storage: &dyn Storage, paths: &StorePaths) -> Self {
+        let percent = |dir: &Path| storage.used_percent(dir).unwrap_or(0);
+        Self {
+            log_percent: paths.commit_log().iter().map(|dir| percent(dir)).min().unwrap_or(0),
+            queue_percent: percent(&paths.consume_queue()),
+        }
+    }
+
+    /// The fuller of the two.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.log_percent.max(self.queue_percent)
+    }
+}
+
+/// What the space on the disk asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Nothing.
+    None,
+    /// That expired files go at any hour.
+    Expired,
+    /// That files go though not expired.
+    Forced,
+    /// That nothing more is written, and files go though not expired.
+    Full,
+}
+
+/// The three levels, in per cent, as RocketMQ bounds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// Past this expired files go at any hour (`diskMaxUsedSpaceRatio`).
+    pub expired: u64,
+    /// Past this files go though not expired (`diskSpaceCleanForciblyRatio`).
+    pub forced: u64,
+    /// Past this nothing more is written (`diskSpaceWarningLevelRatio`).
+    pub full: u64,
+}
+
+impl Levels {
+    /// Those of a configuration.
+    #[must_use]
+    pub fn of(config: &StoreConfig) -> Self {
+        Self {
+            expired: config.disk_max_used_space_ratio.clamp(10, 95),
+            forced: config.disk_space_clean_forcibly_ratio.clamp(30, 85),
+            full: config.disk_space_warning_level_ratio.clamp(35, 90),
+        }
+    }
+
+    /// What so full disks ask for.
+    #[must_use]
+    pub fn pressure(&self, disk: DiskUse) -> Pressure {
+        match disk.most() {
+            used if used > self.full => Pressure::Full,
+            used if used > self.forced => Pressure::Forced,
+            used if used > self.expired => Pressure::Expired,
+            _ => Pressure::None,
+        }
+    }
+}
+
+/// Why the log's files are looked at at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occasion {
+    /// The time that counts, Unix milliseconds.
+    pub now_ms: i64,
+    /// How full the disks are.
+    pub disk: DiskUse,
+    /// Whether somebody asked, so that the hour does not matter.
+    pub by_hand: bool,
+}
+
+/// What becomes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes: it was last written so many hours ago, more than files are kept.
+    Expired {
+        /// Hours since it was last written.
+        age_hours: i64,
+    },
+    /// It goes: its newest message was stored so many hours ago, more than `keep_hours`.
+    Old {
+        /// Hours since its newest message was stored.
+        age_hours: i64,
+    },
+    /// It goes: the log is longer behind it than `keep_bytes`.
+    Beyond {
+        /// Bytes of the log behind it.
+        behind: u64,
+    },
+    /// It goes: the disk is so full that age does not matter.
+    Forced {
+        /// How full, in per cent.
+        used_percent: u64,
+    },
+    /// It goes: all that it leads to lies before the log's beginning.
+    Behind {
+        /// Where the log begins then.
+        log_start: u64,
+    },
+    /// It stays: nothing deletes files of this store.
+    Off,
+    /// It stays: neither `keep_hours` nor `keep_bytes` allows to delete it.
+    Kept,
+    /// It stays: damage hides when its newest message was stored.
+    Damaged,
+    /// It stays: it is the last one of its kind.
+    Last,
+    /// It stays: it was last written so many hours ago.
+    Young {
+        /// Hours since it was last written.
+        age_hours: i64,
+    },
+    /// It stays: a file before it does, and files go from the front only.
+    BehindKept,
+    /// It has expired and stays: it is not the hour, the disk has room, and nobody asked.
+    NotNow {
+        /// Hours since it was last written.
+        age_hours: i64,
+    },
+    /// It stays for this round: enough went in it.
+    NextRound,
+    /// It stays: it holds messages that are not flushed, or not in queues and index yet.
+    InUse,
+    /// It stays: it leads to messages that the log keeps.
+    Leads,
+}
+
+impl Fate {
+    /// Whether the file goes.
+    #[must_use]
+    pub const fn goes(&self) -> bool {
+        match self {
+            Self::Expired { .. } | Self::Old { .. } | Self::Beyond { .. } => true,
+            Self::Forced { .. } | Self::Behind { .. } => true,
+            Self::Off | Self::Kept | Self::Damaged | Self::Last | Self::Young { .. } => false,
+            Self::BehindKept | Self::NotNow { .. } | Self::NextRound => false,
+            Self::InUse | Self::Leads => false,
+        }
+    }
+
+    /// The reason, in plain words.
+    #[must_use]
+    pub fn reason(&self, config: &StoreConfig) -> String {
+        let (kept, levels) = (config.file_reserved_time, Levels::of(config));
+        match self {
+            Self::Expired { age_hours } => {
+                format!(
+                    "last written {age_hours} h ago, more than the {kept} h that files are kept"
+                )
+            }
+            Self::Old { age_hours } => format!(
+                "its newest message was stored {age_hours} h ago, more than keep_hours={}",
+                config.keep_hours.unwrap_or(0)
+            ),
+            Self::Beyond { behind } => format!(
+                "{behind} bytes of the log lie behind it, at least keep_bytes={}",
+                config.keep_bytes.unwrap_or(0)
+            ),
+            Self::Off => "retention is off".to_owned(),
+            Self::Kept => {
+                let hours = config.keep_hours.map(|hours| format!("keep_hours={hours}"));
+                let bytes = config.keep_bytes.map(|bytes| format!("keep_bytes={bytes}"));
+                let limits: Vec<_> = hours.into_iter().chain(bytes).collect();
+                format!("it is within {}", limits.join(" and "))
+            }
+            Self::Damaged => {
+                "damage in it hides when its newest message was stored; `mqstore verify` says more"
+                    .to_owned()
+            }
+            Self::Forced { used_percent } => format!(
+                "the disk is {used_percent} % full, past the {} % at which files go before their \
+                 time",
+                levels.forced
+            ),
+            Self::Behind { log_start } => {
+                format!("all its messages lie before {log_start}, where the log begins then")
+            }
+            Self::Last => "the last file is always kept".to_owned(),
+            Self::Young { age_hours } => {
+                format!(
+                    "last written {age_hours} h ago, less than the {kept} h that files are kept"
+                )
+            }
+            Self::BehindKept => "a file before it is kept, and files go from the front".to_owned(),
+            Self::NotNow { age_hours } => format!(
+                "last written {age_hours} h ago and expired, but files go at hour {} or when the \
+                 disk is more than {} % full",
+                config.delete_when, levels.expired
+            ),
+            Self::NextRound => {
+                format!("no more than {} files go in a round", config.delete_file_batch_max)
+            }
+            Self::InUse => "not all of it is flushed and in queues and index yet".to_owned(),
+            Self::Leads => "it leads to messages that the log keeps".to_owned(),
+        }
+    }
+}
+
+/// A file, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The file.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// Whether that hour is one of those at which files are deleted (`UtilAll.isItTimeToDo`).
+#[must_use]
+pub fn is_time_to_delete(config: &StoreConfig, now_ms: i64) -> bool {
+    let hour = CalendarTime::local(now_ms).hour;
+    config.delete_when.split(';').any(|asked| asked.trim().parse() == Ok(hour))
+}
+
+/// The rules that hold on an occasion: asked by hand without any, RocketMQ's.
+#[must_use]
+pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
+    match config.delete_rules() {
+        DeleteRules::Off if occasion.by_hand || planted::is(Bug::DeletedUnasked) => {
+            DeleteRules::RocketMq
+        }
+        rules => rules,
+    }
+}
+
+/// What becomes of each file of the log, in order, in one round. Files that end behind `safe_end` stay.
+///
+/// # Errors
+/// [`Error::Io`] when a file's time cannot be told.
+pub fn judge_log(
+    log: &CommitLog,
+    ages: &FileAges,
+    config: &StoreConfig,
+    occasion: &Occasion,
+    safe_end: u64,
+) -> Result<Vec<Verdict>> {
+    let size = log.run().file_size();
+    let is_in_use = |file: &RunFile| file.base_offset.saturating_add(size) > safe_end;
+    match rules_of(config, occasion) {
+        DeleteRules::Off => judge_in_turn(&log.run().files(), |_, _| Ok(Fate::Off)),
+        DeleteRules::RocketMq => judge_by_rocketmq(log.run(), config, occasion, is_in_use),
+        DeleteRules::Keep { hours, bytes } => judge_in_turn(&log.run().files(), |_, file| {
+            if is_in_use(file) {
+                return Ok(Fate::InUse);
+            }
+            let end = file.base_offset.saturating_add(size);
+            let behind = log.end_offset().saturating_sub(end);
+            if bytes.is_some_and(|bytes| behind >= bytes) {
+                return Ok(Fate::Beyond { behind });
+            }
+            let Some(hours) = hours else { return Ok(Fate::Kept) };
+            let kept_ms = i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
+            let until_ms = occasion.now_ms.saturating_sub(kept_ms);
+            Ok(match ages.newest_ms(log, file, until_ms)? {
+                None => Fate::Damaged,
+                Some(newest_ms) if newest_ms <= until_ms => {
+                    Fate::Old { age_hours: occasion.now_ms.saturating_sub(newest_ms) / HOUR_MS }
+                }
+                Some(_) => Fate::Kept,
+            })
+        }),
+    }
+}
+
+/// Judges files from the front up to the first that stays; the last one always does.
+fn judge_in_turn(
+    files: &[Arc<RunFile>],
+    judge: impl Fn(usize, &RunFile) -> Result<Fate>,
+) -> Result<Vec<Verdict>> {
+    let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
+    for (number, file) in files.iter().enumerate() {
+        let fate = match () {
+            () if number + 1 == files.len() => Fate::Last,
+            () if open => judge(number, file)?,
+            () => Fate::BehindKept,
+        };
+        open &= fate.goes();
+        verdicts.push(Verdict { path: file.path.clone(), bytes: file.len, fate });
+    }
+    Ok(verdicts)
+}
+
+/// RocketMQ's rules (`MappedFileQueue#deleteExpiredFileByTime`). By hand there are as many rounds as it
+/// takes.
+fn judge_by_rocketmq(
+    log: &FileRun,
+    config: &StoreConfig,
+    occasion: &Occasion,
+    is_in_use: impl Fn(&RunFile) -> bool,
+) -> Result<Vec<Verdict>> {
+    let levels = Levels::of(config);
+    let pressure = levels.pressure(occasion.disk);
+    let is_time =
+        occasion.by_hand || pressure > Pressure::None || is_time_to_delete(config, occasion.now_ms);
+    let forced = pressure >= Pressure::Forced && config.clean_file_forcibly_enable;
+    let kept_hours = i64::try_from(config.file_reserved_time).unwrap_or(i64::MAX);
+    let kept_ms = kept_hours.saturating_mul(HOUR_MS);
+    judge_in_turn(&log.files(), |number, file| {
+        let age_ms = occasion.now_ms.saturating_sub(modified_ms(log, file)?);
+        let age_hours = age_ms / HOUR_MS;
+        let in_round = (number as u64) < config.delete_file_batch_max;
+        let expired = age_ms >= kept_ms;
+        Ok(match () {
+            () if is_in_use(file) => Fate::InUse,
+            () if expired && !is_time => Fate::NotNow { age_hours },
+            () if expired && (in_round || occasion.by_hand) => Fate::Expired { age_hours },
+            () if forced && in_round => Fate::Forced { used_percent: occasion.disk.most() },
+            () if expired || forced => Fate::NextRound,
+            () => Fate::Young { age_hours },
+        })
+    })
+}
+
+fn modified_ms(log: &FileRun, file: &RunFile) -> Result<i64> {
+    let stat = log.open(file)?.stat().map_err(Error::io("stat", &file.path))?;
+    Ok(stat.modified_ms)
+}
+
+/// What becomes of files that lead to the log, oldest first: each tells where the last message lies
+/// that it leads to, `None` for no message.
+///
+/// # Errors
+/// What `last` gives.
+pub fn judge_derived<F>(
+    files: &[F],
+    log_start: u64,
+    place: impl Fn(&F) -> (PathBuf, u64),
+    last: impl Fn(&F) -> Result<Option<u64>>,
+) -> Result<Vec<Verdict>> {
+    let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
+    for (number, file) in files.iter().enumerate() {
+        let fate = if number + 1 == files.len() {
+            Fate::Last
+        } else if open && last(file)?.is_none_or(|last| last < log_start) {
+            Fate::Behind { log_start }
+        } else if open {
+            Fate::Leads
+        } else {
+            Fate::BehindKept
+        };
+        open &= fate.goes();
+        let (path, bytes) = place(file);
+        verdicts.push(Verdict { path, bytes, fate });
+    }
+    Ok(verdicts)
+}

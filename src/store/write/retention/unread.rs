@@ -1,0 +1,86 @@
+//! Messages that a deletion takes before a consumer group has read them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use crate::error::Result;
+
+use crate::store::write::core::Core;
+
+/// The most queues of groups that a notice names.
+const MOST_NAMED: usize = 20;
+
+/// Messages of one queue that a group had not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The consumer group.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// The queue's number.
+    pub queue_id: i32,
+    /// How many messages.
+    pub messages: u64,
+}
+
+impl Core {
+    /// Lists the messages between `old_start` and `new_start` of the log that groups have not read, by
+    /// group, topic and queue. A group counts in a queue once it has committed an offset there.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for a table of offsets
+    /// that cannot be read.
+    pub(crate) fn unread(&self, old_start: u64, new_start: u64) -> Result<Vec<Unread>> {
+        if old_start == new_start {
+            return Ok(Vec::new());
+        }
+        let Some(committed) = self.committed()?.1 else { return Ok(Vec::new()) };
+        let mut gone = HashMap::new();
+        for queue in self.queues.all() {
+            let first = queue.first_at_or_behind(old_start)?;
+            let end = queue.first_at_or_behind(new_start)?;
+            if end > first {
+                gone.insert((queue.topic().to_vec(), queue.queue_id()), (first, end));
+            }
+        }
+        let mut unread = Vec::new();
+        for at in committed.table.iter() {
+            let key = (at.topic.as_bytes().to_vec(), at.queue_id);
+            let Some(&(first, end)) = gone.get(&key) else { continue };
+            let messages = end.saturating_sub(at.queue_offset.max(first));
+            if let Some(messages) = u64::try_from(messages).ok().filter(|&messages| messages > 0) {
+                unread.push(Unread {
+                    group: at.group.to_owned(),
+                    topic: at.topic.to_owned(),
+                    queue_id: at.queue_id,
+                    messages,
+                });
+            }
+        }
+        unread.sort_by(|a, b| {
+            (&a.group, &a.topic, a.queue_id).cmp(&(&b.group, &b.topic, b.queue_id))
+        });
+        Ok(unread)
+    }
+}
+
+/// Names the groups in one line; names are escaped, for they may hold anything.
+#[must_use]
+pub fn describe(unread: &[Unread]) -> String {
+    if unread.is_empty() {
+        return "no consumer group is known that had still to read them".to_owned();
+    }
+    let mut text = "not read by".to_owned();
+    for (number, Unread { group, topic, queue_id, messages }) in
+        unread.iter().take(MOST_NAMED).enumerate()
+    {
+        let sign = if number == 0 { "" } else { "," };
+        let (group, topic) = (group.escape_debug(), topic.escape_debug());
+        // Writing to a string does not fail.
+        let _ = write!(text, "{sign} group {group}: {messages} of {topic}, queue {queue_id}");
+    }
+    if let Some(more) = unread.len().checked_sub(MOST_NAMED).filter(|&more| more > 0) {
+        let _ = write!(text, ", and {more} more queues of groups");
+    }
+    text
+}

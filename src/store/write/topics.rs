@@ -1,0 +1,202 @@
+//! `config/topics.json` as far as the store keeps it: every topic that has messages is entered, so
+//! that a broker started on the directory serves it at once (`TopicConfigManager`).
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::files::Storage;
+use crate::format::config::tables::{self, TopicConfig};
+use crate::log::QueueKind;
+
+use crate::store::config_file;
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::{TopicKinds, is_broker_topic};
+
+/// What a topic has at least.
+const LEAST_QUEUES: i32 = 4;
+
+/// Topics used since the table was last saved.
+#[derive(Debug, Default)]
+pub(crate) struct TopicTable {
+    /// By topic, how many queues are used, and of which kind they are.
+    fresh: BTreeMap<Box<[u8]>, (i32, QueueKind)>,
+    /// Why topics could not be entered.
+    left_out: Option<String>,
+}
+
+impl TopicTable {
+    /// Says that a queue of a topic is used.
+    pub(crate) fn used(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
+        if is_broker_topic(topic) {
+            let queues = queue_id.saturating_add(1).max(LEAST_QUEUES);
+            let (known, _) = self.fresh.entry(topic.into()).or_insert((queues, kind));
+            *known = (*known).max(queues);
+        }
+    }
+
+    /// Why topics are missing from the file, if some are.
+    pub(crate) fn left_out(&self) -> Option<&str> {
+        self.left_out.as_deref()
+    }
+
+    /// Enters what is new into the file; what stands there is kept as it is, but for topics with
+    /// fewer queues than are used.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Corrupt`] when the file there cannot be read.
+    pub(crate) fn save(
+        &mut self,
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        now_ms: i64,
+    ) -> Result<()> {
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        let path = paths.topics();
+        let (mut table, before) =
+            match config_file::load(storage, &path, tables::TopicTable::parse)? {
+                Some(loaded) => loaded.for_writing()?,
+                None => Default::default(),
+            };
+        let mut changed = false;
+        for (topic, &(queues, kind)) in &self.fresh {
+            let name = String::from_utf8_lossy(topic);
+            let topic = match table.get(&name) {
+                None if kind == QueueKind::Batch => {
+                    TopicConfig::new(name, queues).with_batch_queue()
+                }
+                None => TopicConfig::new(name, queues),
+                Some(known) if known.write_queue_nums.min(known.read_queue_nums) < queues => {
+                    TopicConfig {
+                        read_queue_nums: known.read_queue_nums.max(queues),
+                        write_queue_nums: known.write_queue_nums.max(queues),
+                        ..known
+                    }
+                }
+                Some(_) => continue,
+            };
+            table.put(&topic, now_ms);
+            changed = true;
+        }
+        if changed {
+            match config_file::write(storage, &path, before.as_deref(), &table.to_bytes()) {
+                // The messages are safe: only a broker will not serve these topics at once.
+                Err(error @ Error::Unsupported { .. }) => {
+                    self.left_out = Some(format!("{error}; new topics are not entered"));
+                }
+                written => written?,
+            }
+        }
+        self.fresh.clear();
+        Ok(())
+    }
+}
+
+/// The kind of each topic's queues, as the table or else its backup says; why neither can be read.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
+    match config_file::load(storage, &paths.topics(), tables::TopicTable::parse) {
+        Ok(None) => Ok((TopicKinds::new(), None)),
+        Ok(Some(loaded)) => Ok((kinds_in(&loaded.table), loaded.warning().map(str::to_owned))),
+        Err(error @ Error::Corrupt(_)) => {
+            let why =
+                format!("{error}; the folders tell the kinds of queues, and no topic is entered");
+            Ok((TopicKinds::new(), Some(why)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The kinds that a table names.
+#[must_use]
+pub fn kinds_in(table: &tables::TopicTable) -> TopicKinds {
+    let kind = |topic: &TopicConfig| {
+        if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain }
+    };
+    table.iter().map(|topic| (topic.name.as_bytes().into(), kind(&topic))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::files::Os;
+
+    fn saved(paths: &StorePaths) -> tables::TopicTable {
+        tables::TopicTable::parse(&std::fs::read(paths.topics()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn topics_are_entered_with_as_many_queues_as_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        let mut table = TopicTable::default();
+        table.save(&Os, &paths, 1).unwrap();
+        assert!(!paths.topics().exists());
+        table.used(b"a", 0, QueueKind::Plain);
+        table.used(b"b", 7, QueueKind::Plain);
+        table.used(b"b", 2, QueueKind::Plain);
+        table.used(b"c", 0, QueueKind::Batch);
+        table.used(b"no broker takes this", 0, QueueKind::Plain);
+        table.save(&Os, &paths, 1).unwrap();
+        let queues = |name| saved(&paths).get(name).map(|topic| topic.write_queue_nums);
+        assert_eq!((queues("a"), queues("b")), (Some(4), Some(8)));
+        let batch = |name| saved(&paths).get(name).unwrap().is_batch_queue();
+        assert_eq!((batch("a"), batch("c")), (false, true));
+        assert_eq!(queues("no broker takes this"), None);
+        table.used(b"a", 9, QueueKind::Plain);
+        table.used(b"b", 1, QueueKind::Plain);
+        table.save(&Os, &paths, 2).unwrap();
+        assert_eq!((queues("a"), queues("b")), (Some(10), Some(8)));
+    }
+
+    #[test]
+    fn a_table_that_would_be_too_large_to_read_again_stays_and_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        std::fs::create_dir(paths.config()).unwrap();
+        let filler = "x".repeat(crate::format::config::json::MAX_LEN - 80);
+        let text = format!("{{\"topicConfigTable\":{{}},\"filler\":\"{filler}\"}}");
+        std::fs::write(paths.topics(), &text).unwrap();
+        let mut table = TopicTable::default();
+        table.used(b"a", 0, QueueKind::Plain);
+        assert_eq!(table.left_out(), None);
+        table.save(&Os, &paths, 1).unwrap();
+        assert!(table.left_out().unwrap().contains("new topics are not entered"));
+        assert!(saved(&paths).get("a").is_none());
+        assert_eq!(std::fs::read(paths.topics()).unwrap().len(), text.len());
+    }
+
+    #[test]
+    fn what_stands_in_the_file_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        std::fs::create_dir(paths.config()).unwrap();
+        let text = r#"{"topicConfigTable":{"a":{"topicName":"a","readQueueNums":8,
+            "writeQueueNums":8,"perm":4,"attributes":{"queue.type":"BatchCQ"}}},"x":1}"#;
+        std::fs::write(paths.topics(), text).unwrap();
+        let mut table = TopicTable::default();
+        table.used(b"a", 0, QueueKind::Plain);
+        table.save(&Os, &paths, 1).unwrap();
+        assert_eq!(std::fs::read_to_string(paths.topics()).unwrap(), text);
+        table.used(b"b", 0, QueueKind::Plain);
+        table.save(&Os, &paths, 1).unwrap();
+        let a = saved(&paths).get("a").unwrap();
+        assert!(a.is_batch_queue() && a.perm == 4 && a.write_queue_nums == 8);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = StorePaths::new(dir.path(), &StoreConfig::default());
+        std::fs::create_dir(paths.config()).unwrap();
+        std::fs::write(paths.topics(), "{").unwrap();
+        let mut table = TopicTable::default();
+        table.used(b"a", 0, QueueKind::Plain);
+        assert!(table.save(&Os, &paths, 1).is_err());
+        assert_eq!(std::fs::read_to_string(paths.topics()).unwrap(), "{");
+    }
+}
