@@ -7,9 +7,6 @@ const MASK: u32 = 0x7FFF_FFFF;
 /// (`CommitLog.CRC32_RESERVED_LEN`).
 pub const PROPERTY_CRC_LEN: usize = 20;
 
-/// The name of that property (`MessageConst.PROPERTY_CRC32`).
-pub const PROPERTY_CRC_NAME: &[u8; 8] = b"__CRC32#";
-
 /// The checksum of `bytes`, all 32 bits of it (CRC-32 of IEEE 802.3, as `java.util.zip.CRC32`).
 #[inline]
 #[must_use]

@@ -295,13 +295,6 @@ impl LogWriter {
         self.next.is_some()
     }
 
-    /// The file that is being written, for the check that nobody changed it.
-    #[must_use]
-    pub fn active_file(&self) -> Option<(PathBuf, Arc<dyn crate::files::StorageFile>)> {
-        let active = self.active.as_ref()?;
-        Some((active.map.path().to_owned(), Arc::clone(active.map.file())))
-    }
-
     /// Lets go of the map; the next append makes it anew.
     pub fn release(&mut self) {
         (self.active, self.next, self.full) = (None, None, None);

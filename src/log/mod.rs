@@ -11,15 +11,15 @@ pub mod queue;
 pub mod store_checkpoint;
 
 pub use self::commit_log::CommitLog;
-pub use self::index::builder::{BuiltIndex, IndexBuilder};
+pub use self::index::builder::IndexBuilder;
 pub use self::index::file::IndexFile;
 pub use self::index::run::IndexRun;
-pub use self::index::select::{IndexBatch, OffsetLists};
+pub use self::index::select::OffsetLists;
 pub use self::index::writer::IndexService;
 pub use self::queue::batch_consume_queue::BatchConsumeQueue;
 pub use self::queue::consume_queue::ConsumeQueue;
 pub use self::queue::consume_queue_ext::ConsumeQueueExt;
 pub use self::queue::{Queue, QueueKind};
-pub use self::read::block::{Block, BlockPool};
+pub use self::read::block::Block;
 pub use self::read::scanner::Scanner;
 pub use self::store_checkpoint::StoreCheckpoint;

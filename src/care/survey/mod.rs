@@ -9,7 +9,7 @@ use std::path::Path;
 
 use hashbrown::HashMap;
 
-pub use self::latency::{Latency, LatencyRange};
+pub use self::latency::Latency;
 use super::pass::{Skipped, each_message};
 use super::stats::Totals;
 use crate::config::StoreConfig;

@@ -102,12 +102,6 @@ impl Transfer {
         self.numbering.next(topic, queue_id)
     }
 
-    /// Where the log ends.
-    #[must_use]
-    pub fn end_offset(&self) -> u64 {
-        self.new.end_offset()
-    }
-
     /// Writes a record, and before it what stands in for those that are missing.
     ///
     /// # Errors

@@ -84,12 +84,6 @@ impl MappedFile {
         self.len
     }
 
-    /// Whether the file has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// The region's first byte. It never changes, so no order is needed.
     #[inline]
     fn start(&self) -> *mut u8 {

@@ -40,10 +40,6 @@ pub mod names {
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     /// Checksum of the record.
     pub const CRC32: &[u8] = b"__CRC32#";
-    /// Two parts around a `_`, demanded where `duplicationEnable` is set.
-    pub const DUP_INFO: &[u8] = b"DUP_INFO";
-    /// Id of the transaction.
-    pub const TRANSACTION_ID: &[u8] = b"__transactionId__";
 }
 
 /// The well-formed properties of `raw`, in order, duplicates included.
