@@ -21,11 +21,11 @@ const KEYS_ASKED: usize = MAX_KEYS;
 
 /// Messages whose keys are not in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Unindexed {
+pub(in crate::care::verify) struct Unindexed {
     /// How many.
-    pub(crate) messages: u64,
+    pub(in crate::care::verify) messages: u64,
     /// Where the first and the last of them lie.
-    pub(crate) span: Option<(i64, i64)>,
+    pub(in crate::care::verify) span: Option<(i64, i64)>,
 }
 
 impl Unindexed {
@@ -35,7 +35,7 @@ impl Unindexed {
         self.span = Some((first, self.span.map_or(at, |(_, last)| last.max(at))));
     }
 
-    pub(crate) fn join(&mut self, other: &Self) {
+    pub(in crate::care::verify) fn join(&mut self, other: &Self) {
         self.messages += other.messages;
         if let Some((from, to)) = other.span {
             let (first, last) = self.span.unwrap_or((from, to));
@@ -46,7 +46,7 @@ impl Unindexed {
 
 /// Messages in a row whose keys are not in the index as they should be.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Gap {
+pub(in crate::care::verify) struct Gap {
     messages: Unindexed,
     /// Keys that were not found.
     missing: u64,
@@ -55,14 +55,14 @@ pub(crate) struct Gap {
 }
 
 impl Gap {
-    pub(crate) fn join(&mut self, other: &Self) {
+    pub(in crate::care::verify) fn join(&mut self, other: &Self) {
         self.messages.join(&other.messages);
         self.missing += other.missing;
         self.wrong += other.wrong;
     }
 
     /// Reports the messages, unless damaged entries account for them.
-    pub(crate) fn report(&self, cx: &Context<'_>) {
+    pub(in crate::care::verify) fn report(&self, cx: &Context<'_>) {
         let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
             return;
         };
@@ -79,13 +79,13 @@ impl Gap {
 /// The gap with which a file of the log begins, and the one with which it ends; a file that is all
 /// gap has the second alone.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Edges {
-    pub(crate) first: Option<Gap>,
-    pub(crate) last: Gap,
+pub(in crate::care::verify) struct Edges {
+    pub(in crate::care::verify) first: Option<Gap>,
+    pub(in crate::care::verify) last: Gap,
 }
 
 /// The index as one walk over a file of the log sees it.
-pub(crate) struct IndexCheck<'a> {
+pub(in crate::care::verify) struct IndexCheck<'a> {
     cx: &'a Context<'a>,
     index: &'a Index,
     judge: Judge<'a>,
@@ -100,13 +100,13 @@ pub(crate) struct IndexCheck<'a> {
     first_gap: Option<Gap>,
     wanted: Vec<(i32, bool)>,
     /// Messages behind what the index reaches, and before what it begins with.
-    pub(crate) behind: Unindexed,
-    pub(crate) before: Unindexed,
+    pub(in crate::care::verify) behind: Unindexed,
+    pub(in crate::care::verify) before: Unindexed,
 }
 
 impl<'a> IndexCheck<'a> {
     /// A check of the messages from `start` on.
-    pub(crate) fn new(
+    pub(in crate::care::verify) fn new(
         cx: &'a Context<'a>,
         index: &'a Index,
         log: &'a FileRun,
@@ -158,13 +158,13 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Notes a damaged range of the log, whose entries are not the index's fault.
-    pub(crate) fn damage(&mut self, from: u64, to: u64) {
+    pub(in crate::care::verify) fn damage(&mut self, from: u64, to: u64) {
         self.damaged.damaged.push((from, to));
     }
 
     /// Holds the keys of one message against the entries.
     #[inline]
-    pub(crate) fn see(
+    pub(in crate::care::verify) fn see(
         &mut self,
         topic: TopicHash,
         properties: &Indexed<'_>,
@@ -351,12 +351,12 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// The gaps that may go on in the files before and behind.
-    pub(crate) fn edges(&self) -> Edges {
+    pub(in crate::care::verify) fn edges(&self) -> Edges {
         Edges { first: self.first_gap, last: self.gap }
     }
 
     /// Deals with the entries before `end` that no message came for.
-    pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
+    pub(in crate::care::verify) fn finish(&mut self, end: u64) -> Result<()> {
         let end = i64::try_from(end).unwrap_or(i64::MAX);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
             if self.cx.is_cancelled() {
@@ -369,7 +369,11 @@ impl<'a> IndexCheck<'a> {
 }
 
 /// Tells how far the index reaches, once the whole log was walked.
-pub(crate) fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
+pub(in crate::care::verify) fn report_reach(
+    cx: &Context<'_>,
+    behind: &Unindexed,
+    before: &Unindexed,
+) {
     let dir = cx.paths.index();
     let text = |of: &Unindexed| {
         of.span.map(|(from, to)| {
@@ -391,7 +395,7 @@ pub(crate) fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Uninde
 }
 
 /// Deals with the entries that lead behind all files of the log.
-pub(crate) fn check_behind(
+pub(in crate::care::verify) fn check_behind(
     cx: &Context<'_>,
     index: &Index,
     log: &FileRun,

@@ -55,7 +55,11 @@ fn is_sound(entry: &BatchQueueEntry) -> bool {
 
 /// Reads a queue through: its first and last numbers, how many of its entries count, and what is wrong
 /// with it by itself.
-pub(crate) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
+pub(in crate::care::verify) fn read_structure(
+    cx: &Context<'_>,
+    queue: &mut Queue,
+    log_start: u64,
+) -> Result<u64> {
     let log_start = i64::try_from(log_start).unwrap_or(i64::MAX);
     let (mut count, mut live) = (0_u64, 0_u64);
     let (mut first, mut empty) = (None, None);
@@ -117,7 +121,7 @@ pub(crate) fn read_structure(cx: &Context<'_>, queue: &mut Queue, log_start: u64
 }
 
 /// The batch queues as one walk over a file of the log sees them.
-pub(crate) struct BatchCheck<'a> {
+pub(in crate::care::verify) struct BatchCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
@@ -152,14 +156,18 @@ enum Has {
 }
 
 impl<'a> BatchCheck<'a> {
-    pub(crate) fn new(cx: &'a Context<'a>, queues: &'a Queues, log: &'a FileRun) -> Self {
+    pub(in crate::care::verify) fn new(
+        cx: &'a Context<'a>,
+        queues: &'a Queues,
+        log: &'a FileRun,
+    ) -> Self {
         Self { cx, queues, log, windows: HashMap::new(), probed: Vec::new() }
     }
 
     /// Holds what a batch says of its messages against what it holds; positions of an error count
     /// from the record's first byte.
     #[cold]
-    pub(crate) fn check_record(
+    pub(in crate::care::verify) fn check_record(
         &self,
         record: &Record<'_>,
         request: &DispatchRequest<'_>,
@@ -200,7 +208,11 @@ impl<'a> BatchCheck<'a> {
     }
 
     /// Holds one record against its queue.
-    pub(crate) fn hold(&mut self, queue: u32, request: &DispatchRequest<'_>) -> Result<()> {
+    pub(in crate::care::verify) fn hold(
+        &mut self,
+        queue: u32,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
         let Some(known) = self.queues.get(queue) else { return Ok(()) };
         let range = request.range(QueueKind::Batch);
         let number = range.base_queue_offset;
@@ -261,7 +273,7 @@ impl<'a> BatchCheck<'a> {
     }
 
     /// Adds up what this walk met.
-    pub(crate) fn finish(&mut self) {
+    pub(in crate::care::verify) fn finish(&mut self) {
         for (number, window) in self.windows.drain() {
             if let Some(queue) = self.queues.get(number) {
                 queue.met.fetch_add(window.met, Ordering::Relaxed);
@@ -359,7 +371,7 @@ fn first_not(queue: &Queue, before: impl Fn(&BatchQueueEntry) -> bool) -> Result
 }
 
 /// Looks at each entry of a queue in which not every entry was met by its record.
-pub(crate) fn check_entries(
+pub(in crate::care::verify) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,
     log: &FileRun,

@@ -13,10 +13,10 @@ use crate::files::FileRun;
 use crate::format::message::MessageView;
 
 /// A code, what should be there, and what is.
-pub(crate) type Wrong = (Code, String, String);
+pub(in crate::care::verify) type Wrong = (Code, String, String);
 
 /// The file that holds the entry of `LEN` bytes at a place of a queue, and the byte there.
-pub(crate) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64) {
+pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64) {
     let offset = u64::try_from(place).unwrap_or(0).saturating_mul(LEN as u64);
     match queue.run.find(offset) {
         Some(file) => (file.path.clone(), offset - file.base_offset),
@@ -27,7 +27,7 @@ pub(crate) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64
 /// Looks at each entry of a queue before `end`, a place in it: whether it leads to a message, and what
 /// `judge` says of the two. It gets the entry with its place and a text that names both, the message
 /// without its body, and its size.
-pub(crate) fn check_entries<E: Entry<LEN>, const LEN: usize>(
+pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
     cx: &Context<'_>,
     queue: &Queue,
     log: &FileRun,

@@ -17,7 +17,7 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 const BLOCK: usize = 2 * MAX_UNIT_LEN;
 
 /// Reads an extension through.
-pub(crate) fn read_structure(cx: &Context<'_>, run: &FileRun) -> Result<()> {
+pub(in crate::care::verify) fn read_structure(cx: &Context<'_>, run: &FileRun) -> Result<()> {
     let mut block = vec![0; BLOCK];
     for file in run.files().iter() {
         let open = match run.open(file) {
@@ -60,7 +60,7 @@ pub(crate) fn read_structure(cx: &Context<'_>, run: &FileRun) -> Result<()> {
 }
 
 /// The extensions as one walk over a file of the log sees them.
-pub(crate) struct ExtCheck<'a> {
+pub(in crate::care::verify) struct ExtCheck<'a> {
     cx: &'a Context<'a>,
     /// The queue whose bytes are kept, and from where on.
     queue: Option<u32>,
@@ -69,19 +69,19 @@ pub(crate) struct ExtCheck<'a> {
 }
 
 /// An entry, and where it lies.
-pub(crate) struct EntryPlace {
-    pub(crate) number: i64,
-    pub(crate) path: PathBuf,
-    pub(crate) offset: u64,
+pub(in crate::care::verify) struct EntryPlace {
+    pub(in crate::care::verify) number: i64,
+    pub(in crate::care::verify) path: PathBuf,
+    pub(in crate::care::verify) offset: u64,
 }
 
 impl<'a> ExtCheck<'a> {
-    pub(crate) const fn new(cx: &'a Context<'a>) -> Self {
+    pub(in crate::care::verify) const fn new(cx: &'a Context<'a>) -> Self {
         Self { cx, queue: None, from: 0, block: Vec::new() }
     }
 
     /// Holds the unit that an entry's address leads to against the entry's message.
-    pub(crate) fn hold(
+    pub(in crate::care::verify) fn hold(
         &mut self,
         queue: &Queue,
         queue_number: u32,

@@ -32,7 +32,7 @@ const LEAST_ENTRIES: usize = 64;
 const NONE: u32 = u32::MAX;
 
 /// The queues as one walk over a file of the log sees them.
-pub(crate) struct QueueCheck<'a> {
+pub(in crate::care::verify) struct QueueCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
@@ -68,7 +68,11 @@ impl Window {
 }
 
 impl<'a> QueueCheck<'a> {
-    pub(crate) fn new(cx: &'a Context<'a>, queues: &'a Queues, log: &'a FileRun) -> Self {
+    pub(in crate::care::verify) fn new(
+        cx: &'a Context<'a>,
+        queues: &'a Queues,
+        log: &'a FileRun,
+    ) -> Self {
         let budget = BUDGET / cx.threads.max(1);
         let count = queues.list.len().max(1);
         let entries = (budget / count / ENTRY_LEN).clamp(LEAST_ENTRIES, MOST_ENTRIES);
@@ -88,14 +92,14 @@ impl<'a> QueueCheck<'a> {
     }
 
     /// The messages behind are of another topic.
-    pub(crate) fn go_to_topic(&mut self, topic: &[u8]) {
+    pub(in crate::care::verify) fn go_to_topic(&mut self, topic: &[u8]) {
         self.kind = self.queues.kind_of(topic);
         self.of_topic = self.queues.of_topic(self.kind, topic);
     }
 
     /// Holds one message of the present topic against its queues.
     #[inline]
-    pub(crate) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+    pub(in crate::care::verify) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         if !request.is_queued() {
             return Ok(());
         }
@@ -226,7 +230,7 @@ impl<'a> QueueCheck<'a> {
 
     /// What is wrong with what a batch says of its messages.
     #[inline]
-    pub(crate) fn check_batch(
+    pub(in crate::care::verify) fn check_batch(
         &self,
         record: &Record<'_>,
         request: &DispatchRequest<'_>,
@@ -239,7 +243,7 @@ impl<'a> QueueCheck<'a> {
     }
 
     /// Adds up what this walk met.
-    pub(crate) fn finish(&mut self) {
+    pub(in crate::care::verify) fn finish(&mut self) {
         for window in &mut self.windows {
             flush_window(window, self.queues);
         }
@@ -258,7 +262,7 @@ fn slot_of(queue: u32, windows: usize) -> usize {
 
 /// The tags code that the entry of a message has.
 #[inline]
-pub(crate) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
+pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
     dispatch_tags_code(
         request.topic,
         &request.properties,
@@ -269,7 +273,7 @@ pub(crate) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 
 
 /// Notes that a message has no entry in a queue, where it has number `number`.
 #[cold]
-pub(crate) fn miss(
+pub(in crate::care::verify) fn miss(
     queues: &Queues,
     topic: &[u8],
     id: i32,
@@ -294,7 +298,7 @@ pub(crate) fn miss(
 
 /// Reports that a message has the number of another, which the queue leads to at `leads`.
 #[cold]
-pub(crate) fn tell_twice(
+pub(in crate::care::verify) fn tell_twice(
     cx: &Context<'_>,
     log: &FileRun,
     queue: &Queue,
@@ -340,18 +344,18 @@ fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEn
 }
 
 /// What the walk over the log learned, for those who look at single entries behind it.
-pub(crate) struct Walked {
-    pub(crate) log_start: u64,
-    pub(crate) log_end: u64,
+pub(in crate::care::verify) struct Walked {
+    pub(in crate::care::verify) log_start: u64,
+    pub(in crate::care::verify) log_end: u64,
     /// Damaged ranges that were reported, in order.
-    pub(crate) damaged: Vec<(u64, u64)>,
+    pub(in crate::care::verify) damaged: Vec<(u64, u64)>,
     /// Whether some damage is not in that list.
-    pub(crate) forgot: bool,
+    pub(in crate::care::verify) forgot: bool,
 }
 
 impl Walked {
     /// Whether what lies at `at` was reported as damage of the log.
-    pub(crate) fn is_damaged(&self, at: u64) -> bool {
+    pub(in crate::care::verify) fn is_damaged(&self, at: u64) -> bool {
         let behind = self.damaged.partition_point(|(from, _)| *from <= at);
         let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));
         self.forgot || range.is_some_and(|(_, to)| at < *to)
@@ -359,7 +363,7 @@ impl Walked {
 }
 
 /// Looks at each entry of a queue in which not every entry was met by its message.
-pub(crate) fn check_entries(
+pub(in crate::care::verify) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,
     log: &FileRun,

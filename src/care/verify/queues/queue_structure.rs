@@ -10,7 +10,11 @@ use crate::error::Result;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 
 /// Reads a queue through.
-pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
+pub(in crate::care::verify) fn read(
+    cx: &Context<'_>,
+    queue: &mut Queue,
+    log_start: u64,
+) -> Result<u64> {
     let log_start = i64::try_from(log_start).unwrap_or(i64::MAX);
     let mut structure = Structure::new(cx, queue, log_start);
     each_block(cx, &queue.run, |first, entries: &[[u8; ENTRY_LEN]]| {
