@@ -170,6 +170,44 @@ fn every_source_file_is_part_of_the_build() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The most files and folders on one level of `src`, beside `mod.rs`, `lib.rs` and unit tests.
+const MOST_ON_A_LEVEL: usize = 15;
+
+#[test]
+fn a_room_is_small_and_says_what_it_does() {
+    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for file in rust() {
+        let (room, name) = file.path.rsplit_once('/').unwrap();
+        if name == "mod.rs" && !file.text.starts_with("//! ") {
+            wrong.push(format!("{}: says nothing of the room", file.path));
+        }
+        if !["mod.rs", "lib.rs", "tests.rs"].contains(&name) && !room.ends_with("/tests") {
+            rooms.entry(room.to_owned()).or_default().insert(name.replace(".rs", ""));
+        }
+        if name == "mod.rs" {
+            let (parent, room) = room.rsplit_once('/').unwrap();
+            rooms.entry(parent.to_owned()).or_default().insert(room.to_owned());
+        }
+    }
+    let full = rooms.iter().filter(|(_, names)| names.len() > MOST_ON_A_LEVEL);
+    wrong.extend(full.map(|(room, names)| format!("{room}: {} names", names.len())));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_layers_are_private() {
+    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let mut hidden = false;
+    let mut named = 0;
+    for line in lib.lines() {
+        assert!(!line.starts_with("pub mod ") || hidden, "a door that is open to all: {line}");
+        hidden = line == "#[doc(hidden)]";
+        named += usize::from(line.starts_with("pub use "));
+    }
+    assert!(named > 5, "lib.rs re-exports a list");
+}
+
 #[test]
 fn no_marker_is_left_behind() {
     // Spelled in halves: this file is searched too.
