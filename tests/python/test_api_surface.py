@@ -240,7 +240,10 @@ def test_the_stub_names_what_the_extension_has():
 
 def test_each_file_of_the_stub_declares_what_its_rust_file_defines():
     parts = sorted(Path(mqstore._native.__file__).with_name("_native").glob("_[!_]*.pyi"))
-    rust = {f"_{path.stem}": path.read_text() for path in (ROOT / "src/py").rglob("*.rs")}
+    rust = {
+        f"_{path.parent.name if path.stem == 'mod' else path.stem}": path.read_text()
+        for path in (ROOT / "src/py").rglob("*.rs")
+    }
     assert parts
     for path in parts:
         for node in ast.parse(path.read_text()).body:

@@ -29,7 +29,7 @@ def test_every_option_has_an_example_that_is_taken() -> None:
 def test_every_table_and_column_is_named() -> None:
     for name in message_schema().fieldNames():
         assert re.search(rf"\b{name}\b", PAGE.partition("## Columns")[2].partition("##")[0]), name
-    tables = PAGE.partition("## Tables")[2].partition("## On a cluster")[0]
+    tables = PAGE.partition("## Structures as tables")[2].partition("## On a cluster")[0]
     for table in TABLES[1:]:
         row = re.search(rf"^\| `{table}` \|.*$", tables, flags=re.MULTILINE)
         assert row is not None, table

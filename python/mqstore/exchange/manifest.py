@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -82,7 +83,7 @@ class Manifest:
         (folder / NAME).write_bytes(text + b"\n")
 
     @classmethod
-    def parse(cls, path: Path, text: bytes) -> Manifest:
+    def parse(cls, path: Path, text: builtins.bytes) -> Manifest:
         """Reads it.
 
         Args:
