@@ -73,11 +73,10 @@ class QueryResult(Sequence["StoredMessage"]):
     def complete(self) -> bool:
         """Whether no message is missing, for all that was met on the way.
 
-        What an index file does not hold as it must is read from the log instead. ``False`` says that
-        the log is damaged where it had to be read, so that more may lie there, or that an index file
-        is damaged whose part of the log is longer than the 1 GiB that one query reads for such files;
-        ``mqstore.verify`` names the damage. With ``exact=False`` nothing is read instead, and damage
-        that RocketMQ's own answer passes over may go unseen.
+        A query reads the log where an index file is damaged. ``False`` means that the log is
+        damaged there too, or that the file covers more than the 1 GiB of the log that one query
+        reads for such files; ``mqstore.verify`` names the damage. With ``exact=False`` the log is
+        not read, and damage that RocketMQ's own answer passes over may go unseen.
         """
         return self._complete
 
@@ -117,8 +116,8 @@ class QueryResult(Sequence["StoredMessage"]):
     def __repr__(self) -> str:
         return (
             f"QueryResult({len(self)} messages, truncated={self._truncated}, "
-            f"rejected_by_hash={self._rejected_by_hash}, rejected_by_time={self._rejected_by_time}, "
-            f"complete={self._complete})"
+            f"rejected_by_hash={self._rejected_by_hash}, "
+            f"rejected_by_time={self._rejected_by_time}, complete={self._complete})"
         )
 
 

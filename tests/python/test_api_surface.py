@@ -98,7 +98,9 @@ MEMBERS = {
     "AppendResult": "physical_offset store_size queue_offset message_id store_timestamp_ms",
     "AppendSummary": "count first_physical_offset end_physical_offset",
     "ReadResult": "status messages next_queue_offset min_queue_offset max_queue_offset",
-    "QueryResult": "truncated rejected_by_hash rejected_by_time complete __len__ __getitem__ __iter__",
+    "QueryResult": """
+        truncated rejected_by_hash rejected_by_time complete __len__ __getitem__ __iter__
+    """,
     "QueueInfo": """
         topic queue_id min_offset max_offset kind first_store_timestamp_ms last_store_timestamp_ms
     """,

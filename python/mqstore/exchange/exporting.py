@@ -120,7 +120,7 @@ def _write(
         format=format,
         messages=messages,
         bytes=written,
-        complete=not (filters or scan.skipped_ranges or store._leaves_out_last),
+        complete=not (filters or scan.skipped_ranges or store._leaves_out_last),  # noqa: SLF001
         filters=filters,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=store.max_physical_offset,

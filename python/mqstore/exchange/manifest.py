@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +10,7 @@ import msgspec
 from mqstore.errors import ConfigError, CorruptionError
 
 if TYPE_CHECKING:
+    import builtins
     from pathlib import Path
 
     from mqstore import StoreConfig
@@ -100,8 +100,8 @@ class Manifest:
             field = next((name for name in _NUMBERS if f"$.{name}`" in str(error)), None)
             if field is None:
                 raise _unreadable(path, "the description of an export", str(error)) from None
-            text = f"{path}: {field}: {error}; nothing was written"
-            raise ConfigError(text, field) from None
+            problem = f"{path}: {field}: {error}; nothing was written"
+            raise ConfigError(problem, field) from None
         except msgspec.DecodeError as error:
             raise _unreadable(path, "the description of an export", str(error)) from None
         if manifest.mqstore_export != 1:
