@@ -1,9 +1,9 @@
 //! What can be wrong with a store: codes that never change, and the list of what was found.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -302,7 +302,7 @@ impl Findings {
             expected: expected.into(),
             found: found.into(),
         };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.wrong |= severity != Severity::Info;
         if kept.by_code.entry(code).or_default().insert(finding) {
             *kept.counts.entry(code).or_default() += 1;
@@ -317,7 +317,7 @@ impl Findings {
     /// whether anything is wrong.
     #[must_use]
     pub fn into_parts(self) -> (Vec<Finding>, BTreeMap<Code, u64>, bool) {
-        let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.into_inner();
         let mut list: Vec<_> = kept.by_code.into_values().flatten().collect();
         list.sort();
         (list, kept.counts, kept.wrong)
@@ -341,7 +341,7 @@ impl Findings {
 
     /// Adds what another part found; its root was the same.
     pub(super) fn join(&self, found: Found) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.wrong |= found.wrong;
         let mut unlisted = found.counts;
         for finding in found.list {

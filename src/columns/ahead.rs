@@ -6,11 +6,12 @@
 //! place to which the one before has come, since there was a record in a body, it is made again from
 //! there. What is made ahead is bounded: one batch waits with each thread.
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -211,7 +212,7 @@ impl BatchesAhead {
                 if self.halt.is_wanted() {
                     return Ok(None);
                 }
-                let cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+                let cuts = self.cuts.lock();
                 return if cuts.next >= cuts.end { Ok(None) } else { Err(ended_early()) };
             };
             let maker = self.makers.get(number).ok_or_else(ended_early)?;
@@ -305,7 +306,7 @@ fn make(
     let mut last = None;
     loop {
         let part = {
-            let mut cuts = cuts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cuts = cuts.lock();
             let Some(part) = cuts.cut(last) else { return };
             // With the cuts locked, so that turns come in their order.
             if turns.send(number).is_err() {

@@ -12,9 +12,10 @@
 //! | 24 | i32 | checksum of the `abort` file of the writer's session |
 //! | 28 | i32 | CRC-32 of the bytes before |
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::lock;
 use super::paths::StorePaths;
@@ -204,7 +205,7 @@ impl DurableMark {
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock()
     }
 
     /// Writes that everything before `place` is durable; the system takes the mark to the disk later.

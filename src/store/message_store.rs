@@ -1,10 +1,11 @@
 //! The message store: open, append, read, flush, close (`DefaultMessageStore`).
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{FlushDiskType, StoreConfig};
@@ -17,7 +18,7 @@ use crate::time::Clock;
 
 use super::open::analysis::Progress;
 use super::write::append::{self, NewMessage};
-use super::write::core::{Core, guard};
+use super::write::core::Core;
 
 use super::open::recover::RecoveryReport;
 use super::open::{self, OnFlushedDamage, Opened};
@@ -181,7 +182,7 @@ impl MessageStore {
         let checked =
             append::check(message, &core.config, &core.queues, core.log.run().file_size())?;
         let result = {
-            let mut appender = guard(&writing.appender);
+            let mut appender = writing.appender.lock();
             core.append_locked(writing, &mut appender, &checked)?
         };
         core.wait_durable(writing, result)
@@ -235,7 +236,7 @@ impl MessageStore {
                     }
                 }
             }
-            let mut appender = guard(&writing.appender);
+            let mut appender = writing.appender.lock();
             let appended = core.append_all_locked(writing, &mut appender, &checked, &mut results);
             if let Err(error) = appended {
                 stopped = Some((results.len(), error));
@@ -276,7 +277,7 @@ impl MessageStore {
             })
             .collect::<Result<Vec<_>>>()?;
         let results = {
-            let mut appender = guard(&writing.appender);
+            let mut appender = writing.appender.lock();
             core.may_append(writing)?;
             appender.make_room(&checked, &core.config).map_err(|error| writing.heed(error))?;
             let now_ms = core.clock.now_ms();
@@ -518,8 +519,8 @@ impl MessageStore {
             return Ok(());
         }
         // A group that is writing its places has the lock of the folder until it is done.
-        drop(guard(&self.groups));
-        let services = guard(&self.services).take();
+        drop(self.groups.lock());
+        let services = self.services.lock().take();
         if let Some(services) = services {
             services.stop(&self.core);
         }
@@ -555,7 +556,7 @@ impl Drop for MessageStore {
     fn drop(&mut self) {
         if self.is_of_parent() {
             // Lock, maps and threads are the parent's.
-            let services = self.services.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let services = self.services.get_mut();
             std::mem::forget((services.take(), Arc::clone(&self.core)));
             return;
         }

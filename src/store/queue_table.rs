@@ -1,9 +1,10 @@
 //! The table of consume queues, by topic and number (`ConsumeQueueStore`).
 
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -110,7 +111,7 @@ impl QueueTable {
         if kinds.values().any(|&kind| kind == QueueKind::Batch) {
             self.has_batches.store(true, Ordering::Relaxed);
         }
-        *self.kinds.write().unwrap_or_else(PoisonError::into_inner) = kinds;
+        *self.kinds.write() = kinds;
     }
 
     /// Looks for queues that came since; those known find their end again.
@@ -124,7 +125,7 @@ impl QueueTable {
             self.refresh_kind(kind, &mut strays, &mut met)?;
         }
         if self.access == Access::Read {
-            self.table.write().unwrap_or_else(PoisonError::into_inner).retain(|topic, queues| {
+            self.table.write().retain(|topic, queues| {
                 let known = queues.len();
                 queues.retain(|&id, _| met.contains(&(topic.clone(), id)));
                 if queues.len() < known {
@@ -195,10 +196,9 @@ impl QueueTable {
 
     /// The kind of a topic's queues, as far as configuration or files tell.
     fn known_kind(&self, topic: &[u8]) -> Option<QueueKind> {
-        let configured =
-            self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(topic).copied();
+        let configured = self.kinds.read().get(topic).copied();
         configured.or_else(|| {
-            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            let table = self.table.read();
             table.get(topic)?.values().next().map(|queue| queue.kind())
         })
     }
@@ -268,7 +268,7 @@ impl QueueTable {
         if queue.kind() == QueueKind::Batch {
             self.has_batches.store(true, Ordering::Relaxed);
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         table.entry(queue.topic().into()).or_default().insert(queue.queue_id(), Arc::new(queue));
     }
 
@@ -276,7 +276,7 @@ impl QueueTable {
         if queue.kind() == QueueKind::Batch {
             self.has_batches.store(true, Ordering::Relaxed);
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         let queues = table.entry(queue.topic().into()).or_default();
         // Of two threads that met it at once the first one's is everybody's.
         Arc::clone(queues.entry(queue.queue_id()).or_insert_with(|| Arc::new(queue)))
@@ -332,7 +332,7 @@ impl QueueTable {
     /// A queue that is there.
     #[must_use]
     pub fn get(&self, topic: &[u8], queue_id: i32) -> Option<Arc<Queue>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         table.get(topic)?.get(&queue_id).map(Arc::clone)
     }
 
@@ -431,14 +431,14 @@ impl QueueTable {
         if self.is_torn.load(Ordering::Acquire) {
             return true;
         }
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         table.values().flat_map(BTreeMap::values).any(|queue| queue.has_lost_files())
     }
 
     /// Every queue, by topic and number.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Queue>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         let mut queues: Vec<_> =
             table.values().flat_map(|queues| queues.values().map(Arc::clone)).collect();
         queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));

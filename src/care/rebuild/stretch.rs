@@ -1,7 +1,8 @@
 //! Reading one stretch of a log file: what its records need in queues and index, in a form that does
 //! not hold on to the bytes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,12 +40,12 @@ impl Spare {
     }
 
     fn block(&self) -> Vec<u8> {
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.blocks.lock();
         blocks.pop().unwrap_or_default()
     }
 
     fn give_back_block(&self, block: Vec<u8>) {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        self.blocks.lock().push(block);
     }
 }
 

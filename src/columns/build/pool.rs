@@ -1,8 +1,9 @@
 //! Memory of finished batches, to be filled again: pages that were touched once are several times as
 //! fast as new ones.
 
+use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 use bytes::Bytes;
@@ -38,7 +39,7 @@ impl<T: ArrowNativeType> Gathered<T> {
 
     #[cfg(test)]
     pub(crate) fn spare(&self) -> usize {
-        let spare = self.pool.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = self.pool.spare.lock();
         assert!(spare.iter().all(Vec::is_empty) && spare.len() <= SPARE);
         spare.len()
     }
@@ -65,12 +66,12 @@ struct Pool<T> {
 
 impl<T> Pool<T> {
     fn take(&self) -> Vec<T> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        self.spare.lock().pop().unwrap_or_default()
     }
 
     fn give(&self, mut values: Vec<T>) {
         values.clear();
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.spare.lock();
         if values.capacity().saturating_mul(size_of::<T>()) <= MOST_KEPT && spare.len() < SPARE {
             spare.push(values);
         }

@@ -1,11 +1,12 @@
 //! A mapped file made ready ahead of its writer: disk space is taken and pages are brought into
 //! memory by other threads, so that the writer meets neither a page fault nor a call to the system.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::room::Room;
@@ -125,7 +126,7 @@ impl Ahead {
     fn try_reserve(&self, target: usize) -> io::Result<()> {
         let len = self.region.len();
         let target = target.min(len).next_multiple_of(LARGEST_PAGE).min(len);
-        let _turn = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.reserving.lock();
         let reserved = self.reserved();
         let len = target.saturating_sub(reserved);
         if len > 0 {
@@ -139,7 +140,7 @@ impl Ahead {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Looks where the writer is: the window is what it used since the last look, eight times.
@@ -273,7 +274,7 @@ pub struct FrontFiles {
 
 impl Front {
     fn known(&self) -> MutexGuard<'_, FrontFiles> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The files as they are now.
@@ -299,7 +300,7 @@ pub struct Bell {
 
 impl Bell {
     fn rung(&self) -> MutexGuard<'_, bool> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rung.lock()
     }
 
     /// Ends the present wait, or the next one.
@@ -310,9 +311,9 @@ impl Bell {
 
     /// Waits until the bell rings, but no longer than `most`.
     pub fn wait(&self, most: Duration) {
-        let rung = self.rung();
-        let waited = self.changed.wait_timeout_while(rung, most, |rung| !*rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+        let mut rung = self.rung();
+        self.changed.wait_while_for(&mut rung, |rung| !*rung, most);
+        *rung = false;
     }
 }
 
@@ -343,7 +344,7 @@ mod tests {
         }
 
         fn prepare(&self, position: usize, len: usize) {
-            self.0.lock().unwrap().push((position, position + len));
+            self.0.lock().push((position, position + len));
         }
     }
 
@@ -407,7 +408,7 @@ mod tests {
         let path = dir.path().join("f");
         let file = Os.create(&path, 12 * PIECE as u64).unwrap();
         let region = Arc::new(Noted::default());
-        let noted = || std::mem::take(&mut *region.0.lock().unwrap());
+        let noted = || std::mem::take(&mut *region.0.lock());
         let ahead = Ahead::new(&path, file, Arc::<Noted>::clone(&region));
         ahead.flushed();
         assert_eq!(noted(), []);

@@ -4,10 +4,11 @@
 //! Reading goes by position, through a bounded cache of open files, so that a store of any number of
 //! files needs only so many descriptors.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::file_size::file_size_of;
 use super::folder::make_folder;
@@ -193,12 +194,12 @@ impl FileRun {
     }
 
     fn replace(&self, files: Vec<Arc<RunFile>>) {
-        *self.files.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(files);
+        *self.files.write() = Arc::new(files);
     }
 
     /// Changes the list, which one thread may shorten in front while another makes the next file.
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<RunFile>>)) {
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.write();
         let mut changed = files.as_ref().clone();
         change(&mut changed);
         *files = Arc::new(changed);
@@ -207,7 +208,7 @@ impl FileRun {
     /// The files as they are known now, in order.
     #[must_use]
     pub fn files(&self) -> Arc<Vec<Arc<RunFile>>> {
-        Arc::clone(&self.files.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.files.read())
     }
 
     /// The size that each file has.
@@ -374,7 +375,7 @@ impl FileRun {
 
     /// Held by whoever makes a file that others may want as well.
     pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
-        self.creating.lock().unwrap_or_else(PoisonError::into_inner)
+        self.creating.lock()
     }
 
     /// Makes the next file, sparse and full of zeros, and its name durable.

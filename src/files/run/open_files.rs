@@ -1,8 +1,9 @@
 //! A bounded cache of open files, which runs share.
 
+use parking_lot::Mutex;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
@@ -37,7 +38,7 @@ impl OpenFiles {
         file: &RunFile,
         access: Access,
     ) -> Result<Arc<dyn StorageFile>> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if let Some(open) = cache.get(&file.id) {
             return Ok(Arc::clone(open));
         }
@@ -53,16 +54,16 @@ impl OpenFiles {
     }
 
     pub(crate) fn put(&self, id: u64, open: &Arc<dyn StorageFile>) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(id, Arc::clone(open));
+        self.cache.lock().put(id, Arc::clone(open));
     }
 
     pub(crate) fn forget(&self, id: u64) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
+        self.cache.lock().pop(&id);
     }
 
     /// Closes all of them that nobody holds.
     pub(crate) fn clear(&self) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.cache.lock().clear();
     }
 }
 

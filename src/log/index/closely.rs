@@ -6,9 +6,10 @@
 //! the entries just before; a chain that seems to end is held against entries 1, 2, 4 and so on, one of
 //! which a link named that lost its only bit.
 
+use parking_lot::Mutex;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::chain::{COUNT_ATTEMPTS, Head, IndexBytes, Walk};
 use crate::error::{Corruption, CorruptionKind, Result};
@@ -41,7 +42,7 @@ impl Witnesses {
         layout: &IndexLayout,
         count: u32,
     ) -> Result<Arc<Witnessed>> {
-        let known = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let known = Arc::clone(&self.0.lock());
         if known.count == count {
             return Ok(known);
         }
@@ -59,7 +60,7 @@ impl Witnesses {
         // The last one first: it is read together with those before it.
         let tail = (first..count).rev().map(&mut hash_of).collect::<Result<Vec<_>>>()?;
         let new = Arc::new(Witnessed { count, tail, powers });
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
+        *self.0.lock() = Arc::clone(&new);
         Ok(new)
     }
 }

@@ -1,11 +1,12 @@
 //! The index files of a store, oldest first, as queries see them
 //! (`org.apache.rocketmq.store.index.IndexService`).
 
+use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
 
@@ -207,11 +208,11 @@ impl IndexRun {
     }
 
     pub(crate) fn listing(&self) -> Arc<Listing> {
-        Arc::clone(&self.listed.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.listed.read())
     }
 
     fn replace(&self, listing: Listing) {
-        *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
+        *self.listed.write() = Arc::new(listing);
     }
 
     /// The usable files as they are known now, oldest first.
@@ -299,8 +300,8 @@ impl IndexRun {
         self.replace(self.listing().copy());
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> parking_lot::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
+        self.open.lock()
     }
 
     fn forget(&self, file: &IndexRunFile) {

@@ -2,7 +2,7 @@
 //! message itself was looked at, and looking at each message that a filter leaves out takes time, so it
 //! is done once.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 
@@ -24,7 +24,7 @@ pub struct SeenCodes {
 
 impl SeenCodes {
     fn blocks(&self) -> MutexGuard<'_, HashMap<i64, Seen256>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock()
     }
 
     /// The queue offset of the first message of a log that begins at `log_start`, found once.
@@ -32,7 +32,7 @@ impl SeenCodes {
     /// # Errors
     /// Those of `find`.
     pub fn first_in(&self, log_start: u64, find: impl FnOnce() -> Result<i64>) -> Result<i64> {
-        let first = || self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = || self.first.lock();
         if let Some((_, known)) = first().filter(|(start, _)| *start == log_start) {
             return Ok(known);
         }

@@ -2,7 +2,7 @@
 //! queues are written as. They are derived from the log, so what a crash takes is made again from
 //! there.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
@@ -80,7 +80,7 @@ impl TailRun {
     /// The end, held against other writers.
     #[inline]
     pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tail.lock()
     }
 
     /// The first byte that there is or will be.

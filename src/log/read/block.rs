@@ -4,7 +4,8 @@
 //! needs no copy. When the last who holds it lets go, its memory goes back to the pool that it came
 //! from: pages that were touched once are several times as fast as new ones.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 
 /// What is read at a time; larger records get what they need.
 pub const BLOCK_BYTES: usize = 256 << 10;
@@ -61,12 +62,12 @@ impl BlockPool {
 
     /// A block that nobody else holds.
     pub(crate) fn take(self: &Arc<Self>) -> Block {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.spare.lock().pop();
         Block { bytes: spare.unwrap_or_default(), pool: Arc::downgrade(self) }
     }
 
     fn give(&self, bytes: Vec<u8>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.spare.lock();
         // What a large record took is not kept.
         if bytes.len() <= BLOCK_BYTES && spare.len() < Self::MOST_SPARE {
             spare.push(bytes);
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     fn spare(pool: &BlockPool) -> usize {
-        pool.spare.lock().unwrap().len()
+        pool.spare.lock().len()
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Consumer groups.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -211,7 +212,7 @@ impl GroupMessages {
     /// The next message, after a little wait if need be.
     fn step(&self, slice: Duration) -> Result<Option<Taken>> {
         let group = &self.group;
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ahead = self.ahead.lock();
         loop {
             if ahead.is_empty() {
                 ahead.extend(group.peek(&self.topic, AHEAD, &self.filter)?);

@@ -1,7 +1,8 @@
 //! An iterator over messages of a log.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 
@@ -66,7 +67,7 @@ impl MessageScan {
         T: Send,
     {
         // Another thread may read ahead with the lock taken and want the interpreter next.
-        py.detach(|| look(&self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+        py.detach(|| look(&self.state.lock()))
     }
 }
 
@@ -118,9 +119,7 @@ impl MessageScan {
             return Ok(Some(record.into()));
         }
         self.signals.is_called();
-        let next = py.detach(|| {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).next(&self.source)
-        })?;
+        let next = py.detach(|| self.state.lock().next(&self.source))?;
         match next {
             Some(record) => Ok(Some(record.into())),
             None => self.signals.check().map(|()| None),

@@ -9,9 +9,10 @@ pub(crate) mod purpose;
 pub(crate) mod reading;
 pub(crate) mod stored;
 
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -87,7 +88,7 @@ impl Store {
             return Err(Error::Closed.into());
         }
         let generation = fork::generation();
-        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reopened = self.reopened.lock();
         if let Some((known, store)) = &*reopened
             && *known == generation
         {
@@ -404,9 +405,7 @@ impl Store {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = &self.store;
         let closed = py.detach(|| {
-            if let Some((_, reopened)) =
-                self.reopened.lock().unwrap_or_else(PoisonError::into_inner).take()
-            {
+            if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
             }
             store.close()

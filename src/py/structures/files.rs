@@ -1,9 +1,10 @@
 //! Read-only views of one structure: a consume queue, a commit log, a checkpoint.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -259,9 +260,7 @@ impl QueueEntries {
         {
             return Ok(Some(unit.into()));
         }
-        let next = py.detach(|| {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).next(&self.queue)
-        })?;
+        let next = py.detach(|| self.state.lock().next(&self.queue))?;
         Ok(next.map(QueueEntry::from))
     }
 }

@@ -1,10 +1,10 @@
 //! One index file: put, select, and what it holds.
 
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -208,7 +208,7 @@ impl IndexFile {
         read: impl FnOnce(&file::IndexFile) -> Result<T> + Send,
     ) -> PyResult<T> {
         py.detach(|| {
-            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            let state = self.state.read();
             read(state.file.as_ref().ok_or(Error::Closed)?)
         })
         .map_err(told)
@@ -225,7 +225,7 @@ impl IndexFile {
             )));
         }
         py.detach(|| {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.write();
             if let Some(reason) = &state.failed {
                 return Err(Error::Poisoned { path: self.path.clone(), reason: reason.clone() });
             }
@@ -491,15 +491,13 @@ impl IndexFile {
             return self.read(py, |_| Ok(()));
         }
         self.write(py, |_| Ok(()))?;
-        Ok(py.detach(|| {
-            self.flush_state(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
-        })?)
+        Ok(py.detach(|| self.flush_state(&mut self.state.write()))?)
     }
 
     /// Flushes what was put and closes the file; closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.write();
             // In a child of the process that opened it the file is still the parent's.
             let ours = fork::generation() == self.generation;
             let outcome = match &state.failed {

@@ -1,6 +1,7 @@
 //! What queues and index need of records, gathered in a form that does not hold on to their bytes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -199,7 +200,7 @@ pub struct SpareGathered(Mutex<Vec<Gathered>>);
 impl SpareGathered {
     /// Takes back what is no longer needed.
     pub fn give_back(&self, gathered: impl IntoIterator<Item = Gathered>) {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.0.lock();
         let room = MOST_SPARE.saturating_sub(spare.len());
         let is_usual =
             |one: &Gathered| one.units.capacity().max(one.hashes.capacity()) <= MOST_GATHERED / 4;
@@ -209,7 +210,7 @@ impl SpareGathered {
     /// An empty one.
     #[must_use]
     pub fn take(&self) -> Gathered {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.0.lock().pop();
         spare.unwrap_or_default().cleared()
     }
 }

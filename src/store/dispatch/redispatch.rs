@@ -12,7 +12,7 @@ use crate::log::{IndexBuilder, IndexService};
 use super::gather::{Gathered, Wanted};
 use super::log_parts::{LastParts, LogPart, LogReading};
 use crate::store::open::recover::beside;
-use crate::store::write::core::{Core, Writing, guard};
+use crate::store::write::core::{Core, Writing};
 
 /// A shorter part of the log is put into the index key by key.
 const LONG: u64 = 16 << 20;
@@ -40,7 +40,7 @@ impl Core {
     }
 
     fn redispatch(&self, writing: &Writing, read: LastParts, end: u64) -> Result<u64> {
-        let dispatcher = &mut *guard(&writing.dispatcher);
+        let dispatcher = &mut *writing.dispatcher.lock();
         let start = writing.dispatched.load(Ordering::Acquire);
         let mut keys = match dispatcher.index.take() {
             Some(service) => Keys::behind(service, self, end.saturating_sub(start))?,
@@ -76,7 +76,7 @@ impl Core {
         let (service, full_until_ms) = keys.finish()?;
         dispatcher.index = service;
         if let Some(index_ms) = full_until_ms {
-            let known = &mut guard(&writing.checkpoint).fields.index_msg_timestamp_ms;
+            let known = &mut writing.checkpoint.lock().fields.index_msg_timestamp_ms;
             *known = (*known).max(index_ms);
         }
         Ok(count)

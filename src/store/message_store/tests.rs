@@ -314,7 +314,7 @@ fn nothing_is_appended_behind_the_close_by_a_thread_that_came_before() {
     let checked = append::check(&message, &core.config, &core.queues, size).unwrap();
     let end = store.end_offset();
     store.close().unwrap();
-    let late = core.append_locked(writing, &mut guard(&writing.appender), &checked);
+    let late = core.append_locked(writing, &mut writing.appender.lock(), &checked);
     assert!(matches!(late, Err(Error::Closed)), "{late:?}");
     assert!(matches!(core.flush_derived(writing), Err(Error::Closed)));
     assert_eq!(core.log.end_offset(), end);

@@ -8,9 +8,10 @@ pub mod recover;
 pub mod seal;
 pub mod tail;
 
+use parking_lot::{Mutex, RwLock};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
@@ -38,7 +39,7 @@ use super::read::queue_view;
 use super::remembered;
 use super::swap;
 use super::write::append::Appender;
-use super::write::core::{Core, QUEUE_BYTES, Reading, Writing, guard};
+use super::write::core::{Core, QUEUE_BYTES, Reading, Writing};
 use super::write::group_commit::FlushGate;
 use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
@@ -192,7 +193,7 @@ fn judge(
         None
     });
     let known = open_or_crashed.then(|| Flushed::of(storage, &core.paths, mark, &flushed, false));
-    *core.reading.write().unwrap_or_else(PoisonError::into_inner) =
+    *core.reading.write() =
         Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed: known, left_out };
     Ok(unread)
 }
@@ -230,7 +231,7 @@ const SWAP_WAIT: Duration = Duration::from_millis(1);
 
 /// Lists a reader's queues and index again, because files of them were gone. The log's readable end stays.
 pub(super) fn list_again(core: &Core) -> Result<()> {
-    let _turn = guard(&core.refreshing);
+    let _turn = core.refreshing.lock();
     core.queues.refresh()?;
     if let Some(index) = &core.index {
         index.refresh()?;
@@ -253,7 +254,7 @@ fn half_there(log: &CommitLog, at: u64) -> Error {
 
 /// Moves a reader's view forward.
 pub(super) fn refresh(core: &Core) -> Result<()> {
-    let _turn = guard(&core.refreshing);
+    let _turn = core.refreshing.lock();
     core.log.run().refresh()?;
     if let Ok((kinds, _)) = topics::kinds(&*core.storage, &core.paths) {
         core.queues.set_kinds(kinds);

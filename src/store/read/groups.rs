@@ -1,9 +1,10 @@
 //! Consumer groups: how far each has come in the queues, as `config/consumerOffset.json` keeps it
 //! (`ConsumerOffsetManager`), and one that reads and keeps its own place.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::format::config::json;
@@ -44,10 +45,6 @@ impl GroupOffset {
 /// Whether a file of the broker's is what it should be.
 type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl MessageStore {
     /// How far each group has come, by its name, as it was committed last.
     ///
@@ -86,7 +83,7 @@ impl MessageStore {
         let mut warnings = self.core.warnings.clone();
         warnings.extend(self.core.notices.all());
         if let Some(writing) = &self.core.writing {
-            warnings.extend(guard(&writing.topics).left_out().map(str::to_owned));
+            warnings.extend(writing.topics.lock().left_out().map(str::to_owned));
         }
         for loaded in [
             load(paths.consumer_offsets(false), offsets),
@@ -262,7 +259,7 @@ impl ConsumerGroup {
                 limit: Some(LONGEST_NAME as u64),
             });
         }
-        let mut live = guard(&store.groups);
+        let mut live = store.groups.lock();
         if live.contains(name) {
             let path = store.path().join(format!("group {name}"));
             let pid = i32::try_from(std::process::id()).ok();
@@ -293,7 +290,7 @@ impl ConsumerGroup {
 
     fn places(&self) -> Result<MutexGuard<'_, Places>> {
         self.store.check_open()?;
-        let places = guard(&self.places);
+        let places = self.places.lock();
         if places.closed { Err(Error::Closed) } else { Ok(places) }
     }
 
@@ -421,12 +418,12 @@ impl ConsumerGroup {
             return Ok(());
         }
         // One group at a time changes the file, and none once the store gives its lock back.
-        let live = guard(&self.store.groups);
+        let live = self.store.groups.lock();
         self.store.check_open()?;
         self.make_durable(&mut places)?;
         let _offsets = match &core.writing {
             Some(writing) => {
-                guard(&writing.lock).as_ref().ok_or(Error::Closed)?.offsets(&core.paths)?
+                writing.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&core.paths)?
             }
             None => OffsetsLock::take_beside(&*core.storage, &core.paths)?,
         };
@@ -536,9 +533,9 @@ impl ConsumerGroup {
 
     /// Gives the name free, without a commit; a second call does nothing.
     pub fn close(&self) {
-        let mut places = guard(&self.places);
+        let mut places = self.places.lock();
         if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {
-            guard(&self.store.groups).remove(&self.name);
+            self.store.groups.lock().remove(&self.name);
         }
     }
 }

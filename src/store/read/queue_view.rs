@@ -1,10 +1,11 @@
 //! The queues as a reader sees them: what is on disk, and on top of it what the log holds and the
 //! queues do not reach yet.
 
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -266,14 +267,14 @@ impl Overlay {
         }
         let view = QueueView { queue, extra, kind, min_offset, max_offset };
         let seen = Seen { log: bytes, view: view.clone() };
-        let mut all = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.seen.write();
         all.entry(topic.into()).or_default().insert(queue_id, seen);
         Ok(Some(view))
     }
 
     /// A queue that was asked for before, while the log had the same bytes.
     fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
-        let all = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.seen.read();
         let seen = all.get(topic)?.get(&queue_id)?;
         (seen.log == *bytes).then(|| seen.view.clone())
     }

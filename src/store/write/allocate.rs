@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Writing, guard};
+use super::core::{Core, Writing};
 use crate::error::Result;
 use crate::files::Ahead;
 use crate::log::index::file;
@@ -39,7 +39,7 @@ impl Core {
             return Ok(more);
         }
         let (missing, full) = {
-            let writer = &mut guard(&writing.appender).writer;
+            let writer = &mut writing.appender.lock().writer;
             (writer.missing(), writer.take_full())
         };
         let warms = self.config.warm_maped_file_enable && front.active.is_some();
@@ -47,7 +47,7 @@ impl Core {
             let next = Active::open(&self.log, base, 0)?;
             let ahead = Arc::clone(next.ahead());
             // The writer that came first has opened the file by itself: this one is not to be touched.
-            let is_in_time = guard(&writing.appender).writer.set_next(next);
+            let is_in_time = writing.appender.lock().writer.set_next(next);
             if is_in_time && warms {
                 ahead.prepare_rest();
             }

@@ -1,6 +1,7 @@
 //! The store's threads: each calls the steps of the store at intervals and has no logic of its own.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,7 @@ impl Services {
 
     /// Ends the threads and waits for them.
     pub(crate) fn stop(self, core: &Core) {
-        *self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stopped.0.lock() = true;
         self.stopped.1.notify_all();
         if let Some(writing) = &core.writing {
             writing.gate.stop();
@@ -123,7 +124,7 @@ fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
         writing.bell.wait(PREPARE_EVERY);
         let mut waited = true;
         loop {
-            if *stopped.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            if *stopped.0.lock() {
                 return;
             }
             if !core.prepare_step(writing, &mut prepared, waited) {
@@ -140,7 +141,7 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     loop {
         writing.files_bell.wait(PREPARE_EVERY);
         loop {
-            if *stopped.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            if *stopped.0.lock() {
                 return;
             }
             // What could not be done is tried again: the append that needs it gets the error.
@@ -154,15 +155,15 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
 /// Makes the durable mark durable.
 fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
-    let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stop = stopped.0.lock();
     while !*stop {
-        stop = stopped.1.wait_timeout(stop, MARK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        stopped.1.wait_for(&mut stop, MARK_EVERY);
         drop(stop);
         // A mark that stays behind is safe, so a failure is left to the next round.
         if !writing.gate.has_failed() {
             let _ = writing.sync_mark();
         }
-        stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stop = stopped.0.lock();
     }
 }
 
@@ -178,9 +179,9 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let rules = core.config.delete_rules();
     let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
     let (started, mut last_clean) = (Instant::now(), None::<Instant>);
-    let mut stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stop = stopped.0.lock();
     while !*stop {
-        stop = stopped.1.wait_timeout(stop, CARE_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        stopped.1.wait_for(&mut stop, CARE_EVERY);
         if *stop {
             return;
         }
@@ -205,6 +206,6 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             let occasion = Occasion { now_ms: core.clock.now_ms(), disk, by_hand: false };
             let _ = core.clean_step(writing, &occasion);
         }
-        stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stop = stopped.0.lock();
     }
 }

@@ -1,8 +1,9 @@
 //! What a store's own threads and its callers share, and the steps that they take.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
@@ -112,10 +113,6 @@ pub(crate) struct Reading {
     pub(crate) left_out: Option<u64>,
 }
 
-pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Writing {
     /// Ends all writing: what was to be made durable may be lost, and no later flush can tell.
     fn poison(&self, error: &Error) {
@@ -160,7 +157,7 @@ impl Writing {
     /// For whoever has the turn at what closing does: one that was overtaken by it must not touch what
     /// the next writer has.
     pub(crate) fn check_locked(&self) -> Result<()> {
-        if guard(&self.lock).is_some() { Ok(()) } else { Err(Error::Closed) }
+        if self.lock.lock().is_some() { Ok(()) } else { Err(Error::Closed) }
     }
 
     /// Called by whoever has the dispatcher.
@@ -184,8 +181,8 @@ impl Core {
         self.writing.as_ref().ok_or_else(|| Error::ReadOnly { path: self.paths.root().to_owned() })
     }
 
-    pub(crate) fn reading(&self) -> std::sync::RwLockReadGuard<'_, Reading> {
-        self.reading.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn reading(&self) -> parking_lot::RwLockReadGuard<'_, Reading> {
+        self.reading.read()
     }
 
     /// Under `SYNC_FLUSH` nobody sees a record that is not durable.
@@ -259,7 +256,7 @@ impl Core {
                 Err(error) => return Err(writing.heed(error)),
             };
         if new_queue {
-            guard(&writing.topics).used(queue.topic(), queue.queue_id(), queue.kind());
+            writing.topics.lock().used(queue.topic(), queue.queue_id(), queue.kind());
             if let Some(room) = self.log.room() {
                 room.needs(QUEUE_BYTES);
             }
@@ -269,7 +266,7 @@ impl Core {
             && writing.dispatched.load(Ordering::Acquire) >= placed.before
             && !writing.dispatch_held.load(Ordering::Acquire)
         {
-            let mut dispatcher = guard(&writing.dispatcher);
+            let mut dispatcher = writing.dispatcher.lock();
             // A reader may have dispatched it in between.
             let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
             if (placed.before..=at).contains(&writing.dispatched.load(Ordering::Acquire)) {
@@ -319,7 +316,7 @@ impl Core {
         self.poisoned(writing)?;
         let (newest_ms, end, last, mapped) = {
             let Appender { writer, newest_timestamp_ms, last_begin, .. } =
-                &*guard(&writing.appender);
+                &*writing.appender.lock();
             (*newest_timestamp_ms, writer.end_offset(), *last_begin, writer.mapped())
         };
         writing.log_flushing.store(true, Ordering::Release);
@@ -330,7 +327,7 @@ impl Core {
         if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
             outcome = self.log.flush(end, mapped.as_ref());
         }
-        if let Some(lock) = &*guard(&writing.lock) {
+        if let Some(lock) = &*writing.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
         // What was flushed is in the files that were open; the next ones are found by their paths.
@@ -343,7 +340,7 @@ impl Core {
         writing.log_flushed.store(true, Ordering::Release);
         match outcome {
             Ok(end) => {
-                let mut checkpoint = guard(&writing.checkpoint);
+                let mut checkpoint = writing.checkpoint.lock();
                 let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
                 let ahead_ms = if planted::is(Bug::CheckpointAhead) { 60_000 } else { 0 };
                 *known = (*known).max(newest_ms + ahead_ms);
@@ -370,7 +367,7 @@ impl Core {
         if writing.dispatched.load(Ordering::Acquire) < end
             && !writing.dispatch_held.load(Ordering::Acquire)
         {
-            let mut dispatcher = guard(&writing.dispatcher);
+            let mut dispatcher = writing.dispatcher.lock();
             self.reput(writing, &mut dispatcher, end)?;
         }
         Ok(())
@@ -390,7 +387,7 @@ impl Core {
 
     /// Lets queries see every key that was put.
     pub(crate) fn drain_index(&self, writing: &Writing) -> Result<()> {
-        match &mut guard(&writing.dispatcher).index {
+        match &mut writing.dispatcher.lock().index {
             Some(index) => index.drain(),
             None => Ok(()),
         }
@@ -470,16 +467,16 @@ impl Core {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
         let dispatched = writing.dispatched.load(Ordering::Acquire);
         // The checkpoint takes no time from the future: it would call flushed what comes later.
-        let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+        let newest_ms = writing.appender.lock().newest_timestamp_ms;
         self.queues.flush()?;
         self.entered(dispatched);
-        let index = guard(&writing.dispatcher).index.as_mut().map(IndexService::begin_flush);
+        let index = writing.dispatcher.lock().index.as_mut().map(IndexService::begin_flush);
         // Appending goes on meanwhile. What is full and durable need not be built again after a crash.
         let index_ms = match index.transpose()? {
             Some(flush) => flush.run()?,
             None => None,
         };
-        let mut checkpoint = guard(&writing.checkpoint);
+        let mut checkpoint = writing.checkpoint.lock();
         let fields = &mut checkpoint.fields;
         fields.logics_msg_timestamp_ms =
             fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
@@ -488,7 +485,7 @@ impl Core {
         }
         checkpoint.flush(&*self.storage)?;
         drop(checkpoint);
-        match guard(&writing.topics).save(&*self.storage, &self.paths, self.clock.now_ms()) {
+        match writing.topics.lock().save(&*self.storage, &self.paths, self.clock.now_ms()) {
             // Opening warned of it: a table that cannot be read is a broker's, and stays as it is.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,
@@ -520,7 +517,7 @@ impl Core {
                 self.flush_derived(writing)?;
             }
             writing.sync_mark()?;
-            let mut appender = guard(&writing.appender);
+            let mut appender = writing.appender.lock();
             appender.writer.release();
             let spare = self.log.end_offset();
             drop(appender);
@@ -529,7 +526,7 @@ impl Core {
             let first_unused = if spare == 0 { 0 } else { spare.div_ceil(size) * size };
             self.log.run().remove_from(first_unused)?;
             if writing.dispatched.load(Ordering::Acquire) >= self.log.end_offset() {
-                let newest_ms = guard(&writing.appender).newest_timestamp_ms;
+                let newest_ms = writing.appender.lock().newest_timestamp_ms;
                 let end = self.log.end_offset();
                 // Without a seal the next opening reads the log, and is none the worse.
                 let _ = Seal::put(&*self.storage, &self.paths, &self.config, end, newest_ms);
@@ -538,7 +535,7 @@ impl Core {
             Ok(())
         });
         let turns = (writing.gate.turn(), writing.gate.derived_turn());
-        guard(&writing.lock).take();
+        writing.lock.lock().take();
         drop(turns);
         // Whoever closes hears that writing has ended, whichever file it ended with.
         outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
@@ -547,9 +544,9 @@ impl Core {
     /// Lets go of files and maps, as far as no reader holds them.
     pub(crate) fn close_files(&self) {
         if let Some(writing) = &self.writing {
-            guard(&writing.appender).writer.release();
-            guard(&writing.dispatcher).index = None;
-            guard(&writing.checkpoint).close_file();
+            writing.appender.lock().writer.release();
+            writing.dispatcher.lock().index = None;
+            writing.checkpoint.lock().close_file();
             if let Some(mark) = &writing.mark {
                 mark.close_file();
             }

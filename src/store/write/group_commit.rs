@@ -1,9 +1,10 @@
 //! Waiting for a flush together: threads that append under `SYNC_FLUSH` hand in how far they need
 //! the log to be durable, and one flush answers all of them (`CommitLog.GroupCommitService`).
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -50,18 +51,18 @@ pub enum Waited {
 
 impl FlushGate {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The right to flush the log, which one thread has at a time: the system tells of a failed flush
     /// once, and another one of the same file would then say that all is well.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock()
     }
 
     /// The same for what is derived from the log.
     pub fn derived_turn(&self) -> MutexGuard<'_, ()> {
-        self.derived_turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.derived_turn.lock()
     }
 
     /// Waits until the log is durable up to `end`.
@@ -124,7 +125,7 @@ impl FlushGate {
                 return Some(());
             }
             state.sleeps = true;
-            state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.work.wait_for(&mut state, left);
             state.sleeps = false;
         }
     }

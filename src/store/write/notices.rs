@@ -1,9 +1,9 @@
 //! Notices of an open store: events since it was opened that its user must hear of, such as deleted
 //! files. They are kept for `warnings`, and each is handed out once to be logged.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most notices that are kept; of more the oldest are forgotten.
 const MOST: usize = 1000;
@@ -25,7 +25,7 @@ struct Kept {
 
 impl Notices {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Adds a notice.

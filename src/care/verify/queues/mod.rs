@@ -8,9 +8,10 @@ pub(crate) mod ext_check;
 pub(crate) mod queue_check;
 pub(crate) mod queue_structure;
 
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -197,7 +198,7 @@ impl Queues {
     pub(super) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
         let kind = self.kind_of(topic);
         let queue = self.number_of(kind, topic, id).and_then(|number| self.get(number));
-        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = self.missing.lock();
         let numbers = missing.get(&(topic.into(), id)).and_then(|missing| missing.numbers);
         let most = numbers.map(|(_, most)| most.saturating_add(1));
         match (queue, numbers) {
@@ -244,7 +245,7 @@ impl Queues {
 
     /// Notes that a message has no entry.
     pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing = self.missing.lock();
         let known = missing.len();
         match missing.entry((topic.into(), id)) {
             hashbrown::hash_map::Entry::Occupied(mut entry) => note(entry.get_mut()),
@@ -269,7 +270,7 @@ impl Queues {
     }
 
     pub(super) fn take_missing(&self) -> Vec<(Name, Missing)> {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing = self.missing.lock();
         let mut list: Vec<_> = missing.drain().collect();
         list.sort_by(|a, b| a.0.cmp(&b.0));
         list

@@ -184,7 +184,7 @@ fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
     // While another process changes the offsets it waits.
     let held =
-        guard(&writer.core.writing().unwrap().lock).as_ref().unwrap().offsets(&writer.core.paths);
+        writer.core.writing().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.core.paths);
     append(&writer, 0, b"2", None);
     reader.refresh().unwrap();
     assert_eq!(poll(&group, 9), ["2"]);

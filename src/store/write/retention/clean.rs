@@ -12,7 +12,7 @@ use crate::log::index::run::IndexRunFile;
 use super::unread::{self, Unread};
 use super::{DiskUse, Levels, Occasion, Pressure, Verdict};
 use crate::store::MessageStore;
-use crate::store::write::core::{Core, Writing, guard};
+use crate::store::write::core::{Core, Writing};
 use crate::store::write::retention;
 
 /// `ENOSPC`, as Linux and macOS have it.
@@ -180,7 +180,7 @@ impl Core {
             cleaned.queue_files += queue.delete_expired(log_start)?;
             queue.correct_min_offset(log_start)?;
         }
-        if let Some(index) = &mut guard(&writing.dispatcher).index {
+        if let Some(index) = &mut writing.dispatcher.lock().index {
             let start = i64::try_from(log_start).unwrap_or(i64::MAX);
             cleaned.index_files += index.delete_before(start)?.len();
         }

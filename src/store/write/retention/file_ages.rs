@@ -1,8 +1,8 @@
 //! The newest store time in a file of the log, by which `keep_hours` goes. A file's own times say when
 //! it was copied or unpacked, not when its messages were stored.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
 use crate::files::RunFile;
@@ -25,7 +25,7 @@ impl FileAges {
             Some(first_ms) if first_ms > until_ms => return Ok(Some(first_ms)),
             _ => {}
         }
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.0.lock();
         if let Some(&newest_ms) = known().get(&base) {
             return Ok(newest_ms);
         }
