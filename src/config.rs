@@ -1,4 +1,4 @@
-//! The store's settings: RocketMQ's names in snake case, its defaults, checked once at open
+//! The store's settings: RocketMQ's names in snake case and its defaults, checked at open
 //! (`org.apache.rocketmq.store.config.MessageStoreConfig`).
 
 use std::collections::BTreeSet;
@@ -12,29 +12,27 @@ use crate::format::index::IndexLayout;
 use crate::format::message::host::Host;
 use crate::format::queue::consume_queue::DelayLevels;
 
-/// When an append counts as done.
+/// When an append is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum FlushDiskType {
-    /// Once it is in the log; it is made durable within seconds.
+    /// Once written; flushed within seconds.
     #[serde(rename = "ASYNC_FLUSH")]
     Async,
-    /// Once it is durable.
+    /// Once durable.
     #[serde(rename = "SYNC_FLUSH")]
     Sync,
 }
 
-/// Whose rules delete files of the log, where nobody asks for it by hand.
+/// Source of the rules for automatic deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retention {
-    /// None: every file is kept.
     Off,
-    /// RocketMQ's, by `file_reserved_time` and by how full the disk is.
+    /// RocketMQ's rules: `file_reserved_time` and disk usage.
     RocketMq,
 }
 
 impl Retention {
-    /// The value of the setting.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,132 +42,131 @@ impl Retention {
     }
 }
 
-/// The rules by which files of the log are deleted.
+/// Rules for automatic deletion of log files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteRules {
-    /// No file is deleted.
     Off,
     /// RocketMQ's rules and settings.
     RocketMq,
-    /// The oldest file is deleted as soon as one of the two allows it.
+    /// The oldest file is deleted once one of the limits allows it.
     Keep {
-        /// Hours that a message is kept (`keep_hours`).
+        /// `keep_hours`.
         hours: Option<u64>,
-        /// Bytes at the end of the log that are kept (`keep_bytes`).
+        /// `keep_bytes`.
         bytes: Option<u64>,
     },
 }
 
-/// What a store is opened with. `None` stands for "as the files there are".
+/// Settings of an open store. `None` means: as the existing files are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreConfig {
-    /// Folders of the commit log, where it is not below the root (`storePathCommitLog`).
+    /// Folders of the commit log outside the root (`storePathCommitLog`).
     pub store_path_commit_log: Vec<PathBuf>,
-    /// Folders of the commit log that take no new files (`readOnlyCommitLogStorePaths`).
+    /// Folders that take no new log files (`readOnlyCommitLogStorePaths`).
     pub read_only_commit_log_store_paths: Vec<PathBuf>,
-    /// Bytes of a commit log file; 1 GiB for a new store.
+    /// Bytes of a commit log file; 1 GiB in a new store.
     pub mapped_file_size_commit_log: Option<u64>,
-    /// Whether each file of the commit log is brought into memory whole when it is made.
+    /// Whether new log files are loaded into memory.
     pub warm_maped_file_enable: bool,
-    /// Bytes of a consume queue file, rounded up to whole entries; 6,000,000 for a new store.
+    /// Bytes of a consume queue file, rounded up to whole entries; default 6,000,000.
     pub mapped_file_size_consume_queue: Option<u64>,
-    /// Bytes of a file of a batch queue, rounded down to whole entries; 13,800,000 for a new store.
+    /// Bytes of a batch queue file, rounded down to whole entries; default 13,800,000.
     pub mapper_file_size_batch_consume_queue: Option<u64>,
-    /// Whether new queue entries hold an address into the queue's extension in place of a code.
+    /// Whether new queue entries use the queue extension.
     pub enable_consume_queue_ext: bool,
-    /// Bytes of a file of that extension; 50,331,648 for a new store.
+    /// Bytes of an extension file; default 50,331,648.
     pub mapped_file_size_consume_queue_ext: Option<u64>,
-    /// Slots of an index file; 5,000,000 for a new store.
+    /// Slots of an index file; default 5,000,000.
     pub max_hash_slot_num: Option<u32>,
-    /// Entries of an index file; 20,000,000 for a new store.
+    /// Entries of an index file; default 20,000,000.
     pub max_index_num: Option<u32>,
     /// Whether keys are indexed.
     pub message_index_enable: bool,
-    /// When an append is done.
+    /// When an append is acknowledged.
     pub flush_disk_type: FlushDiskType,
-    /// Milliseconds between flushes of the log.
+    /// Interval between flushes of the log, in milliseconds.
     pub flush_interval_commit_log: u64,
-    /// 4 KiB pages that must wait before the log is flushed.
+    /// 4 KiB pages that must be dirty before the log is flushed.
     pub flush_commit_log_least_pages: u64,
-    /// Milliseconds after which the log is flushed whatever waits.
+    /// Interval after which the log is flushed regardless, in milliseconds.
     pub flush_commit_log_thorough_interval: u64,
-    /// Milliseconds between writes of the queues.
+    /// Interval between writes of the queues, in milliseconds.
     pub flush_interval_consume_queue: u64,
-    /// Milliseconds after which the queues are made durable.
+    /// Interval between flushes of the queues, in milliseconds.
     pub flush_consume_queue_thorough_interval: u64,
-    /// Milliseconds that an append waits for its flush.
+    /// Timeout of an append's flush, in milliseconds.
     pub sync_flush_timeout: u64,
-    /// Bytes of a body.
+    /// Maximum bytes of a body.
     pub max_message_size: u64,
-    /// Whether each record gets a checksum of its head and properties.
+    /// Whether records get a checksum of head and properties.
     pub enabled_append_prop_crc: bool,
-    /// Whether recovery demands that checksum.
+    /// Whether recovery requires that checksum.
     pub force_verify_prop_crc: bool,
     /// Whether recovery checks bodies.
     pub check_crc_on_recover: bool,
-    /// Whether topics over 127 characters get records of version 2.
+    /// Whether topics over 127 characters use record version 2.
     pub auto_message_version_on_topic_len: bool,
-    /// Whether recovery goes back as far as the index is safe.
+    /// Whether recovery starts where the index is safe.
     pub message_index_safe: bool,
     /// Whether `%LMQ%` queues are numbered at append.
     pub enable_lmq: bool,
     /// Whether messages are dispatched to several queues.
     pub enable_multi_dispatch: bool,
-    /// The delay of each level.
+    /// Delay levels.
     pub message_delay_level: DelayLevels,
-    /// The address that records name as the store's.
+    /// Store address in records.
     pub store_host: Host,
-    /// Most messages of one key query by RocketMQ's rules.
+    /// Maximum messages of a key query.
     pub max_msgs_num_batch: usize,
-    /// Whether reading by queue obeys RocketMQ's transfer limits.
+    /// Whether reads obey RocketMQ's transfer limits.
     pub emulate_transfer_limits: bool,
-    /// The limits that are obeyed then.
+    /// These limits.
     pub transfer_limits: TransferLimits,
-    /// Whether a topic's name must be one that a broker takes.
+    /// Whether topic names are validated as by a broker.
     pub validate_topic_names: bool,
-    /// Whose rules delete files; `None` where neither rules nor limits were given, which deletes none.
+    /// Retention rules; `None` without rules or limits, which deletes nothing.
     pub retention: Option<Retention>,
-    /// Hours that a message is kept, by its store time.
+    /// Hours a message is kept, by store time.
     pub keep_hours: Option<u64>,
-    /// Bytes at the end of the log that are kept.
+    /// Bytes kept at the end of the log.
     pub keep_bytes: Option<u64>,
-    /// Bytes of the disk that appends leave free; `None` is what closing in good order needs.
+    /// Bytes of disk that appends leave free; `None` is enough to close cleanly.
     pub disk_reserve_bytes: Option<u64>,
-    /// Hours that a file is kept by RocketMQ's rules.
+    /// Hours a file is kept by RocketMQ's rules.
     pub file_reserved_time: u64,
-    /// The hours of the day when files are deleted, as `04` or `04;16`.
+    /// Hours of the day for deletion, as `04` or `04;16`.
     pub delete_when: String,
-    /// How many files of the log go in one round.
+    /// Maximum log files deleted in one round.
     pub delete_file_batch_max: u64,
-    /// Whether a disk that is too full makes files go before their time.
+    /// Whether a full disk deletes files before they expire.
     pub clean_file_forcibly_enable: bool,
-    /// Percent of the disk used past which nothing is appended.
+    /// Disk usage in percent that stops appends.
     pub disk_space_warning_level_ratio: u64,
-    /// Percent of the disk used from which expired files are deleted at any hour.
+    /// Disk usage in percent that deletes expired files at any hour.
     pub disk_max_used_space_ratio: u64,
-    /// Percent of the disk used from which files are deleted before their time, and a folder of
-    /// several takes no new ones.
+    /// Disk usage in percent that deletes files before they expire; a folder above it takes no new
+    /// files while others do.
     pub disk_space_clean_forcibly_ratio: u64,
-    /// Milliseconds between two thoughts of deleting files.
+    /// Interval between retention checks, in milliseconds.
     pub clean_resource_interval: u64,
-    /// Names of the settings that were given to [`StoreConfig::set`], a default among them too.
+    /// Names set by [`StoreConfig::set`], even to a default.
     pub given: BTreeSet<String>,
 }
 
-/// How much one read of a queue may transfer (`DefaultMessageStore.isTheBatchFull`).
+/// Limits of one read of a queue (`DefaultMessageStore.isTheBatchFull`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferLimits {
-    /// Bytes, of messages that are likely in memory.
+    /// Bytes, for messages that are likely in memory.
     pub max_transfer_bytes_on_message_in_memory: u64,
-    /// Messages likewise.
+    /// Messages that are likely in memory.
     pub max_transfer_count_on_message_in_memory: u64,
-    /// Bytes, of older messages.
+    /// Bytes, for older messages.
     pub max_transfer_bytes_on_message_in_disk: u64,
-    /// Messages likewise.
+    /// Older messages.
     pub max_transfer_count_on_message_in_disk: u64,
-    /// Percent of the machine's memory that counts as recent.
+    /// Percent of memory that counts as recent.
     pub access_message_in_memory_max_ratio: u64,
-    /// Bytes of queue entries looked at.
+    /// Bytes of queue entries examined.
     pub max_filter_message_size: u64,
 }
 
@@ -239,23 +236,16 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Bytes of a commit log file in a new store.
     pub const COMMIT_LOG_FILE: u64 = 1 << 30;
-    /// Bytes of a consume queue file in a new store.
     pub const CONSUME_QUEUE_FILE: u64 = 6_000_000;
-    /// Bytes of a batch queue's file in a new store.
     pub const BATCH_QUEUE_FILE: u64 = 13_800_000;
-    /// Bytes of a file of a queue's extension in a new store.
     pub const QUEUE_EXT_FILE: u64 = 50_331_648;
-    /// Slots of an index file in a new store.
     pub const INDEX_SLOTS: u32 = IndexLayout::DEFAULT.slots();
-    /// Entries of an index file in a new store.
     pub const INDEX_ENTRIES: u32 = IndexLayout::DEFAULT.entries();
 
-    /// Sets one setting from text; `false` for a name that this store has no use for.
+    /// Sets one setting from text; returns `false` for an unknown name.
     ///
-    /// # Errors
-    /// [`Error::InvalidConfig`] for a value that the setting cannot have.
+    /// # Errors [`Error::InvalidConfig`] for an invalid value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         let is_known = self.assign(name, value)?;
         if is_known {
@@ -287,7 +277,7 @@ impl StoreConfig {
             }
             "enable_consume_queue_ext" => self.enable_consume_queue_ext = flag(name, value)?,
             "mapped_file_size_consume_queue_ext" => {
-                // The shortest unit and the mark behind it.
+                // // The shortest unit and the end mark.
                 self.mapped_file_size_consume_queue_ext = Some(in_range(name, value, 24, 1 << 31)?);
             }
             "message_delay_level" => {
@@ -410,10 +400,9 @@ impl StoreConfig {
         Ok(true)
     }
 
-    /// Refuses limits of our own beside rules that they would contradict.
+    /// Refuses `keep_hours` and `keep_bytes` beside rules that contradict them.
     ///
-    /// # Errors
-    /// [`Error::InvalidConfig`], naming the limit.
+    /// # Errors [`Error::InvalidConfig`], naming the limit.
     pub fn check_retention(&self) -> Result<()> {
         let Some(retention) = self.retention else { return Ok(()) };
         let given = [("keep_hours", self.keep_hours), ("keep_bytes", self.keep_bytes)];
@@ -429,7 +418,7 @@ impl StoreConfig {
         }
     }
 
-    /// The rules by which files are deleted without being asked.
+    /// The rules for automatic deletion.
     #[must_use]
     pub fn delete_rules(&self) -> DeleteRules {
         match (self.retention, self.keep_hours, self.keep_bytes) {

@@ -1,8 +1,7 @@
-//! The one error type of the store, and what each case carries.
+//! The store's error type.
 //!
-//! What RocketMQ answers with a status is a value ([`PutStatus`], `GetStatus`); an error is for what
-//! a caller cannot have expected. Every message is one line that a person can act on: the file, the
-//! byte, what was expected and what was found.
+//! A status of RocketMQ is a value ([`PutStatus`], `GetStatus`), an unexpected condition an error.
+//! Every message is one line: file, byte, expected, found.
 
 use std::fmt;
 use std::io;
@@ -10,107 +9,106 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What a fallible function of this crate returns.
+/// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation could not be done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A call to the operating system failed.
+    /// A system call failed.
     #[error("{op} {}: {source}", path.display())]
     Io {
-        /// The operation, as a verb: `open`, `read`, `flush`.
+        /// The operation as a verb: `open`, `read`, `flush`.
         op: &'static str,
-        /// The file or folder it was done on.
+        /// The file or folder.
         path: PathBuf,
-        /// The operating system's own answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Bytes on disk are not what the format demands.
+    /// Damage on disk.
     #[error(transparent)]
     Corrupt(Box<Corruption>),
-    /// The path exists but holds no store, or does not exist at all.
+    /// The path holds no store or does not exist.
     #[error("{}: not a store: {reason}", path.display())]
     NotAStore {
-        /// The path that was given.
         path: PathBuf,
-        /// What is missing there.
+        /// The reason.
         reason: String,
     },
-    /// A message that the store refuses before it writes a byte.
+    /// The store refused a message; nothing was written.
     #[error("{field}: {reason}")]
     InvalidMessage {
-        /// The field at fault.
+        /// The invalid field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
-        /// The status RocketMQ gives for it.
+        /// RocketMQ's status.
         status: PutStatus,
-        /// The limit it broke, if it broke one.
+        /// The limit that was exceeded.
         limit: Option<u64>,
     },
-    /// A setting that cannot be used.
+    /// An invalid setting.
     #[error("{field}: {reason}")]
     InvalidConfig {
-        /// The setting at fault.
+        /// The setting.
         field: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Another process, or another handle of this one, writes to the store.
+    /// Another process or handle writes to the store.
     #[error("{}: already open {}", path.display(), by_pid(*pid))]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The process that holds it, where the system tells.
+        /// The lock's holder, if known.
         pid: Option<i32>,
     },
-    /// The store or file was closed before.
+    /// The store or file is closed.
     #[error("the store is closed")]
     Closed,
-    /// A write was asked of a store opened for reading.
+    /// The store or file is open for reading only.
     #[error("{}: opened read-only", path.display())]
     ReadOnly {
         /// The store or file.
         path: PathBuf,
     },
-    /// A flush failed before: nothing may be written until the store is opened again.
+    /// A flush failed: nothing is written until the store is opened again.
     #[error("{}: writing has ended: {reason}", path.display())]
     Poisoned {
         /// The file whose flush failed.
         path: PathBuf,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
-    /// The message is stored, but its flush was not done in time: it may not be durable.
+    /// The message is stored but not flushed in time; it may not be durable.
     #[error(
         "the message at {} is stored, but was not flushed within {timeout_ms} ms",
         result.physical_offset
     )]
     FlushTimeout {
-        /// Where the message lies.
+        /// The stored message.
         result: Box<AppendResult>,
-        /// The time that was allowed.
+        /// The timeout.
         timeout_ms: u64,
     },
-    /// An offset outside of what the log holds.
+    /// An offset outside the log.
     #[error("physical offset {physical_offset} is outside of the log, which holds {min} to {max}")]
     OffsetOutOfRange {
-        /// The offset that was asked for.
+        /// The requested offset.
         physical_offset: i64,
         /// The first offset of the log.
         min: i64,
         /// One past the last byte of the log.
         max: i64,
     },
-    /// Nothing is there: no record starts at an offset, no message has an id.
+    /// No message at an offset or with an id.
     #[error("{what}")]
     MessageNotFound {
-        /// What was looked for, and what lies there.
+        /// The request and the finding.
         what: String,
     },
-    /// More of the log is missing from the queues than may be read on the side.
+    /// More of the log is undispatched than a reader holds in memory.
     #[error(
         "{}: {bytes} bytes of the log from {physical_offset} on are in no queue, more than the \
          {limit} that a reader keeps; `mqstore rebuild` makes the queues from the log",
@@ -119,19 +117,18 @@ pub enum Error {
     NotDispatched {
         /// The store.
         path: PathBuf,
-        /// Where the undispatched part begins.
+        /// Start of the undispatched part.
         physical_offset: u64,
-        /// How long it is.
         bytes: u64,
-        /// How much a reader keeps of it.
+        /// The reader's limit.
         limit: u64,
     },
-    /// Something known and named, which is not done.
+    /// A known but unsupported feature.
     #[error("{}: {what}", path.display())]
     Unsupported {
-        /// What it is.
+        /// The feature.
         what: String,
-        /// Where it was met.
+        /// The file or folder.
         path: PathBuf,
     },
 }
@@ -141,20 +138,20 @@ fn by_pid(pid: Option<i32>) -> String {
 }
 
 impl Error {
-    /// An [`Error::Io`] for `op` on `path`, for use with `map_err`.
+    /// Returns an [`Error::Io`] for `op` on `path`, for `map_err`.
     pub fn io(op: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        // Where nothing fails, no path is copied.
+        // // The path is copied only on failure.
         move |source| Self::Io { op, path: path.into(), source }
     }
 
-    /// Whether there was no room on the disk, which may pass.
+    /// Whether the disk was full, which may pass.
     #[must_use]
     pub fn is_full_disk(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// An [`Error::Corrupt`].
+    /// Returns an [`Error::Corrupt`].
     pub fn corrupt(
         path: &Path,
         offset: u64,
@@ -172,18 +169,18 @@ impl Error {
     }
 }
 
-/// Damage: where it is, what should be there and what is.
+/// Damage: where it is, expected and found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
-    /// The file; `None` for bytes that came from a caller.
+    /// The file; `None` for a caller's bytes.
     pub path: Option<PathBuf>,
-    /// The byte in that file, or in the bytes given.
+    /// Byte in the file or in the bytes given.
     pub offset: u64,
-    /// Which rule is broken.
+    /// The broken rule.
     pub kind: CorruptionKind,
-    /// What the format demands there.
+    /// Expected by the format.
     pub expected: String,
-    /// What lies there.
+    /// Found there.
     pub found: String,
 }
 
@@ -202,62 +199,62 @@ impl fmt::Display for Corruption {
 
 impl std::error::Error for Corruption {}
 
-/// Which rule of the format is broken.
+/// A rule of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[non_exhaustive]
 pub enum CorruptionKind {
     /// A record's total size is impossible.
     Size,
-    /// Neither a record's nor a blank's magic code.
+    /// Unknown magic code.
     Magic,
-    /// A record's lengths do not add up to its total size.
+    /// A record's lengths contradict its total size.
     Length,
-    /// A body length that the record cannot hold.
+    /// A body longer than its record.
     BodyLength,
-    /// A topic length that the record cannot hold.
+    /// A topic longer than its record.
     TopicLength,
-    /// A properties length that the record cannot hold.
+    /// Properties longer than their record.
     PropertiesLength,
     /// The body's checksum is wrong.
     BodyCrc,
     /// The property checksum is missing or wrong.
     PropertyCrc,
-    /// A record names another place than the one where it lies.
+    /// A record stores an offset other than its own.
     PhysicalOffset,
-    /// A blank does not end where its file ends.
+    /// A blank does not end with its file.
     Blank,
-    /// The bytes end before the structure does.
+    /// A truncated structure.
     Truncated,
-    /// A queue entry that leads nowhere.
+    /// A queue entry without its message.
     QueueEntry,
     /// An index header that contradicts its file.
     IndexHeader,
-    /// An index slot that names no entry.
+    /// An index slot without an entry.
     IndexSlot,
-    /// An index entry that leads nowhere.
+    /// An index entry without its message.
     IndexEntry,
-    /// An index chain that does not lead downward.
+    /// An index chain whose numbers do not decrease.
     IndexChain,
     /// A file of the wrong length.
     FileLength,
-    /// A file or folder name that cannot be.
+    /// An impossible file or folder name.
     FileName,
-    /// Files that leave a gap or overlap.
+    /// Files with a gap or overlap.
     Gap,
     /// A checkpoint that contradicts the log.
     Checkpoint,
-    /// A configuration file that cannot be read.
+    /// A malformed configuration file.
     Json,
     /// A body that cannot be decompressed.
     Body,
-    /// A batch whose lengths do not add up.
+    /// A batch with contradictory lengths.
     Batch,
-    /// A queue extension unit that cannot be read.
+    /// A malformed queue extension unit.
     Ext,
 }
 
 impl CorruptionKind {
-    /// The stable name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -295,23 +292,21 @@ impl fmt::Display for CorruptionKind {
     }
 }
 
-/// Why bytes could not be read as a structure; positions count from the first byte given.
-///
-/// The layers above know the file: [`FormatError::in_file`] adds it.
+/// Reason why bytes could not be decoded. [`FormatError::in_file`] adds the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FormatError {
-    /// Which rule is broken.
+    /// The broken rule.
     pub kind: CorruptionKind,
-    /// The byte at fault.
+    /// Position from the first byte given.
     pub position: usize,
-    /// What the format demands there.
+    /// Expected by the format.
     pub expected: String,
-    /// What lies there.
+    /// Found there.
     pub found: String,
 }
 
 impl FormatError {
-    /// A new error at `position`.
+    /// Returns a new error.
     pub fn new(
         kind: CorruptionKind,
         position: usize,
@@ -321,14 +316,14 @@ impl FormatError {
         Self { kind, position, expected: expected.into(), found: found.into() }
     }
 
-    /// The same error seen from `bytes` further up.
+    /// Moves the error `bytes` further.
     #[must_use]
     pub fn at(mut self, bytes: usize) -> Self {
         self.position = self.position.saturating_add(bytes);
         self
     }
 
-    /// The damage as the caller's bytes show it, with no file.
+    /// Damage without a file.
     #[must_use]
     pub fn into_corruption(self) -> Corruption {
         Corruption {
@@ -340,7 +335,7 @@ impl FormatError {
         }
     }
 
-    /// The damage in the file at `path`, where the bytes given began at byte `base`.
+    /// Damage in the file at `path`, from byte `base` on.
     #[must_use]
     pub fn in_file(self, path: &Path, base: u64) -> Error {
         let mut corruption = self.into_corruption();
@@ -356,7 +351,7 @@ impl From<FormatError> for Error {
     }
 }
 
-/// What became of a put (`org.apache.rocketmq.store.PutMessageStatus`), as far as this store gives it.
+/// Outcome of a put, as far as this store uses it (`org.apache.rocketmq.store.PutMessageStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutStatus {
     /// Stored.
@@ -365,16 +360,16 @@ pub enum PutStatus {
     FlushDiskTimeout,
     /// The next file could not be made.
     CreateMappedFileFailed,
-    /// A message that may not be.
+    /// An invalid message.
     MessageIllegal,
     /// Properties over 32,767 bytes.
     PropertiesSizeExceeded,
-    /// The store takes no messages now.
+    /// The store accepts no messages now.
     ServiceNotAvailable,
 }
 
 impl PutStatus {
-    /// RocketMQ's name for it.
+    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -388,15 +383,14 @@ impl PutStatus {
     }
 }
 
-/// Where an appended message lies.
+/// Position of an appended message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendResult {
-    /// Byte position in the whole commit log.
+    /// Offset in the commit log.
     pub physical_offset: i64,
-    /// Length of the record in bytes.
+    /// Length of the record.
     pub store_size: u32,
-    /// Entry number in its queue.
     pub queue_offset: i64,
-    /// The store's time of it, Unix milliseconds.
+    /// Store time, Unix milliseconds.
     pub store_timestamp_ms: i64,
 }

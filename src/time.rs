@@ -1,4 +1,4 @@
-//! Where the time comes from: the system's clock, or one that a test or a byte-exact rewrite sets.
+//! Clocks: the system's, or a fixed one for tests and byte-exact rewrites.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,11 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{Datelike, Local, TimeZone, Timelike, Utc};
 
-/// How far a store time may lie ahead of the clock, or outside of its neighbours', in milliseconds: a
-/// time further off is not one that a store's clock gave.
+/// Maximum distance in milliseconds of a plausible store time from the clock or its neighbours.
 pub const FAR_MS: i64 = 3_600_000;
 
-/// Whether the middle one of three store times lies far outside of both others.
+/// Whether the middle of three store times is far from both others.
 #[must_use]
 pub const fn is_far_outside(before_ms: i64, ms: i64, after_ms: i64) -> bool {
     let (low, high) =
@@ -20,7 +19,7 @@ pub const fn is_far_outside(before_ms: i64, ms: i64, after_ms: i64) -> bool {
 
 /// A source of Unix time in milliseconds.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Now, in milliseconds since 1970.
+    /// Now, in Unix milliseconds.
     fn now_ms(&self) -> i64;
 }
 
@@ -37,7 +36,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is set.
+/// A clock that a caller sets.
 #[derive(Debug, Default)]
 pub struct FixedClock(AtomicI64);
 
@@ -48,7 +47,7 @@ impl FixedClock {
         Self(AtomicI64::new(now_ms))
     }
 
-    /// Lets the clock show `now_ms` from here on.
+    /// Sets the time.
     pub fn set(&self, now_ms: i64) {
         self.0.store(now_ms, Ordering::Release);
     }
@@ -60,28 +59,27 @@ impl Clock for FixedClock {
     }
 }
 
-/// A moment as a calendar shows it.
+/// A calendar time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarTime {
-    /// Year, 0 to 9999.
+    /// 0 to 9999.
     pub year: u16,
-    /// Month, 1 to 12.
+    /// 1 to 12.
     pub month: u8,
-    /// Day of the month, 1 to 31.
+    /// 1 to 31.
     pub day: u8,
-    /// Hour, 0 to 23.
+    /// 0 to 23.
     pub hour: u8,
-    /// Minute, 0 to 59.
+    /// 0 to 59.
     pub minute: u8,
-    /// Second, 0 to 59.
+    /// 0 to 59.
     pub second: u8,
-    /// Millisecond, 0 to 999.
+    /// 0 to 999.
     pub millisecond: u16,
 }
 
 impl CalendarTime {
-    /// `now_ms` in the machine's time zone; the first and last representable moments where it is out
-    /// of the calendar's range.
+    /// `now_ms` in the machine's time zone, clamped to the calendar.
     #[must_use]
     pub fn local(now_ms: i64) -> Self {
         Self::from_datetime(
@@ -89,14 +87,13 @@ impl CalendarTime {
         )
     }
 
-    /// `now_ms` in UTC, clamped likewise.
+    /// `now_ms` in UTC, clamped to the calendar.
     #[must_use]
     pub fn utc(now_ms: i64) -> Self {
         Self::from_datetime(&Utc.timestamp_millis_opt(clamped(now_ms)).latest().unwrap_or_default())
     }
 
     fn from_datetime<Z: TimeZone>(at: &chrono::DateTime<Z>) -> Self {
-        // The ranges are the calendar's own, so no conversion below can lose anything.
         let small = |value: u32| u8::try_from(value).unwrap_or(0);
         Self {
             year: u16::try_from(at.year().clamp(0, 9999)).unwrap_or(0),
@@ -110,7 +107,7 @@ impl CalendarTime {
     }
 }
 
-/// The years 1 to 9998, so that no time zone leaves the four-digit calendar.
+/// Clamps to the years 1 to 9998, so that no time zone leaves four digits.
 fn clamped(now_ms: i64) -> i64 {
     now_ms.clamp(-62_135_596_800_000, 253_370_764_800_000)
 }

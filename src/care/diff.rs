@@ -32,7 +32,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,6 @@ impl DifferenceKind {
 pub struct Difference {
     /// What is the matter.
     pub kind: DifferenceKind,
-    /// The topic.
     pub topic: Box<[u8]>,
     /// Its queue.
     pub queue_id: i32,
@@ -61,7 +60,6 @@ pub struct Difference {
 /// One queue with a difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueDiff {
-    /// The topic.
     pub topic: Box<[u8]>,
     /// Its queue.
     pub queue_id: i32,

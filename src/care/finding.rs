@@ -19,7 +19,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -233,7 +233,7 @@ pub struct Finding {
     pub path: PathBuf,
     /// The byte in that file; `None` where the whole of it is meant.
     pub offset: Option<u64>,
-    /// What it is.
+    /// The feature.
     pub code: Code,
     /// How bad it is.
     pub severity: Severity,

@@ -41,7 +41,7 @@ impl Grouping {
     /// Each of them.
     pub const ALL: [Self; 5] = [Self::Topic, Self::QueueId, Self::Hour, Self::Day, Self::Tags];
 
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,10 +1,9 @@
-//! Batches made on several threads, each from parts of the log of its own: it reads them, checks their
-//! records and fills in the columns, so that what was read is still in the processor's cache.
+//! Builds batches on several threads, each from its own part of the log, so that what a thread read
+//! is still in its cache.
 //!
-//! The log is cut while it is read: whoever is free takes the next part, and guesses where the first
-//! record in it begins. Batches are given in the order of the parts; where a part does not begin at the
-//! place to which the one before has come, since there was a record in a body, it is made again from
-//! there. What is made ahead is bounded: one batch waits with each thread.
+//! The log is cut while it is read: a free thread takes the next part and guesses its first record.
+//! Batches are returned in order. A part whose guess was wrong, because of a record inside a body,
+//! is built again. One batch waits with each thread, so memory is bounded.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -21,45 +20,42 @@ use arrow_schema::ArrowError;
 use super::scan::BatchError;
 use crate::store::read::halt::Halt;
 
-/// A shorter log is not worth the threads.
+/// A shorter log uses one thread.
 const LONG: u64 = 16 << 20;
-/// Bytes of the smallest part and of the largest.
+/// Minimum and maximum bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
-/// A part with fewer rows was small.
+/// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
-/// More threads than this are not begun: each holds some batches.
+/// Maximum threads: each holds some batches.
 const MOST_THREADS: usize = 4;
-/// How long a wait for a batch goes on before it is asked whether to end it.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 
-/// A batch, or `None` behind the last.
+/// A batch, or `None` after the last.
 type Made = Result<Option<RecordBatch>, BatchError>;
 
-/// Who makes the batches of one part after the other.
+/// Builds the batches of parts, one part after another.
 pub trait Maker: Send + fmt::Debug {
-    /// Begins a part: the records that begin in these bytes of the log; where it `begins` with one that
-    /// need not be sought.
+    /// Begins a part: the records that start in these bytes. `begins` means that the first byte
+    /// starts a record.
     fn begin(&mut self, part: Range<u64>, begins: bool);
 
-    /// The next batch of the part, `None` behind its last.
+    /// Next batch of the part, `None` after its last.
     ///
-    /// # Errors
-    /// What ends the whole.
+    /// # Errors An error ends the whole scan.
     fn next(&mut self) -> Made;
 
-    /// Whether it is known that the part has no more.
+    /// Whether the part is known to have no more.
     fn is_over(&self) -> bool;
 
-    /// Whether damage was met in the part.
+    /// Whether the part has damage.
     fn met_damage(&self) -> bool;
 
-    /// Where the first record, or damage, of the part begins, and what would be next behind those that
-    /// were given.
+    /// Start of the part's first record or damage, and the position after what was returned.
     fn places(&self) -> Range<u64>;
 }
 
-/// How many threads make batches of so many bytes of a log, where `threads` may be used; `None` is as
-/// many as there are processors. Fewer than two are none.
+/// Number of threads for so many bytes; `None` allows one for each processor. Returns 0 instead of
+/// 1.
 #[must_use]
 pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
     if bytes < LONG {
@@ -69,7 +65,7 @@ pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
     if threads < 2 { 0 } else { threads.min(MOST_THREADS) }
 }
 
-/// Where the log is cut.
+/// State of cutting the log.
 #[derive(Debug)]
 struct Cuts {
     next: u64,
@@ -77,7 +73,7 @@ struct Cuts {
     step: u64,
 }
 
-/// What a part came to.
+/// Result of a part.
 #[derive(Clone, Copy)]
 struct Came {
     rows: usize,
@@ -86,8 +82,8 @@ struct Came {
 }
 
 impl Cuts {
-    /// The next part. It is to have one batch, so that nobody waits for the turn with the second; and
-    /// where there is damage, which may be searched from a file's beginning, parts are to be few.
+    /// Cuts the next part. A part should give one batch, so no thread waits with a second. After
+    /// damage parts are large, since each search may start at a file's beginning.
     fn cut(&mut self, last: Option<Came>) -> Option<Range<u64>> {
         if let Some(Came { rows, batches, met_damage }) = last {
             if rows < FEW_ROWS || met_damage {
@@ -102,8 +98,7 @@ impl Cuts {
     }
 }
 
-/// What a maker tells: a batch, if there is one, whether the part has no more, which part it is, and
-/// where in it the maker was.
+/// A maker's answer: a batch, whether the part is over, its number and positions.
 struct Told {
     made: Made,
     over: bool,
@@ -112,39 +107,37 @@ struct Told {
 }
 
 impl Told {
-    /// Whether the part begins at `next`, to which the part before has come, or is passed over by both.
+    /// Whether the part starts at `next`, or both skip to the same place.
     fn begins_at(&self, next: u64) -> bool {
         self.places.start == next || self.places.start.min(next) >= self.part.end
     }
 }
 
-/// The batches of a log, in order.
+/// Batches of a log, in order.
 #[derive(Debug)]
 pub struct BatchesAhead {
-    /// Whose part comes next.
+    /// Numbers of makers in the order of their parts.
     turns: Receiver<usize>,
     turn: Option<usize>,
     makers: Vec<Receiver<Told>>,
     cuts: Arc<Mutex<Cuts>>,
     threads: Vec<JoinHandle<()>>,
-    /// Where the next record begins, of all that was given.
+    /// Position after what was returned.
     next: u64,
-    /// Who makes a part again that began elsewhere, and whether that goes on.
+    /// Maker that rebuilds parts with a wrong start, and whether it is at work.
     again: Box<dyn Maker>,
     makes_again: bool,
-    /// Threads do not cross a fork.
+    /// Threads do not survive a fork.
     process: u32,
     ended: bool,
     halt: Halt,
 }
 
 impl BatchesAhead {
-    /// The batches of `bytes` of a log, which begin with a record, each made by one of the makers on a
-    /// thread of its own; the last of them makes again what the others began at a wrong place. The first
-    /// part has about `part_bytes`.
+    /// Starts one thread for each maker but the last, which rebuilds parts with a wrong start.
+    /// `bytes` begin with a record; the first part has about `part_bytes`.
     ///
-    /// # Errors
-    /// The system's, when it gives no thread.
+    /// # Errors The system's, when it starts no thread.
     pub fn start(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
@@ -153,7 +146,7 @@ impl BatchesAhead {
         Self::in_parts(makers, bytes, part_bytes.clamp(1 << 20, PART.end))
     }
 
-    /// The same with just so many bytes.
+    /// [`BatchesAhead::start`] with a fixed part size.
     pub(super) fn in_parts(
         mut makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
@@ -176,7 +169,7 @@ impl BatchesAhead {
             halt: Halt::default(),
         };
         for (number, maker) in makers.into_iter().enumerate() {
-            // A batch waits with its maker and not beside it, which holds less memory.
+            // // Rendezvous: a batch waits with its maker only, which saves memory.
             let (out, told) = mpsc::sync_channel(0);
             ahead.makers.push(told);
             let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
@@ -188,7 +181,7 @@ impl BatchesAhead {
         Ok(ahead)
     }
 
-    /// The same, ended early when `halt` says so.
+    /// Ends early when `halt` says so.
     #[must_use]
     pub fn halting(mut self, halt: Halt) -> Self {
         self.halt = halt;
@@ -242,7 +235,7 @@ impl BatchesAhead {
     }
 }
 
-/// What a thread of the scan sends; `None` when it ended, or this is to end.
+/// Receives from a thread; `None` when it ended or `halt` says so.
 fn received<T>(from: &Receiver<T>, halt: &Halt) -> Option<T> {
     loop {
         match from.recv_timeout(WAIT_SLICE) {
@@ -263,7 +256,7 @@ fn broken(what: &str) -> BatchError {
     ArrowError::ComputeError(what.to_owned()).into()
 }
 
-/// Rows before an error come before it, and nothing comes after it.
+/// Rows before an error come first; nothing follows it.
 impl Iterator for BatchesAhead {
     type Item = Result<RecordBatch, BatchError>;
 
@@ -282,20 +275,20 @@ impl Drop for BatchesAhead {
         let makers = std::mem::take(&mut self.makers);
         let threads = std::mem::take(&mut self.threads);
         if self.process != std::process::id() {
-            // They belong to the other process, and so do the locks that they hold.
+            // // They belong to the parent process, and so do their locks.
             std::mem::forget((makers, threads));
             return;
         }
-        // Whoever has made a batch learns that nobody takes it.
+        // // Makers with a batch learn that nobody takes it.
         drop(makers);
         for thread in threads {
-            // One that panicked has ended, too.
+            // // A panicked thread has ended, too.
             let _ = thread.join();
         }
     }
 }
 
-/// Makes the batches of one part after the other, until there is none or nobody takes them.
+/// Builds parts until none is left or nobody takes batches.
 fn make(
     mut maker: Box<dyn Maker>,
     number: usize,
@@ -308,7 +301,7 @@ fn make(
         let part = {
             let mut cuts = cuts.lock();
             let Some(part) = cuts.cut(last) else { return };
-            // With the cuts locked, so that turns come in their order.
+            // // Sent with the lock held, to keep the order of turns.
             if turns.send(number).is_err() {
                 return;
             }
@@ -324,7 +317,7 @@ fn make(
                 batches += 1;
             }
             let (part, places) = (part.clone(), maker.places());
-            // An error may be of what is no record at all.
+            // // Bytes that are no record may give an error here.
             if out.send(Told { made, over, part, places }).is_err() {
                 return;
             }

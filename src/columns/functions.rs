@@ -1,8 +1,8 @@
-//! Functions over whole columns: what Spark's SQL functions `mq_*` compute.
+//! Functions over columns, behind Spark's SQL functions `mq_*`.
 //!
-//! A null argument gives null. So do bytes and texts that are not what a function reads: a column of
-//! anything at all can be asked which of its rows hold a record or an id. What a function writes is
-//! never left out in silence: [`Function::Encode`] refuses a message that no record can hold.
+//! A null gives null. So do malformed bytes and texts, so a query can ask which rows hold a record
+//! or an id. Encoding never drops anything silently: [`Function::Encode`] refuses an invalid
+//! message.
 
 use std::sync::Arc;
 
@@ -34,9 +34,9 @@ use crate::format::queue::consume_queue;
 use crate::log::read::scanner::Taken;
 use crate::store::write::append;
 
-/// Most bytes that one body may come to when it is decompressed.
+/// Maximum bytes of a decompressed body.
 const MOST_BODY: usize = 64 << 20;
-/// Most bytes of a column: places in it are signed 32-bit numbers.
+/// Maximum bytes of a column: offsets are signed 32-bit.
 const MOST_BYTES: usize = 1 << 30;
 
 /// A function over columns.
@@ -48,9 +48,9 @@ pub enum Function {
     Encode,
     /// Property strings to maps.
     Properties,
-    /// Stored bodies, and their sys flags, to what the producer sent.
+    /// Bodies and SYSFLAGs to decompressed bodies.
     Body,
-    /// Bytes to the checksum that a record has of its body.
+    /// Bytes to a record's checksum of its body.
     Crc32,
     /// Texts to `String.hashCode`.
     JavaHash,
@@ -60,45 +60,36 @@ pub enum Function {
     KeyHash,
     /// Message ids to host, port and physical offset.
     ParseMessageId,
-    /// Sys flags to what their bits say.
+    /// SYSFLAGs to the meaning of their bits.
     SysFlag,
 }
 
-/// Why a function gave no column.
+/// Reason for failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionError {
-    /// Columns of another kind or number.
+    /// Arguments of the wrong type or number.
     #[error("{name} takes {wanted}, not {found}")]
     Arguments {
-        /// The function.
         name: &'static str,
-        /// What it takes.
+        /// Expected.
         wanted: &'static str,
-        /// What was given.
+        /// Found.
         found: String,
     },
-    /// A struct that is no message's.
+    /// The struct is no message.
     #[error("mq_encode: {0}")]
     Rows(#[from] RowsError),
-    /// A message that no record can hold.
+    /// An invalid message.
     #[error("row {row}: {error}")]
-    Message {
-        /// Its row in the batch.
-        row: usize,
-        /// Why.
-        error: Error,
-    },
-    /// More bytes than one column can have.
+    Message { row: usize, error: Error },
+    /// Output larger than a column.
     #[error(
         "{name} makes more than 1 GiB of one batch; \
          lower spark.sql.execution.arrow.maxRecordsPerBatch"
     )]
-    TooLarge {
-        /// The function.
-        name: &'static str,
-    },
-    /// A fault in here.
+    TooLarge { name: &'static str },
+    /// A bug.
     #[error(transparent)]
     Arrow(#[from] ArrowError),
 }
@@ -106,7 +97,6 @@ pub enum FunctionError {
 type Result<T> = std::result::Result<T, FunctionError>;
 
 impl Function {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Decode,
         Self::Encode,
@@ -120,7 +110,6 @@ impl Function {
         Self::SysFlag,
     ];
 
-    /// Its name in SQL.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,13 +126,12 @@ impl Function {
         }
     }
 
-    /// The function of that name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|function| function.name() == name)
     }
 
-    /// What it takes, in words.
+    /// Expected arguments.
     const fn takes(self) -> &'static str {
         match self {
             Self::Decode | Self::Crc32 | Self::Properties => "one column of bytes",
@@ -155,7 +143,7 @@ impl Function {
         }
     }
 
-    /// What it gives.
+    /// Result type.
     #[must_use]
     pub fn returns(self) -> DataType {
         match self {
@@ -169,10 +157,9 @@ impl Function {
         }
     }
 
-    /// The function of columns, row by row.
+    /// Applies the function row by row.
     ///
-    /// # Errors
-    /// See [`FunctionError`].
+    /// # Errors See [`FunctionError`].
     pub fn call(self, arguments: &[ArrayRef]) -> Result<ArrayRef> {
         match (self, arguments) {
             (Self::Decode, [raw]) => decode(&self.bytes(raw)?),
@@ -274,7 +261,7 @@ impl Function {
         let Some(messages) = messages.as_struct_opt() else {
             return Err(self.wrong(std::slice::from_ref(messages)));
         };
-        // A null struct may have anything in its fields: only the others are looked at.
+        // // A null struct may have anything in its fields, so only the others are read.
         let valid: UInt32Array = places(messages.nulls(), messages.len());
         let given = take(messages, &valid, None)?;
         let given = RecordBatch::from(given.as_struct());
@@ -311,7 +298,6 @@ impl Function {
     }
 }
 
-/// The rows that are not null.
 fn places(nulls: Option<&NullBuffer>, rows: usize) -> UInt32Array {
     let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
     match nulls {
@@ -320,7 +306,7 @@ fn places(nulls: Option<&NullBuffer>, rows: usize) -> UInt32Array {
     }
 }
 
-/// A column of the struct that `MessageRows` does not read.
+/// A column that `MessageRows` does not read.
 fn longs(given: &RecordBatch, column: Column) -> Result<Int64Array> {
     let missing = || RowsError::Missing { name: column.name() };
     let array = given.column_by_name(column.name()).ok_or_else(missing)?;
@@ -340,13 +326,13 @@ fn at(numbers: &Int64Array, row: usize, column: Column) -> std::result::Result<i
     Err(Error::InvalidMessage { field: column.name(), reason, status, limit: None })
 }
 
-/// The columns that a record has of its own.
+/// Columns stored in a record.
 fn decoded() -> Vec<Column> {
     let own = |column: &Column| !matches!(column, Column::Broker | Column::Error);
     Column::ALL.into_iter().filter(own).collect()
 }
 
-/// The record that `bytes` are: the whole of them, its checksum right.
+/// The record, if `bytes` is exactly one with a valid checksum.
 fn record(bytes: &[u8]) -> Option<MessageView<'_>> {
     match read_frame(bytes) {
         Ok(Frame::Message(view)) if view.as_bytes().len() == bytes.len() => {
@@ -363,7 +349,7 @@ fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
     let mut rows = 0_u32;
     let mut places = Vec::with_capacity(raw.len());
     for bytes in raw {
-        // A body that cannot be decompressed adds no row.
+        // // A body that cannot be decompressed adds no row.
         let pushed = bytes.and_then(record).and_then(|view| builder.push(&view, None).ok());
         places.push(pushed.map(|_| rows));
         if let Some(full) = pushed {
@@ -416,7 +402,7 @@ fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
     Ok(Arc::new(StructArray::try_new(id_fields(), columns, Some(nulls))?))
 }
 
-/// The bits of a sys flag that are yes or no.
+/// Boolean bits.
 const BITS: [(&str, i32); 6] = [
     ("compressed", sys_flag::COMPRESSED),
     ("multi_tags", sys_flag::MULTI_TAGS),

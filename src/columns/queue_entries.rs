@@ -1,4 +1,4 @@
-//! The entries of a consume queue as record batches.
+//! Consume queue entries as record batches.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::scan::BatchError;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 
-/// The columns of an entry.
 #[must_use]
 pub fn queue_schema() -> SchemaRef {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
@@ -22,7 +21,7 @@ pub fn queue_schema() -> SchemaRef {
     ]))
 }
 
-/// The entries of one queue from one place to another, in batches.
+/// Entries of a range of one queue, in batches.
 #[derive(Debug)]
 pub struct QueueBatches {
     queue: Arc<QueueFolder>,
@@ -32,16 +31,15 @@ pub struct QueueBatches {
 }
 
 impl QueueBatches {
-    /// The entries `begin..end`, counted from the first that the queue holds.
+    /// The entries `begin..end`, counted from the queue's first.
     #[must_use]
     pub fn new(queue: Arc<QueueFolder>, begin: u64, end: u64) -> Self {
         Self { queue, schema: queue_schema(), next: begin, end }
     }
 
-    /// The next batch, `None` behind the last.
+    /// Next batch, `None` after the last.
     ///
-    /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// # Errors [`crate::Error::Io`] when the system cannot read.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         let count = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
         if count == 0 {

@@ -16,14 +16,14 @@ use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
 use crate::store::read::scan_part::{ScanPart, ScanParts};
 
-/// Why there is no batch.
+/// Reason why there is no batch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// The rows could not be read.
+    /// Reading failed.
     #[error(transparent)]
     Store(#[from] Error),
-    /// The columns could not be put together.
+    /// Building columns failed.
     #[error(transparent)]
     Arrow(#[from] ArrowError),
 }
@@ -32,8 +32,7 @@ pub enum BatchError {
 pub trait Scans {
     /// As [`Scan::run`].
     ///
-    /// # Errors
-    /// The same.
+    /// # Errors As [`Scan::run`].
     fn run(
         &mut self,
         log: &CommitLog,
@@ -63,45 +62,44 @@ impl Scans for ScanPart {
     }
 }
 
-/// Batches of the messages that a scan gives.
+/// Batches of a scan's messages.
 #[derive(Debug)]
 pub struct MessageBatches<S = Scan> {
     scan: S,
     builder: BatchBuilder,
     ended: bool,
-    /// What ended the scan, while the rows before it are given.
+    /// Error to return after the rows before it.
     held: Option<Error>,
 }
 
 impl<S: Scans> MessageBatches<S> {
-    /// The messages of `scan` in batches of `builder`.
+    /// Batches of `scan`, built by `builder`.
     #[must_use]
     pub fn new(scan: S, builder: BatchBuilder) -> Self {
         Self { scan, builder, ended: false, held: None }
     }
 
-    /// The same of another scan, behind the last batch of the one before.
+    /// Continues with another scan.
     pub fn begin(&mut self, scan: S) {
         (self.scan, self.ended, self.held) = (scan, false, None);
     }
 
-    /// The scan, and so how far it has come and what it passed over.
+    /// The scan.
     #[must_use]
     pub fn scan(&self) -> &S {
         &self.scan
     }
 
-    /// Whether it is known that there are no more batches.
+    /// Whether it is known that no batches follow.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended && self.held.is_none()
     }
 
-    /// The next batch, `None` behind the last. Rows before damage come before its error, and nothing
-    /// comes after it.
+    /// Next batch, `None` after the last. Rows before damage come before its error; nothing follows
+    /// it.
     ///
-    /// # Errors
-    /// As [`Scan::run`].
+    /// # Errors As [`Scan::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if let Some(error) = self.held.take() {
             return Err(error.into());
@@ -127,7 +125,7 @@ impl<S: Scans> MessageBatches<S> {
     }
 }
 
-/// Batches of parts of a store's scan, for one of several threads.
+/// Builds batches of a scan's parts, on one of several threads.
 #[derive(Debug)]
 pub struct ScanMaker {
     store: Arc<MessageStore>,
@@ -136,7 +134,7 @@ pub struct ScanMaker {
 }
 
 impl ScanMaker {
-    /// The messages of `parts` in batches of `builder`.
+    /// Batches of `parts`, built by `builder`.
     #[must_use]
     pub fn new(store: Arc<MessageStore>, parts: ScanParts, builder: BatchBuilder) -> Self {
         let batches = MessageBatches::new(parts.part(0..0), builder);

@@ -1,32 +1,28 @@
-//! The columns of a message, each with its name and Arrow type.
+//! Columns of a message with their Arrow types.
 //!
-//! Types, nullability and the names of inner fields are what Spark makes of the same columns in a
-//! DDL text, so a batch passes its comparison of schemas as it is: times are UTC in microseconds, a
-//! list's field is `element`, a map's are `entries`, `key` and `value`, and everything may be null
-//! (but a map's key).
+//! Types, nullability and inner names match Spark's DDL, so schemas compare equal: times are UTC
+//! microseconds, a list's field is `element`, a map's are `entries`, `key` and `value`, and
+//! everything but a map's key is nullable.
 
 use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
-/// A column of a message, in the order of the schema.
+/// A column of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Column {
-    /// Name of the broker; null where only one store is read.
+    /// The broker; null when reading one store.
     Broker,
-    /// Name of the topic.
     Topic,
-    /// Number of the queue in its topic.
+    /// The queue.
     QueueId,
-    /// Entry number in the queue.
     QueueOffset,
-    /// Where the record begins in the whole commit log.
+    /// The record's offset in the commit log.
     PhysicalOffset,
-    /// Length of the whole record in bytes.
     StoreSize,
-    /// The store's time.
+    /// Store time.
     StoreTimestamp,
-    /// The producer's time.
+    /// Producer's time.
     BornTimestamp,
     /// Property `TAGS`.
     Tags,
@@ -36,36 +32,34 @@ pub enum Column {
     UniqueKey,
     /// The store's id of the message.
     MessageId,
-    /// All properties.
     Properties,
-    /// The body as the producer sent it.
+    /// The decompressed body.
     Body,
     /// The body as it is stored.
     RawBody,
     /// Checksum of the stored body.
     BodyCrc,
-    /// RocketMQ's bits.
+    /// RocketMQ's flags.
     SysFlag,
-    /// The user's own number.
+    /// The user's flag.
     Flag,
-    /// The producer's address.
     BornHost,
     /// The store's address.
     StoreHost,
-    /// How often consumption was tried again.
+    /// Number of redeliveries.
     ReconsumeTimes,
-    /// Physical offset of the half message that a commit belongs to.
+    /// Offset of a commit's half message.
     PreparedTransactionOffset,
-    /// What is wrong in a damaged range; null in a row that is a message.
+    /// Error of a damaged range; null for a message.
     Error,
-    /// The whole record as it is stored; no column of a message.
+    /// The whole record; not a message column.
     Record,
-    /// The code of the tags in the queue's entry; no column of a message.
+    /// Tags code; not a message column.
     TagsCode,
 }
 
 impl Column {
-    /// All columns, in order.
+    /// Schema of all columns.
     pub const ALL: [Self; 23] = [
         Self::Broker,
         Self::Topic,
@@ -92,12 +86,11 @@ impl Column {
         Self::Error,
     ];
 
-    /// The columns that a scan gives unless others are asked for.
+    /// Default columns of a scan.
     pub fn usual() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|column| !matches!(column, Self::RawBody | Self::Error))
     }
 
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,14 +128,14 @@ impl Column {
         Self::ALL.into_iter().find(|column| column.name() == name)
     }
 
-    /// The same, with those that show a record and not a message.
+    /// The column of that name, including those of a record.
     #[must_use]
     pub fn of_record(name: &str) -> Option<Self> {
         let mut more = [Self::Record, Self::TagsCode].into_iter();
         Self::by_name(name).or_else(|| more.find(|column| column.name() == name))
     }
 
-    /// Its type.
+    /// Arrow type.
     #[must_use]
     pub fn data_type(self) -> DataType {
         match self {
@@ -178,21 +171,20 @@ impl Column {
         }
     }
 
-    /// Name and type.
+    /// Arrow field.
     #[must_use]
     pub fn field(self) -> Field {
         Field::new(self.name(), self.data_type(), true)
     }
 
-    /// The same with the layout that `wanted` asks for, where that is one of the same values: view
-    /// types for texts and bytes, on their own or inside.
+    /// The field with view types where `wanted` has them, also inside.
     #[must_use]
     pub fn field_like(self, wanted: &DataType) -> Field {
         Field::new(self.name(), like(&self.data_type(), wanted), true)
     }
 }
 
-/// `own` with the views that `wanted` has.
+/// `own` with `wanted`'s views.
 fn like(own: &DataType, wanted: &DataType) -> DataType {
     let inner = |own: &FieldRef, wanted: &FieldRef| -> FieldRef {
         let data_type = like(own.data_type(), wanted.data_type());
@@ -214,21 +206,20 @@ fn like(own: &DataType, wanted: &DataType) -> DataType {
     }
 }
 
-/// All columns, in order.
+/// Schema of all columns.
 #[must_use]
 pub fn schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| schema_of(&Column::ALL));
     Arc::clone(&SCHEMA)
 }
 
-/// The schema of some columns.
+/// Schema of some columns.
 #[must_use]
 pub fn schema_of(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Fields>()))
 }
 
-/// The same with the layouts that another schema asks for, column by column and by name; what else
-/// it has is not looked at.
+/// Schema of some columns with `wanted`'s layouts by name.
 #[must_use]
 pub fn schema_like(columns: &[Column], wanted: &Schema) -> SchemaRef {
     let field = |column: &Column| match wanted.column_with_name(column.name()) {

@@ -1,4 +1,4 @@
-//! A slice of a log as record batches; damage as rows of its own where that is asked for.
+//! A slice of a log as record batches, optionally with rows for damage.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 use crate::store::read::slice::{Damage, Sink, Slice};
 
-/// How much damage is kept before it is given.
+/// Maximum damaged ranges held.
 const MOST_DAMAGE: usize = 1024;
 
-/// Batches of the messages of a slice.
+/// Batches of a slice's messages.
 #[derive(Debug)]
 pub struct SliceBatches {
     slice: Slice,
@@ -28,7 +28,7 @@ pub struct SliceBatches {
     columns: Vec<Column>,
     broker: Option<String>,
     ended: bool,
-    /// What ended the slice, while the rows before it are given.
+    /// Error to return after the rows before it.
     held: Option<Error>,
 }
 
@@ -55,7 +55,7 @@ impl Sink for Rows {
 }
 
 impl SliceBatches {
-    /// The messages of `slice` in batches of `builder`, which has these columns.
+    /// Batches of `slice`, built by `builder` with these columns.
     #[must_use]
     pub fn new(
         slice: Slice,
@@ -67,28 +67,25 @@ impl SliceBatches {
         Self { slice, rows, columns, broker, ended: false, held: None }
     }
 
-    /// The same of another slice, behind the last batch of the one before.
+    /// Continues with another slice.
     pub fn begin(&mut self, slice: Slice) {
         (self.slice, self.ended, self.held) = (slice, false, None);
     }
 
-    /// The slice.
     #[must_use]
     pub fn slice(&self) -> &Slice {
         &self.slice
     }
 
-    /// Whether it is known that there are no more batches.
+    /// Whether it is known that no batches follow.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended && self.held.is_none() && self.rows.damage.is_empty()
     }
 
-    /// The next batch, `None` behind the last. Rows before an error come before it, and nothing comes
-    /// after it.
+    /// Next batch, `None` after the last. Rows before an error come first; nothing follows it.
     ///
-    /// # Errors
-    /// As [`Slice::run`].
+    /// # Errors As [`Slice::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if !self.ended && self.rows.damage.is_empty() {
             match self.slice.run(log, &mut self.rows) {
@@ -112,7 +109,7 @@ impl SliceBatches {
         }
     }
 
-    /// A row for each damaged range: what is known of it, and `error`.
+    /// A row for each damaged range: its position and `error`.
     fn damage_rows(&self, damage: &[Damage]) -> Result<RecordBatch, ArrowError> {
         let schema = self.rows.builder.schema();
         let number = |offset| i64::try_from(offset).unwrap_or(i64::MAX);

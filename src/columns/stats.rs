@@ -9,11 +9,10 @@ use super::build::derived::Times;
 use super::schema::Column;
 use crate::care::stats::{Group, Grouping, Stats, Totals};
 
-/// The counts, a row for each group: what it was grouped by, in that order, then `messages`, `bytes`,
-/// `first_store_timestamp`, `last_store_timestamp`. Times outside the years 1 to 9999 are null.
+/// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
+/// `last_store_timestamp`. Times outside the years 1 to 9999 are null.
 ///
-/// # Errors
-/// When Arrow refuses a column.
+/// # Errors When Arrow refuses a column.
 pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     let mut columns = Vec::new();
     for grouping in &stats.by {

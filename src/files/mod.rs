@@ -1,5 +1,5 @@
-//! Files as the store sees them: the operating system behind one trait, mapped files, and ordered
-//! runs of files that make one address space.
+//! File access: the operating system behind one trait, mapped files, and runs of files that form
+//! one address space.
 
 pub mod map;
 pub mod run;

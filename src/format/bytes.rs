@@ -1,36 +1,33 @@
-//! Big-endian integers at a position, checked: when compiling where the structure has a fixed
-//! length, when running where it has not. RocketMQ writes everything through `java.nio.ByteBuffer`,
-//! whose byte order is big-endian unless told otherwise.
+//! Checked big-endian integers at a position: at compile time for structures of fixed length, else
+//! at run time. RocketMQ uses `java.nio.ByteBuffer`, which is big-endian by default.
 
-/// `N` bytes at `at`, or `None` where they are not all there.
+/// `N` bytes at `at`, or `None` if they are not all there.
 #[inline]
 #[must_use]
 pub fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// The `i16` at `at`, or `None` where it is not all there.
+/// The `i16` at `at`, or `None` if `bytes` is too short.
 #[inline]
 #[must_use]
 pub fn i16_at(bytes: &[u8], at: usize) -> Option<i16> {
     array_at(bytes, at).map(|raw| i16::from_be_bytes(*raw))
 }
 
-/// The `i32` at `at`, or `None` where it is not all there.
 #[inline]
 #[must_use]
 pub fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
     array_at(bytes, at).map(|raw| i32::from_be_bytes(*raw))
 }
 
-/// The `i64` at `at`, or `None` where it is not all there.
 #[inline]
 #[must_use]
 pub fn i64_at(bytes: &[u8], at: usize) -> Option<i64> {
     array_at(bytes, at).map(|raw| i64::from_be_bytes(*raw))
 }
 
-/// The `i16` at `AT` of a structure of fixed length; a position outside of it does not compile.
+/// The `i16` at `AT` of a structure of fixed length.
 #[inline]
 #[must_use]
 pub const fn i16_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i16 {
@@ -38,7 +35,6 @@ pub const fn i16_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i16 {
     i16::from_be_bytes([bytes[AT], bytes[AT + 1]])
 }
 
-/// The `i32` at `AT` of a structure of fixed length; a position outside of it does not compile.
 #[inline]
 #[must_use]
 pub const fn i32_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i32 {
@@ -46,7 +42,6 @@ pub const fn i32_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i32 {
     i32::from_be_bytes([bytes[AT], bytes[AT + 1], bytes[AT + 2], bytes[AT + 3]])
 }
 
-/// The `i64` at `AT` of a structure of fixed length; a position outside of it does not compile.
 #[inline]
 #[must_use]
 pub const fn i64_in<const AT: usize, const N: usize>(bytes: &[u8; N]) -> i64 {
@@ -77,7 +72,8 @@ pub const fn u32_of(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Copies `field` to `AT` of a structure of fixed length; a field that does not fit does not compile.
+/// Copies `field` to `AT` of a structure of fixed length; a field that does not fit does not
+/// compile.
 #[inline]
 pub const fn put_in<const AT: usize, const LEN: usize, const N: usize>(
     out: &mut [u8; N],
@@ -91,19 +87,16 @@ pub const fn put_in<const AT: usize, const LEN: usize, const N: usize>(
     }
 }
 
-/// Writes an `i16` at `AT`.
 #[inline]
 pub const fn put_i16_in<const AT: usize, const N: usize>(out: &mut [u8; N], value: i16) {
     put_in::<AT, 2, N>(out, value.to_be_bytes());
 }
 
-/// Writes an `i32` at `AT`.
 #[inline]
 pub const fn put_i32_in<const AT: usize, const N: usize>(out: &mut [u8; N], value: i32) {
     put_in::<AT, 4, N>(out, value.to_be_bytes());
 }
 
-/// Writes an `i64` at `AT`.
 #[inline]
 pub const fn put_i64_in<const AT: usize, const N: usize>(out: &mut [u8; N], value: i64) {
     put_in::<AT, 8, N>(out, value.to_be_bytes());

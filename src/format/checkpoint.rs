@@ -21,30 +21,25 @@ const LOGICS_AT: usize = PHYSIC_AT + 8;
 const INDEX_AT: usize = LOGICS_AT + 8;
 const MASTER_FLUSHED_AT: usize = INDEX_AT + 8;
 const CONFIRM_AT: usize = MASTER_FLUSHED_AT + 8;
-/// Length of the fields.
 pub const FIELDS_LEN: usize = CONFIRM_AT + 8;
 const _: () = assert!(FIELDS_LEN == 40);
 
-/// By how much the log and the queues are trusted less than the checkpoint says.
+/// Margin by which RocketMQ distrusts the log's and the queues' times.
 const SLACK_MS: i64 = 3000;
 
-/// What a checkpoint holds.
+/// Fields of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointFields {
     /// Store time of the newest record that was flushed, Unix milliseconds.
     pub physic_msg_timestamp_ms: i64,
-    /// Store time of the last queue entry that was written.
     pub logics_msg_timestamp_ms: i64,
-    /// End time of the last full index file that was flushed.
     pub index_msg_timestamp_ms: i64,
-    /// How far a replica's master had flushed, as a physical offset.
     pub master_flushed_offset: i64,
-    /// Physical offset of the last valid record that recovery found.
     pub confirm_physical_offset: i64,
 }
 
 impl CheckpointFields {
-    /// The fields in `bytes`; what is missing of them counts as zero.
+    /// Decodes the fields; missing bytes count as zero.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         let field = |at| i64_at(bytes, at).unwrap_or(0);
@@ -57,7 +52,7 @@ impl CheckpointFields {
         }
     }
 
-    /// Writes the fields to the beginning of the file.
+    /// Encodes the fields.
     pub const fn encode_into(&self, out: &mut [u8; FIELDS_LEN]) {
         put_i64_in::<PHYSIC_AT, FIELDS_LEN>(out, self.physic_msg_timestamp_ms);
         put_i64_in::<LOGICS_AT, FIELDS_LEN>(out, self.logics_msg_timestamp_ms);
@@ -66,14 +61,14 @@ impl CheckpointFields {
         put_i64_in::<CONFIRM_AT, FIELDS_LEN>(out, self.confirm_physical_offset);
     }
 
-    /// The time up to which log and queues are trusted (`StoreCheckpoint#getMinTimestamp`).
+    /// Time up to which log and queues are trusted (`StoreCheckpoint#getMinTimestamp`).
     #[must_use]
     pub fn min_timestamp_ms(&self) -> i64 {
         let older = self.physic_msg_timestamp_ms.min(self.logics_msg_timestamp_ms);
         older.saturating_sub(SLACK_MS).max(0)
     }
 
-    /// The time up to which the index is trusted too (`StoreCheckpoint#getMinTimestampIndex`).
+    /// Time up to which log, queues and index are trusted (`StoreCheckpoint#getMinTimestampIndex`).
     #[must_use]
     pub fn min_timestamp_index_ms(&self) -> i64 {
         self.min_timestamp_ms().min(self.index_msg_timestamp_ms)

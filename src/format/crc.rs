@@ -1,28 +1,27 @@
-//! The two checksums of a record. Both are CRC-32 (IEEE 802.3, that of zlib) without the top bit.
+//! The two checksums of a record: CRC-32 (IEEE 802.3, as in zlib) without the top bit.
 
-/// What keeps a checksum from being a negative Java `int`.
+/// Keeps a checksum from being a negative Java `int`.
 const MASK: u32 = 0x7FFF_FFFF;
 
-/// Length of the property that holds a record's own checksum: name, 0x01, ten digits, 0x02
+/// Length of the record's checksum property: name, 0x01, ten digits, 0x02
 /// (`CommitLog.CRC32_RESERVED_LEN`).
 pub const PROPERTY_CRC_LEN: usize = 20;
 
-/// The checksum of `bytes`, all 32 bits of it (CRC-32 of IEEE 802.3, as `java.util.zip.CRC32`).
+/// All 32 bits of the CRC-32 (as `java.util.zip.CRC32`).
 #[inline]
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// The checksum of `bytes` as a record stores it (`UtilAll#crc32`).
+/// The CRC-32 without its top bit (`UtilAll#crc32`).
 #[inline]
 #[must_use]
 pub fn body_crc(body: &[u8]) -> i32 {
-    // Without the top bit the number is the same in both types.
     (crc32fast::hash(body) & MASK).cast_signed()
 }
 
-/// The last property of a record, from the CRC-32 of the bytes before it: ten decimal digits, the
+/// Formats the checksum property from the CRC-32 of the bytes before it: ten decimal digits, the
 /// least significant first (`MessageDecoder#createCrc32`).
 #[must_use]
 pub fn property_crc_text(crc: u32) -> [u8; PROPERTY_CRC_LEN] {
@@ -35,7 +34,7 @@ pub fn property_crc_text(crc: u32) -> [u8; PROPERTY_CRC_LEN] {
     text
 }
 
-/// The checksum that [`property_crc_text`] wrote, or `None` where `text` is not of that form.
+/// Parses the text of [`property_crc_text`].
 #[must_use]
 pub fn parse_property_crc(text: &[u8; PROPERTY_CRC_LEN]) -> Option<u32> {
     let digits = text.strip_prefix(b"__CRC32#\x01")?.strip_suffix(b"\x02")?;
@@ -82,7 +81,6 @@ mod tests {
             bad[position] = b'x';
             assert_eq!(parse_property_crc(&bad), None, "byte {position}");
         }
-        // 9,999,999,999 and 2^31 are more than a checksum can be.
         assert_eq!(parse_property_crc(b"__CRC32#\x019999999999\x02"), None);
         assert_eq!(parse_property_crc(b"__CRC32#\x018463847412\x02"), None);
     }

@@ -1,9 +1,9 @@
-//! Digests that stand in for values which nobody is to read.
+//! Digests that replace private values.
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a salt and a value, as hex. The salt's length goes in first, so that no two pairs of
-/// them are summed up alike.
+/// SHA-256 of a salt and a value, as hex. The salt's length is hashed first, so two pairs never
+/// give the same input.
 #[must_use]
 pub fn salted_hex(salt: &[u8], value: &[u8]) -> String {
     let mut sum = Sha256::new();
@@ -13,7 +13,6 @@ pub fn salted_hex(salt: &[u8], value: &[u8]) -> String {
     sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// SHA-256 of bytes, in parts.
 #[must_use]
 pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     let mut sum = Sha256::new();

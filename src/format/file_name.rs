@@ -1,49 +1,47 @@
-//! Names of files: an offset in 20 digits for logs and queues, a time in 17 for index files.
+//! File names: an offset in 20 digits for logs and queues, a time in 17 for index files.
 
 use crate::time::CalendarTime;
 
 const OFFSET_DIGITS: usize = 20;
 const INDEX_DIGITS: usize = 17;
 
-/// The name of the file that begins at `base` bytes of its log or queue (`UtilAll#offset2FileName`).
+/// Name of the file at `base` (`UtilAll#offset2FileName`).
 #[must_use]
 pub fn offset_name(base: u64) -> String {
     format!("{base:020}")
 }
 
-/// The offset that a file name says: 20 digits, and no more than an `i64` holds.
-///
-/// RocketMQ takes any number there; one of another length it would never write.
+/// Parses an offset name: 20 digits, at most `i64::MAX`. RocketMQ reads any number there, but
+/// writes only this form.
 #[must_use]
 pub fn parse_offset_name(name: &str) -> Option<u64> {
     digits(name, OFFSET_DIGITS).filter(|base| i64::try_from(*base).is_ok())
 }
 
-/// The name of an index file that is made `at` this time of the local clock
-/// (`UtilAll#timeMillisToHumanString`).
+/// Name of an index file created at a local time (`UtilAll#timeMillisToHumanString`).
 #[must_use]
 pub fn index_name(at: &CalendarTime) -> String {
     let CalendarTime { year, month, day, hour, minute, second, millisecond } = at;
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}{millisecond:03}")
 }
 
-/// The number that the name of an index file is: 17 digits that put the files in order.
+/// Parses an index file's name: 17 digits, whose order is that of the files.
 #[must_use]
 pub fn parse_index_name(name: &str) -> Option<u64> {
     digits(name, INDEX_DIGITS)
 }
 
-/// From this number on, which is that of the year 9999, a name leaves too little room for later ones.
+/// First name (year 9999) too late to be followed by another.
 pub const INDEX_NAMES_END: u64 = 99_990_000_000_000_000;
 
-/// The name of the index file behind the one with that number, where the clock has no later one.
+/// Name of the next index file if the clock gives no later one.
 #[must_use]
 pub fn next_index_name(number: u64) -> String {
     format!("{:0INDEX_DIGITS$}", number.saturating_add(1))
 }
 
 fn digits(name: &str, count: usize) -> Option<u64> {
-    // `parse` alone would take a sign.
+    // // `parse` alone would accept a sign.
     let wanted = name.len() == count && name.bytes().all(|byte| byte.is_ascii_digit());
     wanted.then(|| name.parse().ok()).flatten()
 }

@@ -9,8 +9,8 @@
 //! | 32 | i32 | hashSlotCount | slots in use |
 //! | 36 | i32 | indexCount | number of the next entry; the first is 1 |
 //!
-//! Then one i32 for each slot: the number of its newest entry, 0 for none. Then the entries; number 0
-//! is never used.
+//! Then one i32 for each slot: the number of its newest entry, 0 for none. Then the entries; number
+//! 0 is never used.
 //!
 //! | entry at | type | field | meaning (`IndexFile#putKey`) |
 //! |---|---|---|---|
@@ -31,7 +31,6 @@ const INDEX_COUNT_AT: usize = SLOT_COUNT_AT + 4;
 pub const HEADER_LEN: usize = INDEX_COUNT_AT + 4;
 const _: () = assert!(HEADER_LEN == 40);
 
-/// Length of a slot.
 pub const SLOT_LEN: usize = 4;
 
 const KEY_HASH_AT: usize = 0;
@@ -42,25 +41,21 @@ const PREV_ENTRY_AT: usize = SECONDS_AT + 4;
 pub const ENTRY_LEN: usize = PREV_ENTRY_AT + 4;
 const _: () = assert!(ENTRY_LEN == 20);
 
-/// The head of an index file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHeader {
-    /// Store time of the first indexed message, Unix milliseconds.
+    /// Unix milliseconds.
     pub begin_timestamp_ms: i64,
-    /// Store time of the last.
     pub end_timestamp_ms: i64,
-    /// Physical offset of the first.
+    /// Start of the first record.
     pub begin_physical_offset: i64,
-    /// Physical offset of the last: where its record begins.
     pub end_physical_offset: i64,
-    /// How many slots are in use.
     pub hash_slot_count: i32,
-    /// The number that the next entry gets: one more than there are.
+    /// Number of the next entry.
     pub index_count: i32,
 }
 
 impl Default for IndexHeader {
-    /// The head of a file with no entry.
+    /// The header of an empty file.
     fn default() -> Self {
         Self {
             begin_timestamp_ms: 0,
@@ -74,7 +69,6 @@ impl Default for IndexHeader {
 }
 
 impl IndexHeader {
-    /// As it is written.
     #[must_use]
     pub const fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -87,8 +81,7 @@ impl IndexHeader {
         out
     }
 
-    /// As it was written; a count of 0 or less, as in a file that is still all zero, means 1
-    /// (`IndexHeader#load`).
+    /// Decodes; a count of 0 or less, as in a zeroed file, means 1 (`IndexHeader#load`).
     #[must_use]
     pub const fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
         let index_count = i32_in::<INDEX_COUNT_AT, HEADER_LEN>(bytes);
@@ -103,21 +96,18 @@ impl IndexHeader {
     }
 }
 
-/// One key of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
     /// [`key_hash`](super::java::key_hash) of topic and key.
     pub key_hash: i32,
-    /// Physical offset of the message.
     pub physical_offset: i64,
-    /// Its store time: seconds since the header's begin.
+    /// Store time in seconds since the header's begin.
     pub seconds: i32,
-    /// Number of the next older entry of the slot, 0 for none.
+    /// Number of the slot's next older entry, 0 for none.
     pub prev_entry: i32,
 }
 
 impl IndexEntry {
-    /// As it is written.
     #[inline]
     #[must_use]
     pub const fn encode(&self) -> [u8; ENTRY_LEN] {
@@ -129,7 +119,6 @@ impl IndexEntry {
         out
     }
 
-    /// As it was written.
     #[inline]
     #[must_use]
     pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
@@ -142,23 +131,22 @@ impl IndexEntry {
     }
 }
 
-/// Where things lie in an index file; neither number is written in it.
+/// Positions in an index file; its two numbers are not stored in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexLayout {
     slots: u32,
     entries: u32,
-    /// `2^64 / slots`, rounded up: what a remainder is had with by two multiplications.
+    /// `2^64 / slots`, rounded up, for a remainder by two multiplications.
     per_slot: u64,
 }
 
 impl IndexLayout {
-    /// RocketMQ's, where nothing else is configured (`MessageStoreConfig`).
+    /// RocketMQ's defaults (`MessageStoreConfig`).
     pub const DEFAULT: Self =
         Self { slots: 5_000_000, entries: 20_000_000, per_slot: u64::MAX / 5_000_000 + 1 };
 
-    /// A file with this many slots (`maxHashSlotNum`) and places for entries (`maxIndexNum`, the unused
-    /// one included); `None` where one is 0, or where RocketMQ, which counts its bytes in an `int`,
-    /// could not address the file.
+    /// A layout of so many slots (`maxHashSlotNum`) and entries (`maxIndexNum`, including unused
+    /// entry 0). `None` if one is 0 or the length exceeds an `int`.
     #[must_use]
     pub fn new(slots: u32, entries: u32) -> Option<Self> {
         let per_slot = u64::MAX.checked_div(u64::from(slots))?.wrapping_add(1);
@@ -167,62 +155,57 @@ impl IndexLayout {
         (slots > 0 && entries > 0 && fits).then_some(layout)
     }
 
-    /// How many slots there are.
     #[inline]
     #[must_use]
     pub const fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// How many places for entries there are. Place 0 stays unused, so a file is full with one less.
+    /// Number of entries, including unused entry 0.
     #[inline]
     #[must_use]
     pub const fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The count at which a file is full: when the header's `index_count` has come to it.
+    /// The `index_count` of a full file.
     #[inline]
     #[must_use]
     pub const fn max_entry_count(&self) -> u32 {
         self.entries
     }
 
-    /// Length of the file in bytes.
     #[inline]
     #[must_use]
     pub const fn file_len(&self) -> u64 {
         self.entry_position(self.entries)
     }
 
-    /// The slot of a key with this hash.
     #[inline]
     #[must_use]
     pub const fn slot_of(&self, key_hash: i32) -> u32 {
-        // No slot number is negative, whatever hash is asked for. This is the remainder, in half the
-        // time (Lemire, Kaser, Kurz, "Faster remainder by direct computation", 2019).
+        // // Never negative. A remainder in half the time (Lemire, Kaser, Kurz, "Faster remainder
+        // by direct computation", 2019).
         let part = self.per_slot.wrapping_mul(key_hash.unsigned_abs() as u64);
         ((part as u128 * self.slots as u128) >> 64) as u32
     }
 
-    /// Whether a hash belongs to a slot: [`IndexLayout::slot_of`] with one multiplication, for who asks
-    /// many.
+    /// Whether a hash belongs to a slot: compares like [`IndexLayout::slot_of`] with one
+    /// multiplication.
     #[inline]
     #[must_use]
     pub const fn is_in_slot(&self, key_hash: i32, slot: u32) -> bool {
-        // Below 2^32, as layouts have fewer than 2^29 slots: whole multiples alone come out below.
+        // // Layouts have fewer than 2^29 slots, so only whole multiples come out below 2^32.
         let above = key_hash.unsigned_abs() as u64 + (self.slots as u64 - slot as u64);
         self.slots == 1 || self.per_slot.wrapping_mul(above) < self.per_slot
     }
 
-    /// The byte at which a slot begins.
     #[inline]
     #[must_use]
     pub const fn slot_position(&self, slot: u32) -> u64 {
         HEADER_LEN as u64 + SLOT_LEN as u64 * slot as u64
     }
 
-    /// The byte at which an entry begins.
     #[inline]
     #[must_use]
     pub const fn entry_position(&self, entry: u32) -> u64 {
@@ -230,15 +213,14 @@ impl IndexLayout {
     }
 }
 
-/// The seconds that an entry for a message of `time_ms` holds, in a file that begins at `begin_ms`
-/// (`IndexFile#putKey`).
+/// An entry's seconds for `time_ms` in a file that begins at `begin_ms` (`IndexFile#putKey`).
 #[inline]
 #[must_use]
 pub fn seconds_since(begin_ms: i64, time_ms: i64) -> i32 {
     if begin_ms <= 0 {
         return 0;
     }
-    // As Java subtracts: what leaves the range comes in at its other end.
+    // // Wraps as in Java.
     let seconds = time_ms.wrapping_sub(begin_ms) / 1000;
     i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
 }

@@ -1,16 +1,14 @@
-//! What the format takes over from Java: `String.hashCode`, `Math.abs`, the order of a `HashMap`,
-//! and `String`'s reading of UTF-8.
+//! Java's `String.hashCode`, `Math.abs`, `HashMap` order and UTF-8 decoding.
 
 use super::bytes::{u32_of, u64_of};
 
 pub use super::message::host::{Host, MessageId, message_id, parse_message_id};
 
-/// Capacity of a `HashMap` made without one.
+/// Default capacity of a `HashMap`.
 pub const FRESH_MAP_CAPACITY: usize = 16;
-/// Capacity of the map that `MessageDecoder#string2messageProperties` makes.
+/// Capacity of the map in `MessageDecoder#string2messageProperties`.
 pub const PARSED_MAP_CAPACITY: usize = 128;
 
-/// 31 to the power of the index.
 const POWERS: [u32; 9] = {
     let mut powers = [1_u32; 9];
     let mut i = 1;
@@ -21,7 +19,7 @@ const POWERS: [u32; 9] = {
     powers
 };
 
-/// The top bit of each of eight bytes: all clear where the bytes are ASCII.
+/// Top bit of each of eight bytes: all clear for ASCII.
 const NOT_ASCII: u64 = 0x8080_8080_8080_8080;
 
 /// `String.hashCode` of the text that `utf8` decodes to.
@@ -31,28 +29,25 @@ pub fn hash_code(utf8: &[u8]) -> i32 {
     extend(0, utf8).cast_signed()
 }
 
-/// The hash that an index entry holds for `key` of `topic`: `Math.abs` of the hash of
-/// `topic + "#" + key`, and 0 where that has no positive counterpart
-/// (`IndexFile#indexKeyHashMethod`, `IndexService#buildKey`).
+/// Hash of an index key: `Math.abs` of the hash of `topic + "#" + key`, and 0 for
+/// `Integer.MIN_VALUE` (`IndexFile#indexKeyHashMethod`, `IndexService#buildKey`).
 #[inline]
 #[must_use]
 pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
     TopicHash::of(topic).with_key(key)
 }
 
-/// What the hashes of all keys of a topic have in common.
+/// Hash state after a topic, shared by its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicHash(u32);
 
 impl TopicHash {
-    /// That of the keys of `topic`.
     #[inline]
     #[must_use]
     pub fn of(topic: &[u8]) -> Self {
         Self(extend(0, topic).wrapping_mul(31).wrapping_add(u32::from(b'#')))
     }
 
-    /// [`key_hash`] of one key.
     #[inline]
     #[must_use]
     pub fn with_key(self, key: &[u8]) -> i32 {
@@ -60,14 +55,14 @@ impl TopicHash {
     }
 }
 
-/// [`key_hash`] of a key that is given whole, as `topic#key`.
+/// [`key_hash`] of the whole `topic#key`.
 #[inline]
 #[must_use]
 pub fn key_hash_of(index_key: &[u8]) -> i32 {
     non_negative(hash_code(index_key))
 }
 
-/// How many `char`s the text that `utf8` decodes to has (`String.length`).
+/// `String.length` of the text that `utf8` decodes to.
 #[must_use]
 pub fn char_count(utf8: &[u8]) -> usize {
     if utf8.is_ascii() {
@@ -78,12 +73,12 @@ pub fn char_count(utf8: &[u8]) -> usize {
     count
 }
 
-/// Brings `items` into the order in which a `HashMap` of this capacity gives them, when they were
-/// put into it as they stand; `name` tells the key of one, and no two are equal.
+/// Sorts `items` into the order in which a `HashMap` of this capacity, filled in their present
+/// order, gives them. `name` returns an item's key; keys are distinct.
 ///
-/// RocketMQ writes properties in that order wherever it makes a map of them and back
-/// (`MessageDecoder#messageProperties2String`). Not followed is the tree that a map of 64 buckets or
-/// more makes of nine names in one of them: only names chosen to collide come to that.
+/// RocketMQ writes properties in this order after a round trip through a map
+/// (`MessageDecoder#messageProperties2String`). Trees are not followed: maps of 64 buckets or more
+/// use them for nine names in one bucket, which takes names chosen to collide.
 pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> &[u8]) {
     let spread = |item: &T| {
         let hash = hash_code(name(item)).cast_unsigned();
@@ -91,20 +86,20 @@ pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> 
     };
     let spreads: Vec<u32> = items.iter().map(spread).collect();
     let mask = capacity_after(&spreads, capacity) - 1;
-    // A bucket keeps the order of insertion, also when the map grows: so this must be stable.
+    // // A bucket keeps the order of insertion even when the map grows, so the sort must be stable.
     items.sort_by_key(|item| spread(item) & mask);
 }
 
-/// The capacity of a map that began with `capacity` when all of `spreads` are in it.
+/// Capacity after inserting all of `spreads`.
 fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
-    // The next one beyond 2^30 would not be an `int`; `HashMap` stops there too.
+    // // Java's maximum.
     const MAXIMUM: u32 = 1 << 30;
     let mut capacity = u32::try_from(capacity.max(1).next_power_of_two()).unwrap_or(MAXIMUM);
     for (i, spread) in spreads.iter().enumerate() {
         let size = i as u64 + 1;
         let in_bucket =
             |mask: u32| spreads[..=i].iter().filter(|other| (*other ^ spread) & mask == 0).count();
-        // A small map grows instead of making a tree of a bucket with more than eight nodes.
+        // // Below 64 buckets a map grows instead of making a tree.
         if capacity < 64 && in_bucket(capacity - 1) > 8 {
             capacity *= 2;
         }
@@ -115,7 +110,7 @@ fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
     capacity
 }
 
-/// `Math.abs`, and 0 for the one number without a positive counterpart.
+/// `Math.abs`, and 0 for `i32::MIN`.
 #[inline]
 const fn non_negative(hash: i32) -> i32 {
     match hash.checked_abs() {
@@ -124,10 +119,10 @@ const fn non_negative(hash: i32) -> i32 {
     }
 }
 
-/// The hash of a text whose hash so far is `hash`, followed by `utf8`.
+/// Extends `hash` by `utf8`.
 ///
-/// Eight ASCII bytes are one step: `hash * 31^8` plus a number that does not depend on the hash, so
-/// the bytes' own arithmetic runs beside the one multiplication that waits for the step before.
+/// Eight ASCII bytes are one step: `hash * 31^8` plus a number independent of the hash, so only one
+/// multiplication waits for the step before.
 #[inline]
 fn extend(hash: u32, utf8: &[u8]) -> u32 {
     let (words, tail) = utf8.as_chunks::<8>();
@@ -145,22 +140,20 @@ fn extend(hash: u32, utf8: &[u8]) -> u32 {
     extended.wrapping_mul(POWERS[tail.len()]).wrapping_add(of_eight(last))
 }
 
-/// The hash of eight ASCII characters: neighbours are joined to pairs, pairs to fours, in place.
+/// Hash of eight ASCII characters: neighbours are joined to pairs, pairs to fours.
 #[inline]
 const fn of_eight(word: u64) -> u32 {
-    // 127 * 31 + 127 fits in 16 bits, that times 31^2 in 32: no lane spills into the next.
+    // // 127 * 31 + 127 fits in 16 bits, that times 31^2 in 32: lanes do not overflow.
     let pairs = ((word >> 8) & 0x00FF_00FF_00FF_00FF) * 31 + (word & 0x00FF_00FF_00FF_00FF);
     let fours =
         ((pairs >> 16) & 0x0000_FFFF_0000_FFFF) * (31 * 31) + (pairs & 0x0000_FFFF_0000_FFFF);
-    // The hash is what is left below 2^32.
     ((fours >> 32) as u32).wrapping_mul(POWERS[4]).wrapping_add(fours as u32)
 }
 
-/// Fewer than eight bytes as the low ones of a number: the zeros before them do not count in a hash.
+/// Fewer than eight bytes as the low ones of a number; leading zeros do not change a hash.
 #[inline]
 fn right_aligned(tail: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (tail.first_chunk::<4>(), tail.last_chunk::<4>()) {
-        // The two overlap in the same bytes unless there are eight.
         let shift = 8 * (tail.len() - 4);
         return u64::from(u32_of(*first)) << shift | u64::from(u32_of(*last));
     }
@@ -175,10 +168,10 @@ fn extend_decoded(hash: u32, utf8: &[u8]) -> u32 {
     extended
 }
 
-/// Gives `unit` each `char` of the text that Java's `new String(utf8, UTF_8)` makes.
+/// Decodes `utf8` as Java's `new String(utf8, UTF_8)` and gives `unit` each `char`.
 ///
-/// Bytes that are not UTF-8 become U+FFFD, one for each longest beginning of a character, as in
-/// Rust, with one difference: Java takes three bytes that spell a surrogate for one such beginning.
+/// Invalid bytes become U+FFFD, one for each longest beginning of a character, as in Rust. But Java
+/// takes three bytes that spell a surrogate for one such beginning.
 fn decode(utf8: &[u8], mut unit: impl FnMut(u16)) {
     let mut left = utf8;
     while !left.is_empty() {
@@ -207,7 +200,7 @@ fn decode(utf8: &[u8], mut unit: impl FnMut(u16)) {
 mod tests {
     use super::*;
 
-    /// `String.hashCode` as its definition reads.
+    /// `String.hashCode` by its definition.
     fn slow_hash(text: &str) -> i32 {
         text.encode_utf16()
             .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
@@ -249,7 +242,7 @@ mod tests {
 
     #[test]
     fn malformed_text_is_hashed_as_java_decodes_it() {
-        // Left: bytes; right: what a JDK 17 makes of them.
+        // // Left: bytes; right: text from a JDK 17.
         let cases: [(&[u8], &str); 13] = [
             (b"\xFFa", "\u{FFFD}a"),
             (b"\xC0\x80", "\u{FFFD}\u{FFFD}"),
@@ -303,7 +296,7 @@ mod tests {
         assert_eq!(names, ["KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]);
         hash_map_order(&mut names, PARSED_MAP_CAPACITY, |name| name.as_bytes());
         assert_eq!(names, ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT"]);
-        // "Aa" and "BB" have one hash: the order of insertion stays.
+        // // "Aa" and "BB" share a hash: the order of insertion stays.
         let mut same = ["BB", "Aa"];
         hash_map_order(&mut same, PARSED_MAP_CAPACITY, |name| name.as_bytes());
         assert_eq!(same, ["BB", "Aa"]);

@@ -1,4 +1,4 @@
-//! Bytes to values and back: pure functions over slices, with no I/O, no clock and no threads.
+//! Encoding and decoding: pure functions over slices, without I/O, clock or threads.
 
 pub mod config;
 pub mod queue;

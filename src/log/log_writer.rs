@@ -83,7 +83,6 @@ impl Active {
         Ok(Active { base_offset, map })
     }
 
-    /// What a thread needs that makes the file ready ahead of the writer.
     #[must_use]
     pub fn ahead(&self) -> &Arc<Ahead> {
         self.map.ahead()

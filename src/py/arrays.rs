@@ -1,5 +1,4 @@
-//! Texts and numbers as they are given: sequences, buffers, or Arrow arrays, of which no value becomes
-//! a Python object, and which are read where they lie.
+//! Texts and numbers from sequences, buffers or Arrow arrays, read in place without Python objects.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -19,12 +18,12 @@ use crate::format::java::key_hash_of;
 use super::errors::invalid;
 use super::fields::{number, text_bytes, too_wide};
 
-/// How many keys are hashed at a time: their hashes stay in the processor's cache until they are used.
+/// Keys hashed at a time, so that hashes stay in the cache.
 pub(super) const HASH_CHUNK: usize = 1024;
 
-/// The chunks of an object that gives Arrow arrays; `None` for any other.
+/// Chunks of an Arrow object; `None` for any other.
 fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ArrayRef>>> {
-    // The commonest of all, and it is asked for attributes the slowest.
+    // // The most common case, and the slowest to probe for attributes.
     if given.is_exact_instance_of::<PyList>()
         || !given.hasattr("__arrow_c_array__")? && !given.hasattr("__arrow_c_stream__")?
     {
@@ -41,14 +40,13 @@ fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ar
     Ok(Some(chunks))
 }
 
-/// Keys, each `topic#key`: their hashes, or the texts.
+/// Keys as `topic#key`: hashes or texts.
 pub(super) enum Keys {
     Hashes(Vec<i32>),
     Texts(Vec<ArrayRef>),
 }
 
 impl Keys {
-    /// Keys that are given as `topic#key`.
     pub(super) fn of(argument: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Some(chunks) = chunks_of(argument, keys)? {
             for chunk in &chunks {
@@ -79,7 +77,6 @@ impl Keys {
         Ok(Self::Hashes(hashes))
     }
 
-    /// How many they are.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Hashes(hashes) => hashes.len(),
@@ -87,7 +84,7 @@ impl Keys {
         }
     }
 
-    /// Gives `take` the hashes in order, some at a time, until it says `false`.
+    /// Passes the hashes to `take` in chunks until it returns `false`.
     pub(super) fn hashes(&self, mut take: impl FnMut(&[i32]) -> Result<bool>) -> Result<()> {
         match self {
             Self::Hashes(hashes) => {
@@ -124,14 +121,13 @@ fn hash_texts(texts: &ArrayRef, hashes: &mut Vec<i32>) {
     }
 }
 
-/// Numbers of 64 bits.
 pub(super) enum Numbers {
     Copied(Vec<i64>),
     Arrays(Vec<Int64Array>),
 }
 
 impl Numbers {
-    /// Numbers as they are given; one that is too wide is refused under the argument's name.
+    /// Reads numbers; one too wide is refused by the argument's name.
     pub(super) fn of(argument: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Some(chunks) = chunks_of(argument, given)? {
             let arrays = chunks.iter().map(|chunk| int64(argument, chunk)).collect::<PyResult<_>>();
@@ -151,7 +147,6 @@ impl Numbers {
         numbers.map(Self::Copied)
     }
 
-    /// How many they are.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Copied(numbers) => numbers.len(),
@@ -159,7 +154,6 @@ impl Numbers {
         }
     }
 
-    /// The numbers in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = i64> {
         let (copied, arrays) = match self {
             Self::Copied(numbers) => (numbers.as_slice(), [].as_slice()),

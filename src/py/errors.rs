@@ -1,4 +1,4 @@
-//! What the crate's errors are in Python. The classes are written there, in `mqstore/errors.py`.
+//! Maps the crate's errors to the exceptions in `mqstore/errors.py`.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ pyo3::import_exception!(mqstore.errors, MessageNotFoundError);
 pyo3::import_exception!(mqstore.errors, NotDispatchedError);
 pyo3::import_exception!(mqstore.errors, UnsupportedError);
 
-/// The exception for an error. `store_host` is the address that the message ids of the store have.
+/// Returns the exception; `store_host` is the address in the store's message ids.
 ///
-/// Every variant is named: a new one does not build until it has a class.
+/// The match is exhaustive, so a new variant needs a class to compile.
 #[cold]
 pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     let message = error.to_string();
@@ -66,9 +66,9 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     }
 }
 
-/// The number of an error that this library found and not the system.
+/// Error number for an error found by this library.
 fn errno_of(kind: io::ErrorKind) -> Option<i32> {
-    // `ENOSPC`, as Linux and macOS have it.
+    // // `ENOSPC` on Linux and macOS.
     (kind == io::ErrorKind::StorageFull).then_some(28)
 }
 
@@ -77,7 +77,7 @@ fn corrupt(corruption: Corruption, message: String) -> PyErr {
     CorruptionError::new_err((message, path.map(text), offset, kind.name(), expected, found))
 }
 
-/// A path as Python spells it: bytes that are no UTF-8 become lone surrogates.
+/// A path as Python decodes it, with lone surrogates.
 fn text(path: PathBuf) -> std::ffi::OsString {
     path.into_os_string()
 }
@@ -94,14 +94,14 @@ impl From<FormatError> for PyErr {
     }
 }
 
-/// A field of a message that cannot be.
+/// An invalid field of a message.
 #[cold]
 pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
     let reason = reason.into();
     Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }.into()
 }
 
-/// An argument that is none of the few words it may be.
+/// An argument that is not one of the allowed words.
 #[cold]
 pub(crate) fn not_one_of(argument: &str, words: &str, found: &str) -> PyErr {
     let found: String = found.chars().take(64).collect();

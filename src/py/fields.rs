@@ -1,4 +1,4 @@
-//! What `append` and `Message` take, turned into what the store takes.
+//! Converts arguments of `append` and `Message`.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use crate::store::write::property_block::PropertyBlock;
 
 use super::errors::invalid;
 
-/// The bytes of anything with the buffer protocol; only what is no `bytes` is copied.
+/// Bytes of a buffer; only `bytes` is not copied.
 #[inline]
 pub(super) fn bytes_of<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     match buffer.cast::<PyBytes>() {
@@ -24,7 +24,7 @@ pub(super) fn bytes_of<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
     }
 }
 
-/// A number of a message: one that its field cannot hold is no message's.
+/// A message's number; one too wide is an invalid message.
 #[inline]
 pub(super) fn number<'py, T>(field: &'static str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
@@ -33,7 +33,7 @@ where
     value.extract().map_err(|error: PyErr| too_wide(field, value, 8 * size_of::<T>(), error))
 }
 
-/// The error for a number that does not fit; any other stays as it is.
+/// Replaces an overflow error; others stay unchanged.
 #[cold]
 pub(super) fn too_wide(
     field: &'static str,
@@ -48,7 +48,7 @@ pub(super) fn too_wide(
     invalid(field, format!("{shown} does not fit {bits} bits"))
 }
 
-/// The bytes of text, where it lies.
+/// The text's bytes, borrowed.
 #[inline]
 pub(super) fn text_bytes<'a>(
     field: &'static str,
@@ -57,7 +57,7 @@ pub(super) fn text_bytes<'a>(
     text.to_str().map(str::as_bytes).map_err(|error| not_utf8(text.py(), field, error))
 }
 
-/// Text of a message: a lone surrogate has no bytes in UTF-8.
+/// The text's bytes; a lone surrogate is refused.
 fn utf8(field: &'static str, text: &Bound<'_, PyAny>) -> PyResult<PyBackedStr> {
     text.extract().map_err(|error: PyErr| not_utf8(text.py(), field, error))
 }
@@ -70,7 +70,7 @@ fn not_utf8(py: Python<'_>, field: &'static str, error: PyErr) -> PyErr {
     }
 }
 
-/// Takes an argument of that name, its error naming the field.
+/// Extracts an argument; its error names the field.
 macro_rules! arguments {
     ($($name:ident = $take:ident($field:literal) -> $type:ty;)*) => {
         $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
@@ -106,7 +106,7 @@ fn optional_utf8(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Opti
     if value.is_none() { Ok(None) } else { utf8(field, value).map(Some) }
 }
 
-/// A bound, an offset or a time: past what 64 bits hold there is nothing, on either side.
+/// A bound, clamped to 64 bits.
 pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().or_else(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(value.py()) {
@@ -116,12 +116,12 @@ pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     })
 }
 
-/// The same, where it may be left out.
+/// [`saturated`] for an optional argument.
 pub(super) fn saturated_if_given(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if value.is_none() { Ok(None) } else { saturated(value).map(Some) }
 }
 
-/// How much of something at most.
+/// A maximum.
 fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let number = saturated(value)?;
     T::try_from(number)
@@ -132,7 +132,6 @@ fn optional_most(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Optio
     if value.is_none() { Ok(None) } else { most(name, value).map(Some) }
 }
 
-/// An address of a message.
 pub(super) fn host_of(field: &'static str, text: Option<&str>) -> PyResult<Option<Host>> {
     match text {
         None => Ok(None),
@@ -143,7 +142,7 @@ pub(super) fn host_of(field: &'static str, text: Option<&str>) -> PyResult<Optio
     }
 }
 
-/// The properties of a message as they are given.
+/// A message's properties as given.
 pub(super) struct Named<'a, 'py> {
     pub(super) tags: Option<&'a str>,
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
@@ -153,7 +152,7 @@ pub(super) struct Named<'a, 'py> {
 }
 
 impl<'a, 'py> Named<'a, 'py> {
-    /// Writes the block to `out`, or gives the one that was given whole.
+    /// Writes the property block to `out`, or returns the block that was given.
     #[inline]
     pub(super) fn compose(&self, out: &mut Vec<u8>) -> PyResult<Composed<'a, 'py>> {
         if let Some(whole) = self.properties.and_then(|given| given.cast::<PyBytes>().ok()) {
@@ -181,7 +180,7 @@ impl<'a, 'py> Named<'a, 'py> {
         Ok(Composed::Written { counts_inner_messages: block.counts_inner_messages() })
     }
 
-    /// A block given as bytes is the whole of it.
+    /// The given block, which excludes other properties.
     fn alone(&self, whole: &'a Bound<'py, PyBytes>) -> PyResult<&'a Bound<'py, PyBytes>> {
         let beside = if self.tags.is_some() {
             "tags"
@@ -206,18 +205,18 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 }
 
-/// Where the property block of a message is.
+/// Position of a message's property block.
 pub(super) enum Composed<'a, 'py> {
-    /// It was written.
+    /// In the buffer.
     Written {
-        /// Whether it has the property that only a batch may have.
+        /// Whether it has a property reserved for batches.
         counts_inner_messages: bool,
     },
-    /// It was given.
+    /// Given by the caller.
     Whole(&'a Bound<'py, PyBytes>),
 }
 
-/// Calls `take` with the one key or with each of them.
+/// Calls `take` with each key.
 #[inline]
 pub(super) fn each_key<'py>(
     keys: &Bound<'py, PyAny>,
@@ -242,13 +241,13 @@ pub(super) fn each_key<'py>(
     Ok(())
 }
 
-/// Calls `take` with each name and value of a mapping, in its own order.
+/// Calls `take` with each pair of a mapping, in order.
 pub(super) fn each_pair<'py>(
     properties: &Bound<'py, PyAny>,
     mut take: impl FnMut(&Bound<'py, PyString>, &Bound<'py, PyString>) -> PyResult<()>,
 ) -> PyResult<()> {
     if let Ok(pairs) = properties.cast_exact::<PyDict>() {
-        // Another thread may change a dict while it is walked, but not its copy.
+        // // Another thread may change the dict during iteration, but not its copy.
         for (name, value) in pairs.copy()? {
             take(name.cast()?, value.cast()?)?;
         }
@@ -265,7 +264,7 @@ thread_local! {
     static BLOCK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Lends the thread's buffer, empty. It is taken out meanwhile: what `work` calls may come here again.
+/// Lends the thread's empty buffer. It is taken out meanwhile, since `work` may call this again.
 #[inline]
 pub(super) fn with_block<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let mut block = BLOCK.take();

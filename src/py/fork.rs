@@ -1,8 +1,8 @@
-//! Whether this process was forked off the one in which a store was opened.
+//! Detects forks after a store was opened.
 //!
-//! Threads do not cross a fork, and what they held stays held: a store for writing is of no use in the
-//! child, and must leave the parent's files alone. The child closes its copy of the lock, so that the
-//! parent's end is the lock's.
+//! Threads do not survive a fork and their locks stay held: a writer is unusable in the child and
+//! must leave the files alone. The child closes its copy of the lock file, so the parent's close
+//! releases the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,20 +10,20 @@ use pyo3::prelude::*;
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// How many forks lie between this process and the one that loaded the module.
+/// Number of forks since the module was loaded.
 #[inline]
 pub(super) fn generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Runs in a forked child before any other code of Python's.
+/// Runs in a forked child before other Python code.
 #[pyfunction]
 fn count_fork() {
     crate::files::system::locks::let_go_after_fork();
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Has Python count its forks, where it can fork.
+/// Registers the fork handler, where forks exist.
 pub(super) fn watch(py: Python<'_>) -> PyResult<()> {
     let os = py.import("os")?;
     if let Some(register) = os.getattr_opt("register_at_fork")? {

@@ -1,5 +1,4 @@
-//! The extension module `mqstore._native`: conversions only. Python values in, Python values out,
-//! errors mapped; what is done is done below.
+//! The extension module `mqstore._native`: converts values and maps errors, nothing else.
 
 mod arrow;
 mod care;
@@ -17,7 +16,7 @@ mod values;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Adds everything that the stub names; `python/mqstore/_native/_NAME.pyi` declares `NAME.rs`.
+/// Adds everything in the stub; `python/mqstore/_native/_NAME.pyi` declares `NAME.rs`.
 #[pymodule(name = "_native", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module.py())?;
@@ -65,7 +64,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(care::salvage::salvage, module)?)?;
     module.add_function(wrap_pyfunction!(care::upkeep::recover, module)?)?;
     module.add_function(wrap_pyfunction!(care::upkeep::clean, module)?)?;
-    // Not for users, and so not in `__all__`.
+    // // Internal, so not in `__all__`.
     let stored_message = wrap_pyfunction!(store::stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
     for function in [

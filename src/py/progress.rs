@@ -1,4 +1,4 @@
-//! Telling Python how far long work has come.
+//! Progress callbacks to Python.
 
 use std::ops::ControlFlow;
 
@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 use crate::error::Result;
 
-/// Runs `work` without the interpreter. What it tells goes to `progress`, and an exception there, an
-/// interrupt too, ends it and is raised.
+/// Runs `work` without the interpreter and reports to `progress`. An exception there, or an
+/// interrupt, ends the work and is raised.
 pub(super) fn with_progress<T: Send>(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
@@ -17,7 +17,7 @@ pub(super) fn with_progress<T: Send>(
     let outcome = py.detach(|| {
         work(&mut |done, total| {
             let told = Python::attach(|py| {
-                // An interrupt must not wait for the end of a large store.
+                // // An interrupt must not wait for the end of a large store.
                 py.check_signals()?;
                 match progress {
                     Some(progress) => progress.call1(py, (done, total)).map(|_| ()),
@@ -39,7 +39,7 @@ pub(super) fn with_progress<T: Send>(
     }
 }
 
-/// A count of threads as Python gives it.
+/// A thread count from Python.
 pub(super) fn threads_of(threads: Option<i64>) -> PyResult<Option<usize>> {
     match threads.map(usize::try_from) {
         None => Ok(None),

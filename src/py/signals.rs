@@ -1,4 +1,4 @@
-//! Signals, such as that of Ctrl-C, which arrive while long work goes on without the interpreter.
+//! Signals such as Ctrl-C during long work without the interpreter.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use pyo3::prelude::*;
 
 use crate::store::read::halt::Halt;
 
-/// How long a signal may wait.
+/// Interval between signal checks.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Looks for signals on behalf of one piece of work, and keeps the exception that a handler raised. The
-/// work must run inside of `Python::detach`.
+/// Checks signals for one piece of work and keeps a handler's exception. The work must run inside
+/// `Python::detach`.
 pub(super) struct Signals {
     has_raised: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The thread that called: it may ask the interpreter, which others may be kept from for as long as
-    /// somebody waits for them.
+    /// The calling thread, the only one that may attach to the interpreter: others may be blocked
+    /// while someone waits for them.
     caller: ThreadId,
     next: Instant,
     raised: Option<PyErr>,
@@ -39,24 +39,24 @@ impl Signals {
         self.state.lock()
     }
 
-    /// The work ends early when a handler raises an exception.
+    /// Ends the work early once a handler raised.
     pub(super) fn halt(self: &Arc<Self>) -> Halt {
         let signals = Arc::clone(self);
         Halt::when(move || signals.has_raised())
     }
 
-    /// Says that the calling thread is the one that works from now on.
+    /// Makes the current thread the caller.
     pub(super) fn is_called(&self) {
         self.state().caller = thread::current().id();
     }
 
-    /// Whether a handler raised an exception.
+    /// Whether a handler raised.
     pub(super) fn has_raised(&self) -> bool {
         if self.has_raised.load(Ordering::Relaxed) {
             return true;
         }
         {
-            // Not held while the interpreter is waited for: its holder may want this lock.
+            // // Released while waiting for the interpreter, whose holder may want this lock.
             let mut state = self.state();
             let now = Instant::now();
             if state.caller != thread::current().id() || now < state.next {
@@ -70,7 +70,7 @@ impl Signals {
         true
     }
 
-    /// The exception, if there is one.
+    /// Takes the exception.
     pub(super) fn take(&self) -> Option<PyErr> {
         if !self.has_raised.swap(false, Ordering::Relaxed) {
             return None;
@@ -78,15 +78,14 @@ impl Signals {
         self.state().raised.take()
     }
 
-    /// Fails with the exception, if there is one.
+    /// Raises the exception.
     pub(super) fn check(&self) -> PyResult<()> {
         self.take().map_or(Ok(()), Err)
     }
 }
 
-/// Drops what an interrupted call has read on another thread: very much of it takes longer than the user
-/// should wait.
+/// Drops an interrupted call's data on another thread, since freeing much of it takes long.
 pub(super) fn drop_aside(read: impl Send + 'static) {
-    // Where the system gives no thread, it is dropped here.
+    // // Without a thread it is dropped here.
     let _ = thread::Builder::new().spawn(move || drop(read));
 }

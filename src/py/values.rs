@@ -1,4 +1,4 @@
-//! The small values that the store answers with, and what all value classes have in common.
+//! Values of results, and shared methods of value classes.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::error;
 use crate::format::message::host::{self, Host};
 
-/// What a value is made of, by the names in its `__match_args__`.
+/// A value's fields by `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let names = value.getattr("__match_args__")?.cast_into::<PyTuple>()?;
     let parts: Vec<_> = names
@@ -31,7 +31,7 @@ pub(crate) fn repr(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(shown)
 }
 
-/// Whether `other` is a value of the same class and made of the same.
+/// Whether `other` has the same class and fields.
 pub(crate) fn equal<'py>(
     value: &Bound<'py, PyAny>,
     other: &Bound<'py, PyAny>,
@@ -43,7 +43,7 @@ pub(crate) fn equal<'py>(
     parts(value)?.eq(parts(other)?)?.into_bound_py_any(py)
 }
 
-/// What makes a class of fields a value: `__match_args__`, comparison, hash, `repr` and pickling.
+/// Makes a class a value: `__match_args__`, comparison, hash, `repr`, pickling.
 macro_rules! value_methods {
     ($class:ident { $($field:literal),+ $(,)? }) => {
         #[pymethods]
@@ -78,7 +78,7 @@ macro_rules! value_methods {
 }
 pub(crate) use value_methods;
 
-/// The id of a message: as text where the caller gave one, else what it is made of.
+/// A message's id: the caller's text, or its parts.
 #[derive(Clone, Debug)]
 enum Id {
     Of(Host),

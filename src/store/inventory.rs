@@ -31,7 +31,7 @@ pub enum Structure {
 }
 
 impl Structure {
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Structure {
         }
     }
 
-    /// What it is.
+    /// The feature.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Structure {
 /// What was found of one structure. None of them is read for messages, queues or keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
+    /// The feature.
     pub structure: Structure,
     /// Its path below the root, with `/` between names.
     pub path: String,

@@ -27,7 +27,6 @@ use crate::format::crc::crc32;
 
 /// First bytes of a slot.
 const MAGIC: [u8; 8] = *b"MQMARK01";
-/// Length of a slot.
 const SLOT_LEN: usize = 32;
 /// Where the two slots begin. A sector of 4 KiB that a power cut spoils takes only one of them along.
 const SLOTS: [u64; 2] = [0, 4096];

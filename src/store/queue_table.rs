@@ -53,7 +53,7 @@ pub struct QueueLayout {
     /// Whether a message may have entries in queues beside its own, which are made where they are
     /// not there.
     pub more_queues: bool,
-    /// The delay of each level.
+    /// Delay levels.
     pub delay_levels: DelayLevels,
     /// The greatest number that a new queue may have.
     pub most_queue_id: i32,
@@ -288,7 +288,7 @@ impl QueueTable {
         self.layout.more_queues
     }
 
-    /// The delay of each level.
+    /// Delay levels.
     #[must_use]
     pub fn delay_levels(&self) -> &DelayLevels {
         &self.layout.delay_levels

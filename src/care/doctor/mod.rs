@@ -40,7 +40,7 @@ const MOST_EVIDENCE: usize = 5;
 /// A state that a store is in, and the way out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// What it is.
+    /// The feature.
     pub code: Code,
     /// How bad it is.
     pub severity: Severity,

@@ -62,7 +62,6 @@ impl Extent {
 /// What was found in one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carved {
-    /// Its length.
     pub bytes: u64,
     /// Whole messages.
     pub messages: u64,
@@ -83,7 +82,6 @@ pub struct Carved {
 pub(super) struct Flawed {
     /// Where it begins in its file.
     pub(super) at: u64,
-    /// Its length.
     pub(super) size: u64,
     /// What it says of its place in the log.
     pub(super) physical_offset: i64,
@@ -103,7 +101,6 @@ enum Look {
 pub(super) struct Window<'f> {
     file: &'f dyn StorageFile,
     path: &'f Path,
-    /// Its length.
     pub(super) len: u64,
     block: Vec<u8>,
     start: u64,

@@ -48,7 +48,6 @@ pub struct PassedOver {
     pub path: PathBuf,
     /// Where it begins there.
     pub offset: u64,
-    /// Its length.
     pub bytes: u64,
     /// What it says of its place in the log.
     pub physical_offset: i64,

@@ -59,7 +59,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Several threads against one.
+//! Scans on several threads compared with one.
 
 use arrow_select::concat::concat_batches;
 
@@ -9,7 +9,6 @@ use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::write::append;
 use crate::store::{MessageStore, NewMessage};
 
-/// The same scan as [`batches`], on so many threads.
 fn ahead(
     store: &Arc<MessageStore>,
     columns: &[Column],
@@ -28,7 +27,6 @@ fn ahead(
     BatchesAhead::in_parts(makers, parts.bytes(), step).unwrap()
 }
 
-/// All rows up to the end or an error, and that.
 fn drained(
     columns: &[Column],
     mut next: impl FnMut() -> Result<Option<RecordBatch>, BatchError>,
@@ -50,7 +48,7 @@ fn drained(
 fn threads_give_the_rows_that_one_gives() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(written(dir.path()));
-    // Without bodies nothing is damage; with them every tenth message is, the tenth the first.
+    // // Without bodies nothing is damage; with them every tenth message is.
     for (columns, on_damage) in [
         (&[Column::Flag, Column::Topic, Column::Properties][..], OnDamage::Raise),
         (&Column::ALL, OnDamage::Raise),
@@ -71,7 +69,7 @@ fn threads_give_the_rows_that_one_gives() {
 fn records_in_a_body_are_no_rows_wherever_the_log_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(written(dir.path()));
-    // Where the next one lies a producer knows from the ids of its messages.
+    // // A producer learns the log's end from its messages' ids.
     while store.end_offset() % 8192 > 4096 {
         store.append(&NewMessage::new(b"odd", b"before")).unwrap();
     }
@@ -115,12 +113,10 @@ fn threads_end_when_nobody_takes_their_batches() {
             assert_eq!(several.next().unwrap().unwrap().num_rows(), 8);
         }
         drop(several);
-        // The threads held the store, and are over.
         assert_eq!(Arc::strong_count(&store), 1);
     }
 }
 
-/// Breaks in the middle of the log.
 #[derive(Debug)]
 struct Broken(u64);
 

@@ -1,5 +1,4 @@
-//! Columns of bodies, which are most of what a log holds: copied together, or views into the blocks
-//! that were read where the type takes them.
+//! Columns of bodies: copied, or views into the blocks that were read.
 
 use std::sync::Arc;
 
@@ -12,20 +11,19 @@ use bytes::Bytes;
 use super::variable::VariableColumn;
 use crate::log::Block;
 
-/// What a batch may hold of blocks beside its values: where a filter takes few messages of each block
-/// their bodies are copied.
+/// Maximum unused bytes of blocks that a batch may hold; beyond it bodies are copied.
 const MOST_PINNED: usize = 4 << 20;
 
-/// The block that rows lie in, for columns that point into it.
+/// A block that columns point into.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     block: Arc<Block>,
     buffer: Buffer,
-    /// Which of the batch's blocks it is.
+    /// Its number in the batch.
     number: usize,
 }
 
-/// Whoever holds this keeps a block from being filled again.
+/// Keeps a block from being reused.
 struct Held(Arc<Block>);
 
 impl AsRef<[u8]> for Held {
@@ -34,7 +32,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The blocks that one batch points into.
+/// Blocks of one batch.
 #[derive(Debug)]
 pub(crate) struct Pins {
     most_bytes: usize,
@@ -44,13 +42,12 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// Blocks of batches with so many bytes of bodies.
     pub(crate) fn new(body_bytes: usize) -> Self {
         let most_bytes = body_bytes.saturating_mul(2).saturating_add(MOST_PINNED);
         Self { most_bytes, bytes: 0, count: 0, last: None }
     }
 
-    /// `block`, pinned for the batch; `None` where the batch holds enough already.
+    /// Pins `block` for the batch; `None` if the batch holds enough already.
     pub(crate) fn pin(&mut self, block: &Arc<Block>) -> Option<&Pinned> {
         if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(&last.block, block)) {
             self.last = None;
@@ -66,31 +63,27 @@ impl Pins {
         self.last.as_ref()
     }
 
-    /// Begins a batch.
     pub(crate) fn clear(&mut self) {
         (self.bytes, self.count, self.last) = (0, 0, None);
     }
 }
 
-/// A column of bodies.
 #[derive(Debug)]
 pub(crate) enum Bodies {
-    /// One behind the other.
+    /// Copied one after another.
     Copied(VariableColumn),
-    /// Where they were read.
+    /// Views into blocks.
     Shared {
-        /// The views.
         views: BinaryViewBuilder,
-        /// The last of the batch's blocks among the column's, and its place there.
+        /// The last block and its index in the column.
         block: Option<(usize, u32)>,
     },
 }
 
 impl Bodies {
-    /// An empty column of a binary type or of views.
+    /// An empty column of a binary or view type.
     ///
-    /// # Errors
-    /// Of any other type.
+    /// # Errors For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         Ok(match data_type {
             DataType::BinaryView => Self::Shared { views: BinaryViewBuilder::new(), block: None },
@@ -103,10 +96,9 @@ impl Bodies {
         matches!(self, Self::Shared { .. })
     }
 
-    /// Adds bodies, those in `pinned` without a copy.
+    /// Adds bodies; those in `pinned` are not copied.
     ///
-    /// # Errors
-    /// None but for a fault in here.
+    /// # Errors Only for a bug.
     pub(crate) fn extend<'a>(
         &mut self,
         bodies: impl Iterator<Item = &'a [u8]>,
@@ -140,10 +132,9 @@ impl Bodies {
         Ok(())
     }
 
-    /// The column as an array; it is empty then.
+    /// Returns the column as an array and empties it.
     ///
-    /// # Errors
-    /// None but for a fault in here.
+    /// # Errors Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Copied(column) => column.finish(),

@@ -1,7 +1,7 @@
-//! Record batches out of records: one builder for each column that was asked for.
+//! Builds record batches: one builder for each requested column.
 //!
-//! Rows wait until there are some of one block, and are then filled in column by column: a loop over
-//! one column's values is several times as fast as a walk over all columns for each row.
+//! Rows of one block are collected, then filled in column by column, several times as fast as row
+//! by row.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -26,37 +26,36 @@ use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
 use crate::log::read::scanner::Taken;
 
-/// How many rows wait at the most.
+/// Maximum rows that wait.
 const WAITING: usize = 64;
-/// So many columns are filled at once for each row.
+/// Up to this number columns are filled row by row.
 const FEW_COLUMNS: usize = 6;
-/// Bytes of a log that are read for a batch with bodies, where threads make batches.
+/// Bytes of log for a batch with bodies, on several threads.
 const PART_OF_BODIES: u64 = 2 << 20;
 /// Larger decompressed bodies do not wait.
 const SMALL_BODY: usize = 64 << 10;
-/// Most bytes that a body may come to when it is decompressed.
+/// Maximum bytes of a decompressed body.
 const MOST_BODY: usize = 64 << 20;
-/// A batch ends once its columns hold so many bytes, whatever was asked for: places in a column are
-/// signed 32-bit numbers, and a text may become three times as long when it is made readable.
+/// Bytes that end a batch: offsets in a column are signed 32-bit, and invalid UTF-8 may triple in
+/// length.
 const MOST_BYTES: usize = 512 << 20;
-/// No address or id is longer.
+/// Maximum length of an address or id.
 const SHORT_TEXT: usize = 64;
-/// What fits into a column beside that.
+/// Room of a column beside that.
 const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
 
-/// When a batch is full.
+/// Limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Rows of a batch, at least 1.
+    /// At least 1.
     pub rows: usize,
-    /// Bytes of the bodies in a batch, unless one body alone has more.
+    /// Bytes of bodies, exceeded only by a single body.
     pub body_bytes: usize,
 }
 
 impl BatchLimits {
-    /// How many bytes of a log one of several threads reads for a batch with these columns. Those with
-    /// bodies are smaller than they may be: the processors' caches then hold what is under way, and
-    /// less memory is touched for the first time.
+    /// Bytes of log that a thread reads for a batch. Parts with bodies are small enough for the
+    /// processor's cache.
     #[must_use]
     pub fn part_bytes(self, columns: &[Column]) -> u64 {
         let most = u64::try_from(self.body_bytes).unwrap_or(u64::MAX);
@@ -72,64 +71,58 @@ impl Default for BatchLimits {
     }
 }
 
-/// A batch that is being filled.
 #[derive(Debug)]
 pub struct BatchBuilder {
     schema: SchemaRef,
     columns: Vec<Builder>,
     limits: BatchLimits,
     rows: usize,
-    /// Bytes of bodies in the batch, and of everything else whose length is its own.
+    /// Bytes of bodies, and of other values of variable length.
     body_bytes: usize,
     other_bytes: usize,
     needs: Needs,
     undoes_body: bool,
-    /// Rows that are not in the columns yet, and the block they lie in.
+    /// Rows not filled in yet, and their block.
     waiting: Vec<Waiting>,
     block: Option<Arc<Block>>,
     pins: Pins,
-    /// A fault of a column while rows were filled in.
+    /// A column's error while filling in.
     fault: Option<ArrowError>,
 }
 
-/// What the columns want of each message.
+/// Parts of a message that columns need.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
-    /// A property of its own.
     named: bool,
-    /// All properties.
     map: bool,
-    /// How many columns show the body, as it was sent and as it is stored, and the whole record.
     bodies: usize,
     raw_bodies: usize,
     records: usize,
     /// Whether bodies can stay in their block.
     shares: bool,
-    /// Whether rows wait for others: where columns are few, and none takes a text apart, it costs more
-    /// than it gives.
+    /// Whether rows wait: with few simple columns it costs more than it saves.
     waits: bool,
 }
 
-/// A row that waits.
 #[derive(Debug)]
 struct Waiting {
-    /// Where its record lies in the block.
+    /// Position of the record in the block.
     place: usize,
     size: usize,
-    /// The body, where it had to be decompressed.
+    /// The decompressed body.
     body: Option<Vec<u8>>,
 }
 
-/// A message with what was found out about it.
+/// A message and its derived values.
 struct Row<'a> {
     view: MessageView<'a>,
     body: &'a [u8],
 }
 
-/// Takes one number of each row.
+/// Reads one number of each row.
 type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
 
-/// What fills one column.
+/// Fills one column.
 #[derive(Debug)]
 enum Builder {
     Int(Fill<i32>, Gathered<i32>),
@@ -154,7 +147,7 @@ enum Builder {
 struct Same {
     text: String,
     data_type: DataType,
-    /// As many rows as there were at the most, to be shared by all batches.
+    /// The longest column so far, shared by batches.
     rows: ArrayRef,
 }
 
@@ -171,7 +164,7 @@ impl Same {
     }
 }
 
-/// The properties of a row that columns want.
+/// Properties that columns need.
 #[derive(Clone, Copy, Default)]
 struct Named<'a> {
     tags: Option<&'a [u8]>,
@@ -180,10 +173,9 @@ struct Named<'a> {
 }
 
 impl BatchBuilder {
-    /// A builder of batches with these columns; `schema` is theirs.
+    /// A builder for these columns and their schema.
     ///
-    /// # Errors
-    /// When a field of the schema is not of a type that its column can have.
+    /// # Errors When a field's type does not fit its column.
     pub fn new(
         columns: &[Column],
         schema: SchemaRef,
@@ -231,10 +223,9 @@ impl BatchBuilder {
         })
     }
 
-    /// The same with a broker's name in the column that has it.
+    /// Fills the column `broker` with this name.
     ///
-    /// # Errors
-    /// As [`BatchBuilder::new`].
+    /// # Errors As [`BatchBuilder::new`].
     pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
         for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
             if field.name() == Column::Broker.name() {
@@ -246,31 +237,28 @@ impl BatchBuilder {
         Ok(self)
     }
 
-    /// The same with bodies as they are stored, also where they were compressed.
+    /// Keeps bodies compressed.
     #[must_use]
     pub fn keeping_bodies(mut self) -> Self {
         self.undoes_body = false;
         self
     }
 
-    /// The schema of the batches.
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Whether there is no row yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Adds the row of a message; `block` is the one that it lies in, where others may hold that.
-    /// Only a message that comes [`Taken::Later`] is not in the batch.
+    /// Adds a row; `block` holds the message if it may be shared. A message answered with
+    /// [`Taken::Later`] is not added.
     ///
-    /// # Errors
-    /// When the body is wanted and cannot be decompressed or is too large for a column; the row is
-    /// not added then.
+    /// # Errors When the body is needed and cannot be decompressed or is too large for a column;
+    /// the row is not added.
     #[inline]
     pub fn push(
         &mut self,
@@ -298,7 +286,7 @@ impl BatchBuilder {
         Ok(if full { Taken::Last } else { Taken::More })
     }
 
-    /// Has a row wait for others of its block, or fills it in alone.
+    /// Lets a row wait for others of its block, or fills it in alone.
     #[inline]
     fn wait(&mut self, view: &MessageView<'_>, body: Cow<'_, [u8]>, block: Option<&Arc<Block>>) {
         let block = block.filter(|_| self.needs.waits);
@@ -330,12 +318,12 @@ impl BatchBuilder {
         }
     }
 
-    /// Fills in the rows that wait.
+    /// Fills in the waiting rows.
     fn fill_in(&mut self) {
         let Some(block) = self.block.as_ref().filter(|_| !self.waiting.is_empty()) else { return };
         let mut rows = Vec::with_capacity(self.waiting.len());
         rows.extend(self.waiting.iter().filter_map(|row| {
-            // It was a record when it was given.
+            // // It was a record when it was added.
             let view = message::read_whole(block.as_bytes().get(row.place..row.place + row.size)?)?;
             Some(Row { view, body: row.body.as_deref().unwrap_or(view.body()) })
         }));
@@ -345,10 +333,9 @@ impl BatchBuilder {
         self.waiting.clear();
     }
 
-    /// The rows as a batch; the builder is empty then.
+    /// Returns the rows as a batch and empties the builder.
     ///
-    /// # Errors
-    /// None but for a fault in here.
+    /// # Errors Only for a bug.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.fill_in();
         self.block = None;
@@ -368,7 +355,7 @@ impl BatchBuilder {
     }
 }
 
-/// The body as the producer sent it.
+/// The decompressed body.
 #[inline]
 fn readable_body<'a>(view: &MessageView<'a>) -> Result<Cow<'a, [u8]>, FormatError> {
     body::decompress(view.body(), view.sys_flag(), MOST_BODY).map_err(|error| at_body(view, error))
@@ -380,7 +367,7 @@ fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
     FormatError::from(error).at(at)
 }
 
-/// The code of a record's tags in the entry of its queue, with RocketMQ's own delay levels.
+/// Tags code of a record, with RocketMQ's default delay levels.
 fn tags_code(view: &MessageView<'_>) -> i64 {
     static LEVELS: LazyLock<DelayLevels> = LazyLock::new(DelayLevels::default);
     consume_queue::dispatch_tags_code(
@@ -391,7 +378,7 @@ fn tags_code(view: &MessageView<'_>) -> i64 {
     )
 }
 
-/// One pass over the properties for the columns that show single ones; later duplicates win.
+/// One pass over the properties for single columns; the last duplicate wins.
 #[inline]
 fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
     let mut named = Named::default();
@@ -407,7 +394,7 @@ fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
     named
 }
 
-/// Adds rows to all columns, one column after the other.
+/// Adds rows column by column.
 fn fill<'a>(
     columns: &mut [Builder],
     needs: Needs,
@@ -461,7 +448,7 @@ fn fill<'a>(
     Ok(())
 }
 
-/// A loop over the rows that takes one field.
+/// Loops over the rows for one field.
 macro_rules! each {
     ($field:ident) => {
         |rows, values| values.extend(rows.iter().map(|row| row.view.$field()))
@@ -479,7 +466,7 @@ impl Builder {
             Column::QueueId => int(each!(queue_id)),
             Column::QueueOffset => long(each!(queue_offset)),
             Column::PhysicalOffset => long(each!(physical_offset)),
-            // A record's size is a signed 32-bit number on disk.
+            // // A record's size is a signed 32-bit number on disk.
             Column::StoreSize => int(|rows, values| {
                 values.extend(rows.iter().map(|row| row.view.store_size().cast_signed()));
             }),
@@ -532,7 +519,6 @@ impl Builder {
     }
 }
 
-/// Numbers without nulls.
 fn numbers<T: ArrowPrimitiveType>(values: &mut Gathered<T::Native>) -> ArrayRef {
     Arc::new(PrimitiveArray::<T>::new(values.finish_numbers(), None))
 }

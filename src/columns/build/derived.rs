@@ -1,4 +1,4 @@
-//! Columns of what a record does not hold as it is shown: times, addresses, ids, keys, properties.
+//! Columns of derived values: times, addresses, ids, keys, properties.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
 
-/// How many properties of one message are read.
+/// Maximum properties read of one message.
 const MOST_PROPERTIES: usize = 1024;
-/// Most messages have no more.
+/// Usual number of properties.
 const USUAL_PROPERTIES: usize = 6;
-/// Among so many, names given twice are looked for without a table.
+/// Up to this number duplicates are found without a table.
 const FEW_PROPERTIES: usize = 24;
 /// The years 1 to 9999, Unix milliseconds.
 const CALENDAR_MS: std::ops::Range<i64> = -62_135_596_800_000..253_402_300_800_000;
 
-/// Times in microseconds; null outside of the calendar.
+/// Times in microseconds; null outside the calendar.
 #[derive(Debug)]
 pub(crate) struct Times {
     values: Gathered<i64>,
@@ -40,7 +40,6 @@ impl Times {
 
     #[inline]
     pub(crate) fn push(&mut self, time_ms: i64) {
-        // Within the calendar the product fits.
         self.values.push(time_ms.wrapping_mul(1000));
         self.nulls.append(CALENDAR_MS.contains(&time_ms));
     }
@@ -52,7 +51,7 @@ impl Times {
     }
 }
 
-/// Addresses as `"ip:port"`. Most messages come from the same few, so the last text is kept.
+/// Addresses as `"ip:port"`. The last text is kept, since few distinct ones occur.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     texts: VariableColumn,
@@ -70,7 +69,7 @@ impl Hosts {
         if self.known != Some(host) {
             self.known = Some(host);
             self.text.clear();
-            // A string takes whatever is written.
+            // // Writing to a string cannot fail.
             let _ = write!(self.text, "{host}");
             self.texts.push(self.text.as_bytes());
         } else {
@@ -84,7 +83,6 @@ impl Hosts {
     }
 }
 
-/// Message ids: the store's address, the same for nearly all, and 16 digits of physical offset.
 #[derive(Debug)]
 pub(crate) struct MessageIds {
     texts: VariableColumn,
@@ -92,7 +90,7 @@ pub(crate) struct MessageIds {
     id: Vec<u8>,
 }
 
-/// Digits of the physical offset at the end of an id.
+/// Hexadecimal digits of the offset.
 const OFFSET_DIGITS: usize = 16;
 
 impl MessageIds {
@@ -118,22 +116,22 @@ impl MessageIds {
     }
 }
 
-/// A number's sixteen hexadecimal digits, eight of them made together.
+/// Sixteen hexadecimal digits, eight at a time.
 #[inline]
 fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
     let eight = |number: u64| {
-        // Four bits to a byte.
+        // // Four bits to a byte.
         let bits = (number | number << 16) & 0x0000_FFFF_0000_FFFF;
         let bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
         let bits = (bits | bits << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-        // From ten on they are letters, which begin seven places behind the digits.
+        // // Letters begin seven places behind the digits.
         let letters = (bits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
         u128::from(bits + 0x3030_3030_3030_3030 + letters * 7)
     };
     (eight(number >> 32) << 64 | eight(number & 0xFFFF_FFFF)).to_be_bytes()
 }
 
-/// Where the rows of a list end among its values.
+/// End of each row in a list's values.
 #[derive(Debug)]
 struct Ends(Gathered<i32>);
 
@@ -156,7 +154,7 @@ impl Ends {
     }
 }
 
-/// The keys of each message; an empty list where it has none.
+/// Keys of each message; an empty list for none.
 #[derive(Debug)]
 pub(crate) struct Keys {
     texts: VariableColumn,
@@ -183,23 +181,20 @@ impl Keys {
     }
 }
 
-/// Properties of messages, in the order stored; of a name given twice the later value at the place of
-/// the first.
+/// Properties in stored order; a duplicate's last value at its first position.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a> {
     all: Vec<(&'a [u8], &'a [u8])>,
-    /// Where those of each message end.
+    /// End of each message's properties.
     ends: Vec<usize>,
 }
 
 impl<'a> Pairs<'a> {
-    /// Makes room for the usual properties of so many messages.
     pub(crate) fn reserve(&mut self, messages: usize) {
         self.all.reserve(messages * USUAL_PROPERTIES);
         self.ends.reserve(messages);
     }
 
-    /// Adds the properties of one message.
     #[inline]
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
@@ -222,7 +217,7 @@ impl<'a> Pairs<'a> {
         self.ends.push(self.all.len());
     }
 
-    /// Those of each message; `None` of one that has so many that some may be missing.
+    /// Properties of each message; `None` if it has too many.
     pub(crate) fn of_each(&self) -> impl Iterator<Item = Option<&[(&'a [u8], &'a [u8])]>> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| {
@@ -244,7 +239,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// The properties of each message as a map.
+/// Properties as maps.
 #[derive(Debug)]
 pub(crate) struct Properties {
     names: VariableColumn,
@@ -271,14 +266,12 @@ impl Properties {
         Err(not_of_type(data_type, "map"))
     }
 
-    /// Adds the properties of one message.
     pub(crate) fn push(&mut self, raw: &[u8]) {
         let mut pairs = Pairs::default();
         pairs.push(raw);
         self.extend(&pairs);
     }
 
-    /// Adds those of several.
     #[inline]
     pub(crate) fn extend(&mut self, pairs: &Pairs<'_>) {
         let before = self.names.len();
@@ -291,7 +284,7 @@ impl Properties {
         self.finish_with(None)
     }
 
-    /// The same, null where `nulls` says so.
+    /// Finishes with nulls.
     pub(crate) fn finish_with(
         &mut self,
         nulls: Option<NullBuffer>,

@@ -1,5 +1,4 @@
-//! Memory of finished batches, to be filled again: pages that were touched once are several times as
-//! fast as new ones.
+//! Reuses memory of finished batches: touched pages are several times as fast as new ones.
 
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
@@ -8,12 +7,12 @@ use std::sync::{Arc, Weak};
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 use bytes::Bytes;
 
-/// Larger buffers than this are not kept for another batch.
+/// Larger buffers are not kept.
 const MOST_KEPT: usize = 64 << 20;
-/// How many buffers of a column wait to be used again at the most.
+/// Maximum spare buffers of a column.
 const SPARE: usize = 4;
 
-/// Values that are being gathered for an array.
+/// Values being collected for an array.
 #[derive(Debug)]
 pub(crate) struct Gathered<T> {
     values: Vec<T>,
@@ -25,14 +24,13 @@ impl<T: ArrowNativeType> Gathered<T> {
         Self { values: Vec::new(), pool: Arc::new(Pool { spare: Mutex::default() }) }
     }
 
-    /// The values as a buffer; there are none then. Their memory comes back when nobody holds the
-    /// buffer any more.
+    /// Returns the values as a buffer; its memory comes back when the last holder drops it.
     pub(crate) fn finish(&mut self) -> Buffer {
         let values = std::mem::replace(&mut self.values, self.pool.take());
         Buffer::from(Bytes::from_owner(Lent { values, pool: Arc::downgrade(&self.pool) }))
     }
 
-    /// The same as numbers.
+    /// Returns them as numbers.
     pub(crate) fn finish_numbers(&mut self) -> ScalarBuffer<T> {
         ScalarBuffer::from(self.finish())
     }
@@ -78,7 +76,7 @@ impl<T> Pool<T> {
     }
 }
 
-/// Memory that is out in an array.
+/// Memory lent to an array.
 struct Lent<T> {
     values: Vec<T>,
     pool: Weak<Pool<T>>,

@@ -1,7 +1,6 @@
-//! Columns of texts and bytes while they are being filled.
+//! Columns of text and bytes.
 //!
-//! Values are gathered as bytes; that texts are UTF-8 is checked for the whole column at its end,
-//! where one pass over all of them is far cheaper than one check for each.
+//! UTF-8 is checked once for the whole column, far cheaper than once for each value.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use arrow_schema::{ArrowError, DataType};
 
 use super::pool::Gathered;
 
-/// Values of a column with lengths of their own.
+/// A column with values of variable length.
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
     kind: Kind,
@@ -30,20 +29,18 @@ enum Kind {
     Binary,
 }
 
-/// How the values are told apart.
 #[derive(Debug)]
 enum Layout {
-    /// Where each value ends, the first entry being 0.
+    /// End of each value, after an initial 0.
     Offsets(Gathered<i32>),
-    /// Length and place of each value, or the value itself where it is short.
+    /// Arrow views.
     Views(Gathered<u128>),
 }
 
 impl VariableColumn {
-    /// An empty column of a text or binary type, or of views of these.
+    /// An empty column of a text, binary or view type.
     ///
-    /// # Errors
-    /// Of any other type.
+    /// # Errors For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let (kind, views) = match data_type {
             DataType::Utf8 => (Kind::Text, false),
@@ -64,12 +61,11 @@ impl VariableColumn {
         Ok(Self { kind, values: Gathered::new(), layout, nulls: NullBufferBuilder::new(0) })
     }
 
-    /// How many values it has.
     pub(crate) fn len(&self) -> usize {
         self.nulls.len()
     }
 
-    /// Adds a value. The caller ends the batch before 2 GiB are in it.
+    /// Adds a value. The caller ends the batch before 2 GiB.
     #[inline]
     pub(crate) fn push(&mut self, value: &[u8]) {
         match &mut self.layout {
@@ -88,7 +84,6 @@ impl VariableColumn {
         self.nulls.append_non_null();
     }
 
-    /// Adds several.
     #[inline]
     pub(crate) fn extend<'a>(&mut self, values: impl Iterator<Item = &'a [u8]>) {
         let before = self.nulls.len();
@@ -129,7 +124,6 @@ impl VariableColumn {
         }
     }
 
-    /// Adds a null.
     #[inline]
     pub(crate) fn push_null(&mut self) {
         match &mut self.layout {
@@ -149,11 +143,10 @@ impl VariableColumn {
         }
     }
 
-    /// The column as an array; it is empty then, and its memory comes back to it when nobody holds
-    /// the array any more. Of a text what is no UTF-8 is shown as U+FFFD.
+    /// Returns the column as an array and empties it. Memory comes back when the last holder drops
+    /// the array. Invalid UTF-8 becomes U+FFFD.
     ///
-    /// # Errors
-    /// None but for a fault in here.
+    /// # Errors Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = self.nulls.finish();
         let values = self.values.finish();
@@ -178,7 +171,7 @@ impl VariableColumn {
     }
 }
 
-/// The longest value that a view holds itself.
+/// Longest value inside a view.
 const INLINE: usize = 12;
 
 fn array<T: ByteArrayType<Offset = i32>>(
@@ -197,7 +190,7 @@ fn text(
     if let Ok(array) = array::<Utf8Type>(ends.clone(), values.clone(), nulls.clone()) {
         return Ok(array);
     }
-    // Some value is no UTF-8; which one is found out value by value.
+    // // Some value is invalid UTF-8; find it value by value.
     let raw = GenericByteArray::<BinaryType>::try_new(ends, values, nulls)?;
     let readable: GenericByteArray<Utf8Type> =
         raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
@@ -235,7 +228,6 @@ mod tests {
     const TYPES: [DataType; 4] =
         [DataType::Utf8, DataType::Utf8View, DataType::Binary, DataType::BinaryView];
 
-    /// The values of an array of any of the types.
     fn values(array: &ArrayRef) -> Vec<Option<Vec<u8>>> {
         let own = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         match array.data_type() {
@@ -276,7 +268,7 @@ mod tests {
     #[test]
     fn texts_that_are_no_utf8_are_shown_as_far_as_they_can_be() {
         let umlaut = "ü".as_bytes();
-        // The halves of a character in two values are no character in either.
+        // // Halves of a character in two values are invalid in both.
         let pushed = [&b"fine"[..], &umlaut[..1], &umlaut[1..], b"a\xFFb, and some more of it"];
         for data_type in &TYPES[..2] {
             let mut column = VariableColumn::new(data_type).unwrap();
@@ -307,7 +299,7 @@ mod tests {
         let memory = first.as_binary::<i32>().values().as_ptr();
         column.push(&[8; 5000]);
         let second = column.finish().unwrap();
-        // Still held, so the second has memory of its own.
+        // // Still held, so the second has its own memory.
         assert_ne!(second.as_binary::<i32>().values().as_ptr(), memory);
         assert_eq!(first.as_binary::<i32>().value(0), [7; 5000]);
         drop((first, second));

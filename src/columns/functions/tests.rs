@@ -1,4 +1,4 @@
-//! What the functions refuse, and what they make of columns that are empty, null or of another kind.
+//! Functions on empty, null and mistyped columns.
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::{BinaryArray, Float64Array, LargeListArray, ListArray, NullArray, StringArray};
@@ -76,7 +76,6 @@ fn a_dictionary_counts_as_its_values() {
     assert_eq!(found.as_primitive::<Int32Type>().values(), &[97, 98, 97]);
 }
 
-/// A struct of these columns.
 fn messages(columns: Vec<(&str, ArrayRef)>) -> ArrayRef {
     let fields: Fields = columns
         .iter()
@@ -86,7 +85,7 @@ fn messages(columns: Vec<(&str, ArrayRef)>) -> ArrayRef {
     Arc::new(StructArray::new(fields, arrays, None))
 }
 
-/// Two messages that can be encoded, but for what takes the place of some columns.
+/// Two encodable messages with some columns replaced.
 fn two(changed: Vec<(&str, ArrayRef)>) -> ArrayRef {
     let longs = |values: [i64; 2]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
     let mut columns = vec![
@@ -114,10 +113,10 @@ fn encoded_messages_are_decoded_to_what_they_were() {
     let column = |name| Arc::clone(decoded.column_by_name(name).unwrap());
     assert_eq!(column("queue_offset").as_primitive::<Int64Type>().values(), &[5, 6]);
     assert_eq!(column("body").as_binary::<i32>().value(1), b"two");
-    // Places may come in integers of another width.
+    // // Narrower integers are accepted.
     let narrow: ArrayRef = Arc::new(Int32Array::from(vec![5, 6]));
     assert_eq!(Function::Encode.call(&[two(vec![("queue_offset", narrow)])]).unwrap().len(), 2);
-    // Of no message there is no record.
+    // // No message gives no record.
     let none = two(vec![]).slice(0, 0);
     assert!(Function::Encode.call(&[none]).unwrap().is_empty());
 }
@@ -140,7 +139,6 @@ fn what_no_record_can_hold_names_row_and_column() {
     assert_eq!(found, "mq_encode: column physical_offset is missing");
 }
 
-/// A row of `values`, as a list with offsets of either width.
 fn lists(values: ArrayRef) -> [ArrayRef; 2] {
     let field = Arc::new(Field::new("item", values.data_type().clone(), true));
     let ends = values.len();
@@ -169,7 +167,7 @@ fn lists_are_of_texts_whatever_their_offsets() {
         let found = rows.messages(0..1, &mut blocks).unwrap();
         assert_eq!(found[0].properties, b"KEYS\x01k1 k2\x02");
     }
-    // A list of nulls has no key that could be written.
+    // // A list of nulls has no key.
     for list in lists(Arc::new(NullArray::new(2))) {
         let rows = row("keys", list).unwrap();
         let (at, error) = rows.messages(0..1, &mut Vec::new()).unwrap_err();
@@ -198,7 +196,7 @@ fn pairs_are_of_texts_too() {
             assert!(error.starts_with("column properties is Map("), "{error}");
         }
     }
-    // A name without a value is no property.
+    // // A name without a value is no property.
     for list in lists(pairs(texts(&["a", "b"]), nulls)) {
         let rows = row("properties", list).unwrap();
         assert_eq!(rows.messages(0..1, &mut Vec::new()).unwrap().len(), 1);
@@ -227,7 +225,7 @@ fn what_is_not_the_whole_of_a_record_is_none() {
     let cut = &record[..record.len() - 1];
     let longer = [&record[..], b"x"].concat();
     let mut other = record.clone();
-    // In the body.
+    // // In the body.
     other[88] ^= 1;
     let raw = bytes(&[&record, cut, &longer, &other, b"", &record]);
     let found = Function::Decode.call(&[raw]).unwrap();

@@ -1,8 +1,7 @@
-//! Columns that are given, as arrays of one type.
+//! Reads user-supplied Arrow columns as one expected type.
 //!
-//! What a program is likely to hold instead of the schema's own types is taken too: texts and bytes
-//! with wide offsets, views or dictionaries, integers of other widths, times in other units, a list of
-//! pairs in place of a map.
+//! Accepts related types too: wide offsets, views, dictionaries, integers of other widths, times in
+//! other units, a list of pairs for a map.
 
 use std::ops::Range;
 
@@ -20,7 +19,7 @@ use crate::columns::schema::Column;
 #[derive(Debug)]
 pub(crate) struct Lists {
     pub(crate) array: ArrayRef,
-    /// Place of the first of `texts` among the values of all rows.
+    /// Index of the first of `texts` among all values.
     pub(crate) first: usize,
     pub(crate) texts: LargeStringArray,
 }
@@ -52,7 +51,7 @@ pub(crate) fn long(array: Option<&Int64Array>, row: usize) -> Option<i64> {
     array.filter(|array| array.is_valid(row)).map(|array| array.value(row))
 }
 
-/// The places that the values of a row's list have among all values, the first of which is `first`.
+/// Indexes of a row's values, counted from `first`.
 pub(crate) fn range(array: &ArrayRef, first: usize, row: usize) -> Option<Range<usize>> {
     if row >= array.len() || array.is_null(row) {
         return None;
@@ -61,12 +60,12 @@ pub(crate) fn range(array: &ArrayRef, first: usize, row: usize) -> Option<Range<
     Some(ends.start.saturating_sub(first)..ends.end.saturating_sub(first))
 }
 
-/// The places of all values that the rows of a list or map have.
+/// Indexes of all rows' values.
 fn reach(array: &ArrayRef) -> Range<usize> {
     if array.is_empty() { 0..0 } else { ends(array, 0, array.len()) }
 }
 
-/// From where row `from` begins to where the row before `to` ends.
+/// Indexes of the values of rows `from..to`.
 fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
     let place = |end: i64| usize::try_from(end).unwrap_or(0);
     match array.data_type() {
@@ -85,10 +84,10 @@ fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
     }
 }
 
-/// A column and what was given as it.
+/// A column and its array.
 pub(crate) type Given = (Column, ArrayRef);
 
-/// The values of a dictionary's type count as its own.
+/// A dictionary counts as its values' type.
 pub(crate) fn kind(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => values,
@@ -104,15 +103,15 @@ fn wrong_type(column: Column, found: &DataType) -> RowsError {
     RowsError::Type { name: column.name(), wanted: column.data_type(), found: found.clone() }
 }
 
-/// The array as one of another type. What does not fit is an error and no null.
+/// Casts an array; a value that does not fit is an error.
 fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, RowsError> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, to, &strict)
         .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
 }
 
-/// The texts of an array in memory of their own: another thread may write to the memory that was given,
-/// and they are looked at more than once.
+/// Copies an array's texts: another thread may write to the given memory, and they are read more
+/// than once.
 fn all_texts(column: Column, array: &ArrayRef) -> Result<LargeStringArray, RowsError> {
     let cast = cast(column, array, &DataType::LargeUtf8)?;
     let texts = cast.as_string::<i64>();
@@ -181,7 +180,7 @@ pub(crate) fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     Ok(numbers.unary(|time| time.div_euclid(per_ms)))
 }
 
-/// A list's values as far as its rows reach, and the place of the first of them among all.
+/// A list's values reached by its rows, and the index of the first.
 fn list_values(array: &ArrayRef) -> Option<(ArrayRef, usize)> {
     let (values, ends): (&ArrayRef, Range<usize>) = match array.data_type() {
         DataType::List(_) => (array.as_list::<i32>().values(), reach(array)),

@@ -1,6 +1,4 @@
-//! Record batches read as messages to be written.
-//!
-//! Columns are those of the schema by name, in any order.
+//! Reads record batches as messages to write, columns by name in any order.
 
 pub(crate) mod given;
 
@@ -23,44 +21,33 @@ use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
 use crate::store::NewMessage;
 use crate::store::write::property_block::PropertyBlock;
 
-/// Why a batch cannot be read as messages.
+/// Reason why a batch cannot be read as messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
-    /// A column that no message has.
+    /// An unknown column.
     #[error("a message has no column {name:?}; its columns are {}", all_names())]
-    Unknown {
-        /// Its name.
-        name: String,
-    },
-    /// A column that stands there twice.
+    Unknown { name: String },
+    /// A duplicate column.
     #[error("column {name} is given twice")]
-    Twice {
-        /// Its name.
-        name: &'static str,
-    },
-    /// A column that every message needs.
+    Twice { name: &'static str },
+    /// A missing column.
     #[error("column {name} is missing")]
-    Missing {
-        /// Its name.
-        name: &'static str,
-    },
-    /// A column whose values are of another kind.
+    Missing { name: &'static str },
+    /// A column of the wrong type.
     #[error("column {name} is {wanted}, not {found}")]
     Type {
-        /// Its name.
         name: &'static str,
-        /// What it must be.
+        /// Expected.
         wanted: DataType,
-        /// What it is.
+        /// The feature.
         found: DataType,
     },
-    /// A value that a record has no room for.
+    /// A value out of range.
     #[error("column {name}: {reason}")]
     Range {
-        /// The column's name.
         name: &'static str,
-        /// Which value, in words.
+        /// Description of the value.
         reason: String,
     },
 }
@@ -69,8 +56,8 @@ fn all_names() -> String {
     Column::ALL.map(Column::name).join(", ")
 }
 
-/// The columns of a batch that a new message is made of. What only a stored message has, such as its
-/// offsets, is not read.
+/// Columns of a batch for new messages. Columns that only stored messages have, such as offsets,
+/// are ignored.
 #[derive(Debug)]
 pub struct MessageRows {
     rows: usize,
@@ -93,11 +80,10 @@ pub struct MessageRows {
 }
 
 impl MessageRows {
-    /// The messages of a batch.
+    /// Reads a batch.
     ///
-    /// # Errors
-    /// When it has columns that no message has, lacks `topic`, or both `body` and `raw_body`, or has
-    /// one whose values are of another kind or too large.
+    /// # Errors For an unknown column, a missing `topic` or body, a wrong type or a value too
+    /// large.
     pub fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
         let mut columns: [Option<ArrayRef>; Column::ALL.len()] = Default::default();
         for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
@@ -110,7 +96,7 @@ impl MessageRows {
         }
         let mut given = |column: Column| {
             let array = columns[column as usize].take()?;
-            // A column of nothing but nulls says no more than one that is left out.
+            // // A column of nulls counts as missing.
             (array.null_count() < array.len() || array.is_empty()).then_some((column, array))
         };
         let topic = given(Column::Topic).map(texts).transpose()?;
@@ -146,22 +132,21 @@ impl MessageRows {
         })
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Messages `rows` of the batch. Their properties are put into `blocks`, which is emptied first.
+    /// Returns messages `rows`. Their properties are written to `blocks`, which is cleared first.
     ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] and the row of the message that cannot be.
+    /// # Errors [`Error::InvalidMessage`] with the row.
     pub fn messages<'a>(
         &'a self,
         rows: Range<usize>,
@@ -187,19 +172,19 @@ impl MessageRows {
         Ok(messages)
     }
 
-    /// Whether a row's properties have one of that name.
+    /// Whether a row has a property of that name.
     #[must_use]
     pub fn has_property(&self, row: usize, name: &[u8]) -> bool {
         self.pairs(row).any(|(known, _)| known == name)
     }
 
-    /// A message without its properties.
+    /// Builds a message without its properties.
     fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>> {
         let topic = text(Some(&self.topic), row).ok_or_else(|| refused("topic", "is null"))?;
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
         let mut sys_flag = int(self.sys_flag.as_ref(), row);
         if raw.is_none() {
-            // What the producer sent is not compressed, whatever it was where it was read.
+            // // A producer's body is not compressed, whatever the source row was.
             sys_flag &= !(COMPRESSED | COMPRESSION_MASK);
         }
         let [born, store] = hosts;
@@ -218,8 +203,8 @@ impl MessageRows {
         })
     }
 
-    /// Appends the properties of a message to `out`. A name that stands in `properties` has its place
-    /// there; what a column says beside it must be the same.
+    /// Appends a message's properties to `out`. A name in `properties` keeps its position; a column
+    /// of that name must agree.
     fn compose(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut tags = text(self.tags.as_ref(), row);
         let mut unique_key = text(self.unique_key.as_ref(), row);
@@ -252,7 +237,7 @@ impl MessageRows {
             block.unique_key(unique_key)?;
         }
         for (name, value) in self.pairs(row) {
-            // The checksum was another record's.
+            // // The checksum belongs to another record.
             if name != names::CRC32 {
                 block.pair(name, value)?;
             }
@@ -264,7 +249,7 @@ impl MessageRows {
         text(self.keys.as_ref().map(|keys| &keys.texts), number)
     }
 
-    /// The pairs of a row's map; one without a value is left out.
+    /// Pairs of a row's map; those without a value are skipped.
     fn pairs(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.properties.iter().flat_map(move |maps| {
             let numbers = range(&maps.array, maps.first, row).unwrap_or(0..0);
@@ -281,7 +266,6 @@ fn refused(field: &'static str, reason: &str) -> Error {
     Error::InvalidMessage { field, reason: reason.to_owned(), status, limit: None }
 }
 
-/// The address that was read last, which the next row is likely to have too.
 #[derive(Default)]
 struct KnownHost {
     text: Vec<u8>,

@@ -27,7 +27,6 @@ fn needed(rows: usize) -> Vec<(&'static str, ArrayRef)> {
     vec![("topic", utf8(&vec![Some("T"); rows])), ("body", binary(&vec![Some(&b"b"[..]); rows]))]
 }
 
-/// Lists of texts, the third being null.
 fn lists_of(values: [&[&str]; 2]) -> ListArray {
     let texts: StringArray = values.concat().into_iter().map(Some).collect();
     let ends = OffsetBuffer::from_lengths([values[0].len(), values[1].len(), 0]);
@@ -45,7 +44,6 @@ fn pairs_of(pairs: &[(&str, Option<&str>)]) -> StructArray {
     ])
 }
 
-/// A map for each row.
 fn maps_of(rows: &[&[(&str, Option<&str>)]]) -> MapArray {
     let pairs = pairs_of(&rows.concat());
     let ends = OffsetBuffer::from_lengths(rows.iter().map(|row| row.len()));
@@ -84,7 +82,7 @@ fn every_column_of_a_new_message_is_read() {
         ("store_host", utf8(&[Some("[::1]:6"), None])),
         ("tags", utf8(&[Some("paid"), None])),
         ("unique_key", utf8(&[Some("U"), None])),
-        // What only a stored message has may be anything.
+        // // Columns of stored messages may hold anything.
         ("broker", ints(1)),
         ("error", ints(1)),
         ("store_size", utf8(&[Some("x"), None])),
@@ -189,7 +187,7 @@ fn keys_and_properties_are_written_in_the_order_of_the_store() {
     assert_eq!(messages[0].properties, b"TAGS\x01t\x02KEYS\x01k1 k2\x02b\x012\x02a\x011\x02");
     assert_eq!((messages[1].properties, messages[2].properties), (&b""[..], &b""[..]));
 
-    // The same from the middle of a batch, and from a slice of one.
+    // // From the middle of a batch, and from a slice.
     let mut blocks = Vec::new();
     assert_eq!(whole.messages(1..9, &mut blocks).unwrap().len(), 2);
     let slice = MessageRows::new(&batch(columns).slice(0, 1)).unwrap();
@@ -323,7 +321,7 @@ fn columns_are_checked_by_name_and_kind() {
     let mut columns = needed(1);
     columns.push(("properties", utf8(&[Some("x")])));
     assert!(error(columns).starts_with("column properties is Map"));
-    // Nothing but nulls is the same as nothing.
+    // // All nulls means missing.
     let mut columns = needed(1);
     columns.push(("properties", utf8(&[None])));
     assert_eq!(rows_of(columns).messages(0..1, &mut Vec::new()).unwrap().len(), 1);

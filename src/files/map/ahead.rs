@@ -1,5 +1,5 @@
-//! A mapped file made ready ahead of its writer: disk space is taken and pages are brought into
-//! memory by other threads, so that the writer meets neither a page fault nor a call to the system.
+//! Prepares a mapped file ahead of its writer: other threads take disk space and load pages, so the
+//! writer meets no page fault and no system call.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
@@ -12,44 +12,43 @@ use std::time::Duration;
 use super::room::Room;
 use crate::files::system::storage::{LARGEST_PAGE, Region, StorageFile};
 
-/// A window below this is not worth the work.
+/// Smallest window worth the work.
 const LEAST_WINDOW: usize = 1 << 20;
-/// The most: what the system writes back before it is used goes to the disk twice.
+/// Largest window: pages written back before use go to the disk twice.
 const MOST_WINDOW: usize = 40 << 20;
-/// How much is made ready at a time. Whoever takes memory from the system waits meanwhile, and the
-/// writer's place is looked at again afterwards.
+/// Bytes prepared at a time. Other users of memory wait meanwhile, and the writer's position is
+/// read again after each piece.
 const PIECE: usize = LARGEST_PAGE;
-/// How many steps of disk space a fast writer has ahead of it: a busy disk takes a while to tell where
-/// there is some, and nothing is brought into memory that has none. Elsewhere space costs a write.
+/// Steps of disk space ahead of a fast writer, since a busy disk answers slowly. Elsewhere than on
+/// Linux taking space costs a write.
 const STEPS_AHEAD: usize = if cfg!(target_os = "linux") { 4 } else { 1 };
 const PAGE: usize = 4096;
 
-/// What the writer of a map and the threads that work ahead of it share.
+/// State shared by a map's writer and the threads ahead of it.
 #[derive(Debug)]
 pub struct Ahead {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     region: Arc<dyn Region>,
-    /// Where the writer goes on.
     position: AtomicUsize,
-    /// Bytes from the start that have disk space of their own.
+    /// Bytes from the start that have disk space.
     reserved: AtomicUsize,
-    /// Held by who takes disk space: where that is zeros that are written, a second one behind the
-    /// first would write them over messages.
+    /// Serializes taking disk space: where zeros are written for it, a second thread would
+    /// overwrite messages.
     reserving: Mutex<()>,
-    /// What taking disk space must leave free, and the offset of the file.
+    /// Reserve of the disk, and the offset of the file.
     room: OnceLock<(Arc<Room>, u64)>,
     progress: Mutex<Progress>,
 }
 
-/// What the threads know that work ahead.
+/// State of the threads that work ahead.
 #[derive(Debug)]
 struct Progress {
-    /// Pages before this place are in memory, ready to be written.
+    /// End of the pages in memory.
     prepared: usize,
-    /// Where the writer stood at the last look, if there was one.
+    /// The writer's position at the last look.
     seen: Option<usize>,
-    /// How far ahead of the writer pages are to be ready.
+    /// Distance kept ready ahead of the writer.
     window: usize,
 }
 
@@ -62,41 +61,36 @@ impl Ahead {
         Self { path, file, region, position, reserved, reserving, room, progress }
     }
 
-    /// Has disk space taken for the file at `offset` only where the disk has that room besides.
+    /// Takes disk space only beyond the reserve `room`.
     pub fn leave(&self, room: &Arc<Room>, offset: u64) {
         self.room.get_or_init(|| (Arc::clone(room), offset));
     }
 
-    /// Whether the writer has more behind it than before it.
+    /// Whether the writer is in the second half of the file.
     #[must_use]
     pub fn is_past_half(&self) -> bool {
         self.left() < self.region.len() / 2
     }
 
-    /// Says where the writer goes on. Who works ahead of it may hear of it a little later.
     #[inline]
     pub fn went_to(&self, position: usize) {
         self.position.store(position, Ordering::Relaxed);
     }
 
-    /// Where the writer goes on.
     #[must_use]
     pub fn position(&self) -> usize {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// How many bytes are left to the writer.
     #[must_use]
     pub fn left(&self) -> usize {
         self.region.len().saturating_sub(self.position())
     }
 
-    /// The open file below the map.
     pub(crate) fn file(&self) -> &dyn StorageFile {
         &*self.file
     }
 
-    /// Where the file lies.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -110,19 +104,19 @@ impl Ahead {
         self.reserved.fetch_max(position, Ordering::AcqRel);
     }
 
-    /// Takes disk space up to `end`, of `step` bytes or as much as there is.
+    /// Takes disk space up to `end`, in steps of `step` bytes or less.
     pub(crate) fn reserve(&self, end: usize, step: usize) -> io::Result<()> {
         let step = step.max(1);
         let target = end.div_ceil(step).saturating_mul(step);
-        // Where a whole step no longer fits on the disk, what is needed may still.
+        // // If a whole step does not fit on the disk, the needed part may.
         match self.try_reserve(target) {
             Err(_) if target > end => self.try_reserve(end),
             outcome => outcome,
         }
     }
 
-    /// Space ends where a page does, be it the largest: the first write to a page asks for the space of
-    /// all of it, and where the disk has none the answer is a signal.
+    /// Space ends at a page's end, even of the largest page: the first write to a page needs space
+    /// for all of it, or raises a signal.
     fn try_reserve(&self, target: usize) -> io::Result<()> {
         let len = self.region.len();
         let target = target.min(len).next_multiple_of(LARGEST_PAGE).min(len);
@@ -143,10 +137,10 @@ impl Ahead {
         self.progress.lock()
     }
 
-    /// Looks where the writer is: the window is what it used since the last look, eight times.
+    /// Reads the writer's position; the window is eight times what it used since the last look.
     ///
-    /// A writer who rests or is slow gets none. Its page faults cost nothing that anyone notices,
-    /// while the system would write pages made ready to the disk, again and again.
+    /// A slow writer gets no window. Its page faults cost nothing noticeable, while prepared pages
+    /// would be written back again and again.
     pub fn look(&self) {
         let position = self.position();
         let mut progress = self.progress();
@@ -155,19 +149,19 @@ impl Ahead {
         progress.seen = Some(position);
         progress.window = if window < LEAST_WINDOW { 0 } else { window };
         if progress.window == 0 {
-            // Until it goes on, what is ready may have been written back.
+            // // Prepared pages may have been written back meanwhile.
             progress.prepared = 0;
         }
     }
 
-    /// Whether the writer is so fast that pages are made ready for it.
+    /// Whether the writer is fast enough for pages to be prepared.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.progress().window > 0
     }
 
-    /// Takes disk space for a fast writer, one step of `step` bytes; whether there is more to do at
-    /// once. The writer meets the error where there is none.
+    /// Takes one step of disk space for a fast writer; returns whether there is more to do. On
+    /// failure the writer meets the error itself.
     pub fn reserve_ahead(&self, step: usize) -> bool {
         let position = self.position();
         let end = position.saturating_add(step.saturating_mul(STEPS_AHEAD)).min(self.region.len());
@@ -175,14 +169,13 @@ impl Ahead {
         target > self.reserved() && self.try_reserve(target).is_ok() && target < end
     }
 
-    /// Whether all of the file has disk space.
+    /// Whether the whole file has disk space.
     #[must_use]
     pub fn has_all_space(&self) -> bool {
         self.reserved() >= self.region.len()
     }
 
-    /// Makes one more piece ready for the writer, as far as there is disk space; whether there is more
-    /// to do at once.
+    /// Prepares one piece within the disk space; returns whether there is more to do.
     pub fn prepare(&self) -> bool {
         let position = self.position();
         let (from, to, end) = {
@@ -190,7 +183,7 @@ impl Ahead {
             if progress.window == 0 {
                 return false;
             }
-            // Whole pieces lie where large pages do.
+            // // Whole pieces match large pages.
             let end = position.saturating_add(progress.window).next_multiple_of(PIECE);
             let end = end.min(self.reserved());
             let from = progress.prepared.max(position / PAGE * PAGE);
@@ -205,8 +198,8 @@ impl Ahead {
         to < end
     }
 
-    /// Makes all that is left to the writer ready, however fast it is. Where the disk has not the room,
-    /// the writer meets the error when it gets there.
+    /// Prepares the rest of the file, however fast the writer is. On a full disk the writer meets
+    /// the error itself.
     pub fn prepare_rest(&self) {
         let end = self.region.len();
         if self.reserve(end, 1).is_ok() {
@@ -215,18 +208,19 @@ impl Ahead {
         }
     }
 
-    /// [`Ahead::prepare`] for a file that `other`'s writer goes on in when the present one is full.
+    /// [`Ahead::prepare`] for the file behind `other`.
     pub fn prepare_behind(&self, other: &Self) -> bool {
         self.progress().window = other.progress().window;
         self.prepare()
     }
 
-    /// Makes a range ready that is written here and there, such as a table.
+    /// Prepares a range written at random, such as a table.
     pub fn prepare_range(&self, mut range: Range<usize>) {
         while self.prepare_piece(&mut range) {}
     }
 
-    /// Makes the first piece of such a range ready and takes it off; whether there was one.
+    /// Prepares the first piece of a range and removes it from the range; returns whether there was
+    /// one.
     pub fn prepare_piece(&self, range: &mut Range<usize>) -> bool {
         let end = range.end.min(self.reserved());
         let to = end.min(range.start.saturating_add(PIECE));
@@ -238,13 +232,13 @@ impl Ahead {
         is_left
     }
 
-    /// Makes durable what was written to `range`, and leaves alone what is ready behind it.
+    /// Flushes `range`; pages prepared behind it stay ready.
     pub(crate) fn sync(&self, range: Range<usize>) -> io::Result<()> {
         self.file.sync_range(&*self.region, range.start, range.len())
     }
 
-    /// Makes the piece ready again that a writer stands in whose last pages a flush made clean: the next
-    /// write to each would be a page fault.
+    /// Prepares the writer's piece again: a flush made its pages clean, and the next write to each
+    /// would fault.
     pub fn flushed(&self) {
         let position = self.position();
         let (from, end) = (position / PAGE * PAGE, (position / PIECE + 1) * PIECE);
@@ -255,20 +249,19 @@ impl Ahead {
     }
 }
 
-/// The files that are written through maps now, for the threads that work ahead of their writer. The
-/// writer's own lock is no place to look: who is fast holds it nearly all the time, others wait long for
-/// it, and each time it is let go of the writer has to wake them.
+/// The files being written through maps, for the threads that work ahead. They do not take the
+/// writer's lock: a fast writer holds it nearly always, and each release to another thread costs a
+/// wake-up.
 #[derive(Debug, Default)]
 pub struct Front(Mutex<FrontFiles>);
 
-/// What a [`Front`] knows.
 #[derive(Clone, Debug, Default)]
 pub struct FrontFiles {
     /// The file that is written.
     pub active: Option<Arc<Ahead>>,
-    /// The file behind it, where it is there.
+    /// The next file, if it exists.
     pub next: Option<Arc<Ahead>>,
-    /// Whether the file before it is full and may be let go of.
+    /// Whether the previous file is full and may be released.
     pub has_full: bool,
 }
 
@@ -277,21 +270,19 @@ impl Front {
         self.0.lock()
     }
 
-    /// The files as they are now.
     #[must_use]
     pub fn files(&self) -> FrontFiles {
         self.known().clone()
     }
 
-    /// Says what the files are from now on.
     pub fn set(&self, files: FrontFiles) {
         let before = std::mem::replace(&mut *self.known(), files);
-        // Perhaps the last to hold a map, and to take one out of memory takes a while.
+        // // Dropped last: unmapping takes a while.
         drop(before);
     }
 }
 
-/// Wakes a thread that works ahead of the writer.
+/// Wakes a thread that works ahead.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: Mutex<bool>,
@@ -303,13 +294,13 @@ impl Bell {
         self.rung.lock()
     }
 
-    /// Ends the present wait, or the next one.
+    /// Ends the current wait, or the next one.
     pub fn ring(&self) {
         *self.rung() = true;
         self.changed.notify_one();
     }
 
-    /// Waits until the bell rings, but no longer than `most`.
+    /// Waits for the bell, at most `most`.
     pub fn wait(&self, most: Duration) {
         let mut rung = self.rung();
         self.changed.wait_while_for(&mut rung, |rung| !*rung, most);
@@ -330,7 +321,6 @@ mod tests {
         (dir, Ahead::new(&path, file, region))
     }
 
-    /// A region that notes what was made ready, in bytes from and to.
     #[derive(Debug, Default)]
     struct Noted(Mutex<Vec<(usize, usize)>>);
 
@@ -390,7 +380,7 @@ mod tests {
     #[test]
     fn nothing_is_done_for_a_writer_who_is_slow_or_rests() {
         let (_dir, ahead) = ahead(4 * PIECE as u64);
-        // Where it goes on says nothing.
+        // // The position alone tells nothing.
         look_at(&ahead, PIECE);
         assert!(!ahead.is_busy());
         look_at(&ahead, PIECE + LEAST_WINDOW / 8 - 1);
@@ -423,7 +413,7 @@ mod tests {
         ahead.went_to(5 * PIECE);
         ahead.flushed();
         assert_eq!(noted(), []);
-        // One who rests would have zeros written at each flush.
+        // // For a resting writer zeros would be written at each flush.
         ahead.look();
         ahead.look();
         ahead.flushed();

@@ -1,4 +1,4 @@
-//! Disk space for the holes of a file that was made sparse, as RocketMQ makes its own, or copied so.
+//! Disk space for the holes of a sparse file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -6,21 +6,20 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{LARGEST_PAGE, StorageFile};
 
-/// The unit in which a file is searched for space that was never written: the least block of a disk.
+/// Search unit for holes: a disk's smallest block.
 const BLOCK: usize = 1024;
 
-/// Takes disk space for those parts of a range that may have none, and of the pages that it begins and
-/// ends in. Only a block that holds nothing but zeros can be a hole.
+/// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
+/// a block of zeros can be a hole.
 ///
-/// # Errors
-/// [`Error::Io`] when the file cannot be read or the disk is full.
+/// # Errors [`Error::Io`] when the file cannot be read or the disk is full.
 pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let end = range.end.next_multiple_of(LARGEST_PAGE).min(len);
     let mut at = range.start / LARGEST_PAGE * LARGEST_PAGE;
     let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];
-    // A run of empty blocks is reserved in one call.
+    // // One call for each run of empty blocks.
     let mut hole: Option<Range<usize>> = None;
     while at < end {
         let len = buffer.len().min(end - at);

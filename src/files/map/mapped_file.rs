@@ -1,9 +1,9 @@
-//! A file of fixed length that is written through a map: the active end of the commit log, and
-//! index files, whose slots are rewritten in place.
+//! A file of fixed length, written through a map: the active end of the commit log, and index
+//! files.
 //!
-//! A map is owned by the one who writes to it (`&mut self`), so no slice of it is ever shared;
-//! everybody else reads the file with positional reads, or, from index files, copies of a few bytes.
-//! Space is reserved before a range is written, so that a full disk is an error code and no signal.
+//! The writer owns the map (`&mut self`), so no slice is ever shared. Readers use positional reads,
+//! or copies of a few bytes of an index file. Disk space is taken before a write, so a full disk is
+//! an error and no signal.
 #![allow(unsafe_code, reason = "the one file of the crate that reaches into mapped memory")]
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::files::system::planted::{self, Bug};
 use crate::files::system::storage::{Access, StorageFile};
 
-/// Bytes that the processor fetches at once, on most.
+/// The usual size.
 const CACHE_LINE: usize = 64;
 
 /// A mapped file of fixed length.
@@ -26,22 +26,21 @@ const CACHE_LINE: usize = 64;
 pub struct MappedFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
-    /// Holds the region, and how far it is ready to be written.
+    /// The region and the state of its preparation.
     ahead: Arc<Ahead>,
-    /// The region's first byte and its length, kept here so that reaching a byte is no virtual call.
+    /// Start and length of the region, kept here to avoid a virtual call.
     start: AtomicPtr<u8>,
     len: usize,
     writable: bool,
-    /// Bytes from the start that have disk space of their own, as far as the writer has looked.
+    /// Bytes from the start known to have disk space.
     reserved: usize,
     reserve_step: usize,
 }
 
 impl MappedFile {
-    /// Maps all of `file`, for writing in steps of `reserve_step` bytes of disk space.
+    /// Maps all of `file`; disk space is taken in steps of `reserve_step` bytes.
     ///
-    /// # Errors
-    /// [`Error::Io`] where the system cannot map it or its length does not fit into memory.
+    /// # Errors [`Error::Io`] when the system cannot map it.
     pub fn map(
         path: &Path,
         file: Arc<dyn StorageFile>,
@@ -60,43 +59,38 @@ impl MappedFile {
         Ok(Self { path, file, ahead, start, len, writable, reserved: 0, reserve_step })
     }
 
-    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open file below the map.
     #[must_use]
     pub fn file(&self) -> &Arc<dyn StorageFile> {
         &self.file
     }
 
-    /// What a thread needs that makes the file ready ahead of the writer.
     #[must_use]
     pub fn ahead(&self) -> &Arc<Ahead> {
         &self.ahead
     }
 
-    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The region's first byte. It never changes, so no order is needed.
+    /// The region's first byte. It never changes, so relaxed ordering suffices.
     #[inline]
     fn start(&self) -> *mut u8 {
         self.start.load(Ordering::Relaxed)
     }
 
-    /// How many bytes from the start have disk space of their own.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// Says that the bytes before `position` have disk space already.
+    /// Marks the bytes before `position` as having disk space.
     pub fn assume_reserved(&mut self, position: usize) {
         if self.writable {
             self.ahead.assume_reserved(position.min(self.len()));
@@ -106,8 +100,7 @@ impl MappedFile {
 
     /// Takes disk space up to `end`, in whole steps.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; nothing has changed then.
+    /// # Errors [`Error::Io`] when the disk is full; nothing changes then.
     #[inline]
     pub fn reserve(&mut self, end: usize) -> Result<()> {
         if end <= self.reserved || planted::is(Bug::SpaceNotReserved) {
@@ -130,13 +123,11 @@ impl MappedFile {
         reserved.map_err(Error::io("reserve space in", &self.path))
     }
 
-    /// The bytes `position..position + len`, to be written.
+    /// Returns `position..position + len` for writing.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the disk has no room for them.
+    /// # Errors [`Error::Io`] when the disk is full.
     ///
-    /// # Panics
-    /// When the range leaves the file, which only a fault in the caller can cause.
+    /// # Panics When the range leaves the file, a bug of the caller.
     #[inline]
     pub fn window(&mut self, position: usize, len: usize) -> Result<&mut [u8]> {
         let end = position.checked_add(len).filter(|&end| end <= self.len());
@@ -149,9 +140,9 @@ impl MappedFile {
         Ok(unsafe { slice::from_raw_parts_mut(start, len) })
     }
 
-    /// A copy of `N` bytes at `position`; `None` when they leave the file.
+    /// Copies `N` bytes at `position`; `None` outside the file.
     ///
-    /// Copied through a raw pointer, because another process may be writing there.
+    /// The copy goes through a raw pointer, because another process may be writing there.
     #[inline]
     #[must_use]
     pub fn get_at<const N: usize>(&self, position: usize) -> Option<[u8; N]> {
@@ -174,10 +165,9 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Writes `N` bytes at `position`, in one look at the bounds.
+    /// Writes `N` bytes at `position` with one bounds check.
     ///
-    /// # Errors
-    /// As [`MappedFile::window`].
+    /// # Errors As [`MappedFile::window`].
     #[inline]
     pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
         let end = position.saturating_add(N);
@@ -192,7 +182,7 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Asks the processor to fetch the bytes at `position` soon.
+    /// Prefetches the bytes at `position`.
     #[inline]
     pub fn prefetch(&self, position: usize) {
         if position >= self.len() {
@@ -208,7 +198,7 @@ impl MappedFile {
         }
     }
 
-    /// The same for `len` bytes from `position` on.
+    /// Prefetches `len` bytes from `position` on.
     #[inline]
     pub fn prefetch_range(&self, position: usize, len: usize) {
         for at in (0..len).step_by(CACHE_LINE) {
@@ -216,18 +206,16 @@ impl MappedFile {
         }
     }
 
-    /// Makes everything written so far durable.
+    /// Flushes all writes.
     ///
-    /// # Errors
-    /// [`Error::Io`]; what was written since the last good flush may be lost then, and no later
+    /// # Errors [`Error::Io`]; writes since the last successful flush may be lost, and no later
     /// flush can tell.
     pub fn flush(&self) -> Result<()> {
         self.file.sync().map_err(Error::io("flush", &self.path))
     }
 }
 
-/// Has the system begin to write a range of a file to the disk. It lies here because nothing but
-/// `unsafe` code can ask for that.
+/// Starts writeback of a range. It lies here because it needs `unsafe` code.
 #[cfg(target_os = "linux")]
 pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io::Result<()> {
     use nix::errno::Errno;
@@ -235,7 +223,7 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
     let (Ok(position), Ok(len)) = (i64::try_from(position), i64::try_from(len)) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // Without a flag that waits, an error of the disk is left for the flush to tell.
+    // // Without a flag that waits, the flush reports the disk's errors.
     let flags = nix::libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: the call takes an open file and numbers, and reaches no memory of ours.
     let result = unsafe { nix::libc::sync_file_range(file.as_raw_fd(), position, len, flags) };
@@ -245,11 +233,11 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
     }
 }
 
-/// Closes the open file behind a descriptor that other code still owns: from here on the descriptor
-/// leads to an empty device. It lies here because nothing but `unsafe` code can do that.
+/// Points a descriptor that other code owns at an empty device, which closes its file. It lies here
+/// because it needs `unsafe` code.
 pub(crate) fn close_copy(descriptor: std::os::fd::RawFd) {
     use std::os::fd::AsRawFd;
-    // Without the device the copy stays open, which costs no more than the lock's early release.
+    // // On failure the copy stays open, and the lock is released later.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         // SAFETY: the call takes two numbers and reaches no memory of ours; the descriptor stays open
         // and its owner's.

@@ -1,8 +1,8 @@
-//! Files that are written through a map.
+//! Files written through a map.
 //!
-//! Open `mapped_file.rs` first: the map, and the only `unsafe` code. `ahead.rs` takes disk space and brings
-//! pages into memory before the writer needs them, `holes.rs` fills the holes of sparse files, `room.rs`
-//! checks that the disk keeps the room that closing needs.
+//! Open `mapped_file.rs` first: the map, and the only `unsafe` code. `ahead.rs` takes disk space
+//! and loads pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs`
+//! keeps disk space free for closing.
 
 pub mod ahead;
 pub mod holes;

@@ -1,5 +1,5 @@
-//! The disk space that appends leave free, so that a store can always be closed in good order: what is
-//! appended must still get its entries in queues and index, and the small files must be written.
+//! Disk space that appends leave free so that the store can close cleanly: entries of queues and
+//! index, and small files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::files::system::storage::Storage;
 #[derive(Debug)]
 pub struct Room {
     storage: Arc<dyn Storage>,
-    /// The store's root folder, whose disk takes all but the log's files.
+    /// Root folder; its disk holds all but the log.
     root: PathBuf,
-    /// What the caller asked to leave free.
+    /// The configured reserve.
     given: Option<u64>,
-    /// Bytes that closing needs besides entries.
+    /// Bytes for closing besides entries.
     fixed: AtomicU64,
-    /// Bytes of entries for a thousand bytes of the log.
+    /// Bytes of entries per thousand bytes of the log.
     per_mille: u64,
-    /// Where the log begins whose entries were not written yet.
+    /// Offset up to which entries are written.
     entered: AtomicU64,
 }
 
 impl Room {
-    /// Leaves `given` bytes free, or else what closing needs: among that, `per_mille` bytes of entries
-    /// for a thousand bytes of the log from `entered` on.
+    /// Reserves `given` bytes, or else the need of closing: among that `per_mille` bytes of entries
+    /// per thousand bytes of the log from `entered` on.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
@@ -39,17 +39,16 @@ impl Room {
         Self { storage, root: root.to_owned(), given, fixed, per_mille, entered }
     }
 
-    /// Says that closing needs `bytes` more.
     pub fn needs(&self, bytes: u64) {
         self.fixed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Says that the entries of the log before `offset` are written.
+    /// Marks the entries before `offset` as written.
     pub fn entered(&self, offset: u64) {
         self.entered.fetch_max(offset, Ordering::Relaxed);
     }
 
-    /// Returns how many bytes must stay free once the log may be written up to `end`.
+    /// Bytes that must stay free if the log is written up to `end`.
     fn reserve(&self, end: u64) -> u64 {
         self.given.unwrap_or_else(|| {
             let log = end.saturating_sub(self.entered.load(Ordering::Relaxed));
@@ -58,27 +57,25 @@ impl Room {
         })
     }
 
-    /// Checks that the disk of `path` has room for `taking` bytes of the log, after which it may be
-    /// written up to `end`, and for what must stay free besides.
+    /// Checks that the disk of `path` has room for `taking` bytes of the log up to `end`, and for
+    /// the reserve.
     ///
-    /// # Errors
-    /// An error of kind `StorageFull` with the bytes that are free and those that are needed.
+    /// # Errors `StorageFull`, with the free and needed bytes.
     pub fn check(&self, path: &Path, taking: u64, end: u64) -> io::Result<()> {
         let reserve = self.reserve(end);
         self.check_disk(path, taking, reserve)?;
         if path.starts_with(&self.root) { Ok(()) } else { self.check_disk(&self.root, 0, reserve) }
     }
 
-    /// Checks that the store's own disk has the room that must stay free before anything is appended.
+    /// Checks the reserve on the store's own disk before an append.
     ///
-    /// # Errors
-    /// As [`Room::check`].
+    /// # Errors As [`Room::check`].
     pub fn check_root(&self) -> io::Result<()> {
         self.check_disk(&self.root, 0, self.reserve(0))
     }
 
     fn check_disk(&self, path: &Path, taking: u64, reserve: u64) -> io::Result<()> {
-        // A disk that does not tell has room, until a write fails.
+        // // Unknown counts as enough, until a write fails.
         let free = self.storage.free_bytes(path).unwrap_or(u64::MAX);
         let needed = taking.saturating_add(reserve);
         if free >= needed {

@@ -1,8 +1,8 @@
-//! An ordered run of files of one size that together make one address space, each named after the
-//! offset of its first byte (`org.apache.rocketmq.store.MappedFileQueue`).
+//! A run of files of one size that form one address space, each named after the offset of its first
+//! byte (`org.apache.rocketmq.store.MappedFileQueue`).
 //!
-//! Reading goes by position, through a bounded cache of open files, so that a store of any number of
-//! files needs only so many descriptors.
+//! Reads go by position through a bounded cache of open files, so any number of files needs few
+//! descriptors.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
@@ -21,30 +21,27 @@ use crate::files::system::planted::{self, Bug};
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
 use crate::format::file_name;
 
-/// One file of a run.
 #[derive(Debug)]
 pub struct RunFile {
-    /// Offset of the file's first byte, which is its name.
+    /// Offset of the first byte, the file's name.
     pub base_offset: u64,
-    /// Where it lies.
     pub path: PathBuf,
-    /// Its length when the run was listed, or the run's file size when it was made since.
+    /// Length when listed, or the run's file size if created since.
     pub len: u64,
-    /// Its identity when the run was listed; 0 where that is not known.
+    /// Inode when listed; 0 if unknown.
     inode: u64,
     pub(crate) id: u64,
 }
 
-/// A name in a run's folder that is no file of the run.
+/// An entry of a run's folder that is no file of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
-    /// Where it lies.
     pub path: PathBuf,
-    /// What it is.
+    /// The feature.
     pub kind: FileKind,
 }
 
-/// The files of one commit log or one queue.
+/// The files of one commit log or queue.
 #[derive(Debug)]
 pub struct FileRun {
     storage: Arc<dyn Storage>,
@@ -52,21 +49,20 @@ pub struct FileRun {
     access: Access,
     roots: Roots,
     file_size: AtomicU64,
-    /// Whether that size is a guess until the first file is there.
+    /// Whether the file size is a guess until the first file exists.
     learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
     creating: Mutex<()>,
-    /// Whether a listed file was gone when a reader wanted it.
+    /// Whether a reader found a listed file missing.
     has_lost_files: AtomicBool,
-    /// Whether a folder was not there when it was listed last.
+    /// Whether a folder was missing at the last listing.
     lacks_folder: AtomicBool,
 }
 
 impl FileRun {
-    /// Lists the files below `dirs` (a missing folder counts as empty). Nothing is changed.
+    /// Lists the files below `dirs` without changing anything; a missing folder counts as empty.
     ///
-    /// # Errors
-    /// [`Error::Io`] when a folder cannot be read.
+    /// # Errors [`Error::Io`] when a folder cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -90,29 +86,27 @@ impl FileRun {
         Ok((run, strays))
     }
 
-    /// Takes the size that was given for a guess where there is no file yet: the first that comes tells
-    /// how large they are.
+    /// Treats the file size as a guess until the first file shows it.
     pub fn learn_file_size(&mut self) {
         self.learns_file_size = AtomicBool::new(self.files().is_empty());
     }
 
-    /// Lists the folders again: files that are gone are forgotten, new ones known.
+    /// Lists the folders again.
     ///
-    /// # Errors
-    /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's name.
+    /// # Errors [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
+    /// name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
-        // Of two threads that list at once, the one that began earlier must not have the last word.
+        // // Of two concurrent listings the earlier must not overwrite the later.
         let _listing = self.creating();
         let (files, strays) = self.list()?;
         self.replace(files);
         Ok(strays)
     }
 
-    /// The same where files did no more than come. `None`, and nothing is changed, where one that was
-    /// known is gone or another file: what is known of the run is then of no use.
+    /// Lists again if files were only added. Returns `None` without a change if a known file is
+    /// gone or replaced: everything known of the run is stale then.
     ///
-    /// # Errors
-    /// As [`FileRun::refresh`].
+    /// # Errors As [`FileRun::refresh`].
     pub fn refresh_grown(&self) -> Result<Option<Vec<Stray>>> {
         let _listing = self.creating();
         let (files, strays) = self.list()?;
@@ -124,20 +118,19 @@ impl FileRun {
         Ok(Some(strays))
     }
 
-    /// Whether a listed file was gone when a reader wanted it: it may be that another process removed
-    /// it, or has put other files in the place of all.
+    /// Whether a reader found a listed file missing: another process removed or replaced files.
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
         self.has_lost_files.load(Ordering::Acquire)
     }
 
-    /// Whether a folder of the run was not there when it was listed last.
+    /// Whether a folder was missing at the last listing.
     #[must_use]
     pub fn lacks_folder(&self) -> bool {
         self.lacks_folder.load(Ordering::Acquire)
     }
 
-    /// The files below the folders, those that are known already as they are known.
+    /// Lists the folders; known files keep their state.
     fn list(&self) -> Result<(Vec<Arc<RunFile>>, Vec<Stray>)> {
         let known = self.files();
         let mut files: Vec<Arc<RunFile>> = Vec::new();
@@ -168,7 +161,7 @@ impl FileRun {
                             Arc::clone,
                         ));
                     }
-                    // Where it lies a file will have to be made.
+                    // // A file will have to be created at this path.
                     (Some(_), FileKind::Directory) if self.access == Access::ReadWrite => {
                         let error = std::io::ErrorKind::IsADirectory.into();
                         return Err(Error::io("open as a file", path)(error));
@@ -178,7 +171,7 @@ impl FileRun {
             }
         }
         files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
-        // Before anybody sees the files.
+        // // Before readers see the files.
         if self.learns_file_size.load(Ordering::Acquire)
             && let Some(size) = file_size_of(&files)
         {
@@ -197,7 +190,7 @@ impl FileRun {
         *self.files.write() = Arc::new(files);
     }
 
-    /// Changes the list, which one thread may shorten in front while another makes the next file.
+    /// Changes the list: one thread may remove the first file while another adds one.
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<RunFile>>)) {
         let mut files = self.files.write();
         let mut changed = files.as_ref().clone();
@@ -205,44 +198,40 @@ impl FileRun {
         *files = Arc::new(changed);
     }
 
-    /// The files as they are known now, in order.
     #[must_use]
     pub fn files(&self) -> Arc<Vec<Arc<RunFile>>> {
         Arc::clone(&self.files.read())
     }
 
-    /// The size that each file has.
     #[must_use]
     #[inline]
     pub fn file_size(&self) -> u64 {
         self.file_size.load(Ordering::Acquire)
     }
 
-    /// The folders the files lie in.
     #[must_use]
     pub fn dirs(&self) -> &[PathBuf] {
         self.roots.dirs()
     }
 
-    /// The first of them, by which errors name the run.
+    /// The first folder, which errors name.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.dirs().first().cloned().unwrap_or_default()
     }
 
-    /// The storage that the files lie on.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
-    /// The offset of the first byte, `None` without files.
+    /// Offset of the first byte.
     #[must_use]
     pub fn min_offset(&self) -> Option<u64> {
         self.files().first().map(|file| file.base_offset)
     }
 
-    /// One past the last byte that the files have room for, `None` without files.
+    /// End of the last file.
     #[must_use]
     pub fn end_offset(&self) -> Option<u64> {
         self.files().last().map(|file| file.base_offset.saturating_add(self.file_size()))
@@ -257,22 +246,21 @@ impl FileRun {
         (offset - file.base_offset < self.file_size()).then(|| Arc::clone(file))
     }
 
-    /// The file that holds `offset`, or else the first one.
+    /// The file that holds `offset`, or the first.
     #[must_use]
     pub fn find_or_first(&self, offset: u64) -> Option<Arc<RunFile>> {
         self.find(offset).or_else(|| self.files().first().map(Arc::clone))
     }
 
-    /// Closes the files of this run, and of those that share its open files; who holds one reads on
-    /// in it.
+    /// Closes cached files of this run and of runs that share the cache; holders of an open file
+    /// keep it.
     pub fn close_files(&self) {
         self.open_files.clear();
     }
 
-    /// The open file behind an entry of the run.
+    /// Opens a file of the run.
     ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be opened.
+    /// # Errors [`Error::Io`] when it cannot be opened.
     pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
         let open = self.open_files.get(&*self.storage, file, self.access);
         let may_not = |error: &Error| {
@@ -281,7 +269,7 @@ impl FileRun {
                 if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
         };
         match open {
-            // Such a folder takes no new files; what lies there may be protected, or not.
+            // // A read-only folder takes no new files; its files may be protected.
             Err(error) if may_not(&error) && self.is_read_only(file) => {
                 self.open_files.get(&*self.storage, file, Access::Read)
             }
@@ -289,47 +277,42 @@ impl FileRun {
         }
     }
 
-    /// Whether a file lies in a folder that takes no new files.
+    /// Whether the file is in a folder that takes no new files.
     #[must_use]
     pub fn is_read_only(&self, file: &RunFile) -> bool {
         self.roots.is_read_only(&file.path)
     }
 
-    /// Makes one file durable, and makes sure that it still is the file it was: one that another
-    /// process removed, replaced or resized keeps nothing.
+    /// Flushes one file, and checks that no other process removed, replaced or resized it.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a file that changed under us.
+    /// # Errors [`Error::Io`], [`Error::Corrupt`] for a changed file.
     pub fn sync(&self, file: &RunFile) -> Result<()> {
         let open = self.open(file)?;
         open.sync().map_err(Error::io("flush", &file.path))?;
         check_unchanged(&*open, &file.path, self.file_size())
     }
 
-    /// The same for a range that was written through the file's map, and nothing beside it.
+    /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
     ///
-    /// # Errors
-    /// As [`FileRun::sync`].
+    /// # Errors As [`FileRun::sync`].
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
         let left_out = if planted::is(Bug::LastPageLeftOut) { range.end % 4096 } else { 0 };
         map.sync(range.start..range.end - left_out).map_err(Error::io("flush", &file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
     }
 
-    /// Reads from `offset` until `buffer` is full or the file that holds `offset` ends; how much was
-    /// read, 0 where no file holds it.
+    /// Reads from `offset` until `buffer` is full or the file ends. Returns the bytes read, 0 if no
+    /// file holds `offset`.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// # Errors [`Error::Io`] when the system cannot read.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(file) = self.find(offset) else { return Ok(0) };
         self.read_file_at(&file, buffer, offset)
     }
 
-    /// The same, from the file that is known to hold `offset`.
+    /// [`FileRun::read_at`] from a known file.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// # Errors [`Error::Io`] when the system cannot read.
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
@@ -339,11 +322,10 @@ impl FileRun {
         open.read_at(wanted, position).map_err(Error::io("read", &file.path))
     }
 
-    /// The open file behind an entry of the run; `None` where it was deleted since it was listed, by
-    /// this process or by the one that writes it, and the run knows that from then on.
+    /// Opens a file of the run; `None` if it was deleted since the listing, which the run then
+    /// remembers.
     ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be opened.
+    /// # Errors [`Error::Io`] when it cannot be opened.
     pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(file) {
             Err(Error::Io { source, .. })
@@ -360,11 +342,10 @@ impl FileRun {
         }
     }
 
-    /// The file at `base_offset`, made where there is none. Threads that want the same one wait for
-    /// each other.
+    /// Returns the file at `base_offset`, creating it if missing. Concurrent callers wait for each
+    /// other.
     ///
-    /// # Errors
-    /// As [`FileRun::create`].
+    /// # Errors As [`FileRun::create`].
     pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let _creating = self.creating();
         match self.find(base_offset) {
@@ -373,15 +354,14 @@ impl FileRun {
         }
     }
 
-    /// Held by whoever makes a file that others may want as well.
+    /// Lock for creating files.
     pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
         self.creating.lock()
     }
 
-    /// Makes the next file, sparse and full of zeros, and its name durable.
+    /// Creates the next file, sparse and zeroed, and makes its name durable.
     ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be made; nothing is left behind then.
+    /// # Errors [`Error::Io`] when it cannot be created; nothing is left behind.
     pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let path = self.next_path(base_offset)?;
         let dir = path.parent().unwrap_or(&path);
@@ -390,7 +370,7 @@ impl FileRun {
         let durable =
             open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
-            // The error is what the caller must know; a name left behind is an empty last file.
+            // // The caller needs the first error; a name left behind is an empty last file.
             let _ = self.storage.remove_file(&path);
             return Err(error);
         }
@@ -399,10 +379,10 @@ impl FileRun {
         Ok(file)
     }
 
-    /// Where a file that is to be made lies.
+    /// Path for a new file.
     pub(crate) fn next_path(&self, base_offset: u64) -> Result<PathBuf> {
         let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
-        // A disk that does not tell how full it is counts as empty.
+        // // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
         let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
             field: "store_path_commit_log".to_owned(),
@@ -411,7 +391,7 @@ impl FileRun {
         Ok(dir.join(file_name::offset_name(base_offset)))
     }
 
-    /// Makes a file, sparse and full of zeros; its name is not durable yet.
+    /// Creates a sparse, zeroed file without making its name durable.
     pub(crate) fn make(&self, path: &Path) -> Result<Arc<dyn StorageFile>> {
         let create = || self.storage.create(path, self.file_size());
         let made = create().or_else(|error| {
@@ -424,7 +404,7 @@ impl FileRun {
         made.map_err(|error| in_the_way(error, path))
     }
 
-    /// Takes in a file that was made.
+    /// Adds a created file to the list.
     pub(crate) fn add(&self, base_offset: u64, path: PathBuf) -> Arc<RunFile> {
         let file = self.run_file(base_offset, path, self.file_size(), 0);
         self.change(|files| {
@@ -441,10 +421,9 @@ impl FileRun {
         self.storage.sync_dir(dir).map_err(Error::io("flush", dir))
     }
 
-    /// Removes the files that begin at or behind `offset`, the last one first.
+    /// Removes the files from `offset` on, the last first.
     ///
-    /// # Errors
-    /// [`Error::Io`] when one cannot be removed; those before it are still known.
+    /// # Errors [`Error::Io`] when one cannot be removed; earlier ones are still listed.
     pub fn remove_from(&self, offset: u64) -> Result<usize> {
         let mut removed = 0;
         loop {
@@ -461,10 +440,9 @@ impl FileRun {
         Ok(removed)
     }
 
-    /// Removes the first file, which must not be the last as well.
+    /// Removes the first file, unless it is also the last.
     ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be removed.
+    /// # Errors [`Error::Io`] when it cannot be removed.
     pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
         let files = self.files();
         let [first, _, ..] = files.as_slice() else { return Ok(None) };
@@ -494,7 +472,7 @@ impl FileRun {
         Ok(())
     }
 
-    /// Holds each file's length and place against the run's file size; what is wrong, in order.
+    /// Checks each file's length and position; returns errors in order.
     #[must_use]
     pub fn check(&self) -> Vec<Error> {
         let files = self.files();
@@ -529,7 +507,7 @@ impl FileRun {
     }
 }
 
-/// Only another process can have made a file that this one has not seen.
+/// Reports an unlisted file, which only another process can have created.
 fn in_the_way(error: std::io::Error, path: &Path) -> Error {
     if error.kind() == std::io::ErrorKind::AlreadyExists {
         let found = "a file there, which another process made";
@@ -538,10 +516,9 @@ fn in_the_way(error: std::io::Error, path: &Path) -> Error {
     Error::io("create", path)(error)
 }
 
-/// Holds an open file against what its writer made it.
+/// Checks that an open file is as its writer made it.
 ///
-/// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
+/// # Errors [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
 pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
     let stat = open.stat().map_err(Error::io("stat", path))?;
     if stat.links > 0 && stat.len == len {

@@ -1,17 +1,17 @@
-//! How large the files of a run are, which nothing but the files themselves tells.
+//! File size of a run, detected from the files.
 
 use std::sync::Arc;
 
 use super::file_run::RunFile;
 
-/// The size that the files of a run bear out; `None` without files, or where all are empty.
+/// Detects the size; `None` without files or if all are empty.
 #[must_use]
 pub fn file_size_of(files: &[Arc<RunFile>]) -> Option<u64> {
     let mut votes = Votes::default();
     for file in files.iter().filter(|file| file.len > 0) {
         votes.add(file.len);
     }
-    // Two neighbours tell by their names, even where one was cut short.
+    // // Names of neighbours tell the size, even if one was truncated.
     for pair in files.windows(2) {
         if let [a, b] = pair {
             votes.add(b.base_offset.saturating_sub(a.base_offset));
@@ -20,12 +20,12 @@ pub fn file_size_of(files: &[Arc<RunFile>]) -> Option<u64> {
     votes.winner()
 }
 
-/// Which size most files bear out; of several the one that was met first.
+/// Votes for sizes; the first of equals wins.
 #[derive(Default)]
 pub(crate) struct Votes(Vec<(u64, usize)>);
 
 impl Votes {
-    /// Sizes that are told apart; files of a sound store have one.
+    /// Maximum number of distinct sizes; a valid store has one.
     const MOST: usize = 64;
 
     pub(crate) fn add(&mut self, size: u64) {

@@ -1,4 +1,4 @@
-//! Folders whose names outlive a power cut.
+//! Folders with durable names.
 
 use std::path::Path;
 
@@ -6,11 +6,10 @@ use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::files::system::planted::{self, Bug};
 
-/// Makes a folder and those above it, where they are missing, and the names of all that were made
-/// durable: a file is only as safe as the folders on the way to it.
+/// Creates a folder and its parents and makes their names durable: a file is only as safe as the
+/// folders above it.
 ///
-/// # Errors
-/// [`Error::Io`].
+/// # Errors [`Error::Io`].
 pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let made = make_folder_by_name(storage, dir)?;
     if planted::is(Bug::NewFolderNotFlushed) {
@@ -22,7 +21,7 @@ pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
             _ => Path::new("."),
         };
         if let Err(error) = storage.sync_dir(above) {
-            // Left there, the next one would find them and take them for durable.
+            // // A later call would take folders left behind for durable.
             for folder in &made {
                 let _ = storage.remove_dir(folder);
             }
@@ -32,8 +31,8 @@ pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a folder and those above it, where they are missing; those that were made, the lowest first.
-/// Their names are not durable yet.
+/// Creates a folder and its parents; returns those created, the lowest first. Their names are not
+/// durable yet.
 pub(crate) fn make_folder_by_name<'a>(
     storage: &dyn Storage,
     dir: &'a Path,

@@ -1,8 +1,8 @@
-//! Files of one size that together make one address space.
+//! Files of one size that form one address space.
 //!
-//! Open `file_run.rs` first. `roots.rs` are the folders that the files lie in, `file_size.rs` finds out how
-//! large they are, `new_files.rs` makes many at once, `folder.rs` makes folders that outlive a power cut,
-//! `open_files.rs` bounds how many are open.
+//! Open `file_run.rs` first. `roots.rs` has the folders, `file_size.rs` detects the file size,
+//! `new_files.rs` creates many files at once, `folder.rs` creates folders durably, `open_files.rs`
+//! bounds the number of open files.
 
 pub mod file_run;
 pub mod file_size;

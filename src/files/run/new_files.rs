@@ -1,5 +1,5 @@
-//! Many new files at once, one flush of the file system for all of them: made one by one each takes
-//! four, of the file and of the folders on the way to it, and ten thousand queues took a minute.
+//! Creates many files with one flush of the file system: created one by one each takes four
+//! flushes, and ten thousand queues took a minute.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,16 @@ use crate::error::Result;
 use crate::files::system::planted::{self, Bug};
 use crate::files::system::storage::Storage;
 
-/// From so many on it is worth the flush of all that others wrote as well.
+/// From this number on a flush of the whole file system pays.
 pub const MANY: usize = 100;
 
-/// Files that a run wants, by their base offsets.
+/// A run, and base offsets of files to create.
 pub type Wanted<'a> = (&'a FileRun, Vec<u64>);
 
-/// Makes what is missing of the files that are wanted, as [`FileRun::create_if_missing`] does;
-/// `make_durable` flushes the file systems that they lie on. Whoever calls it at the same time must
-/// name the runs in the same order.
+/// Creates missing files as [`FileRun::create_if_missing`] does; `make_durable` flushes their file
+/// systems. Concurrent callers must name runs in the same order.
 ///
-/// # Errors
-/// As [`FileRun::create`].
+/// # Errors As [`FileRun::create`].
 pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
     let _creating: Vec<_> = wanted.iter().map(|(run, _)| run.creating()).collect();
@@ -57,15 +55,15 @@ impl<'a> NewFiles<'a> {
             let dir = path.parent().unwrap_or(&path);
             let folders = make_folder_by_name(self.storage, dir)?;
             self.folders.extend(folders.into_iter().rev().map(PathBuf::from));
-            // Not kept open: there may be more than a process may have.
+            // // Not kept open: the number may exceed the process's limit.
             run.make(&path)?;
             self.files.push(NewFile { run, base_offset, path });
         }
         Ok(())
     }
 
-    /// The error is what the caller must know; what is left behind is found by the next one, who would
-    /// take folders for durable.
+    /// Removes what was created; the first error counts. A later call would take folders left
+    /// behind for durable.
     fn remove(&self) {
         for file in &self.files {
             let _ = self.storage.remove_file(&file.path);
@@ -98,7 +96,7 @@ mod tests {
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
         create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
-        // Of the second run another process made a file meanwhile.
+        // // Another process created a file of the second run meanwhile.
         let (three, four) = (run("other/0"), run("other/deeper/1"));
         run("other/deeper/1").create(0).unwrap();
         let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();

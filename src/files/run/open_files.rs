@@ -1,4 +1,4 @@
-//! A bounded cache of open files, which runs share.
+//! A bounded cache of open files, shared by runs.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -11,13 +11,12 @@ use super::file_run::RunFile;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, Storage, StorageFile};
 
-/// How many files a store keeps open, beside those that it maps.
+/// Maximum open files of a store, beside mapped ones.
 const MOST_OPEN: usize = 256;
-/// A store keeps no more of them than one of so many that the process may open: there may be several
-/// stores, and much else.
+/// Part of the process's limit that one store may use.
 const PART_OF_ALLOWED: u64 = 4;
 
-/// Open files, the least recently used closed when there are too many.
+/// Open files; the least recently used is closed first.
 #[derive(Debug)]
 pub struct OpenFiles {
     cache: Mutex<LruCache<u64, Arc<dyn StorageFile>>>,
@@ -25,7 +24,6 @@ pub struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// A cache of at most `limit` open files.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
@@ -44,7 +42,7 @@ impl OpenFiles {
         }
         let mut open = storage.open(&file.path, access);
         if open.as_ref().is_err_and(are_too_many) {
-            // The process has others open, too.
+            // // Other parts of the process have files open, too.
             cache.clear();
             open = storage.open(&file.path, access);
         }
@@ -61,21 +59,21 @@ impl OpenFiles {
         self.cache.lock().pop(&id);
     }
 
-    /// Closes all of them that nobody holds.
+    /// Closes all files that nobody holds.
     pub(crate) fn clear(&self) {
         self.cache.lock().clear();
     }
 }
 
 impl Default for OpenFiles {
-    /// As many as help, or a part of those that the process may open.
+    /// The maximum, or a part of the process's limit.
     fn default() -> Self {
         let allowed = crate::files::system::os::open_files_allowed().unwrap_or(u64::MAX);
         Self::new(usize::try_from(allowed / PART_OF_ALLOWED).unwrap_or(MOST_OPEN).min(MOST_OPEN))
     }
 }
 
-/// Whether a file could not be opened because too many are.
+/// Whether opening failed because of too many open files.
 pub(crate) fn are_too_many(error: &std::io::Error) -> bool {
     use nix::errno::Errno::{EMFILE, ENFILE};
     error.raw_os_error().is_some_and(|code| code == EMFILE as i32 || code == ENFILE as i32)

@@ -1,9 +1,9 @@
-//! The folders that a run's files lie in, and which of them takes the next one
+//! The folders of a run, and the choice of one for the next file
 //! (`org.apache.rocketmq.store.MultiPathMappedFileQueue`).
 
 use std::path::{Path, PathBuf};
 
-/// The folders of a run; one, unless a commit log is spread over several disks.
+/// Folders of a run; several only for a commit log on several disks.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
     dirs: Vec<PathBuf>,
@@ -19,8 +19,8 @@ impl From<Vec<PathBuf>> for Roots {
 }
 
 impl Roots {
-    /// Folders of which those in `read_only` take no new files, nor those on a disk of which so many
-    /// percent are used, as long as there are others.
+    /// Folders without new files in `read_only`, nor on a disk at least so many percent full while
+    /// others are usable.
     #[must_use]
     pub fn new(mut dirs: Vec<PathBuf>, read_only: Vec<PathBuf>, full_percent: u64) -> Self {
         dirs.sort();
@@ -28,25 +28,23 @@ impl Roots {
         Self { dirs, read_only, full_percent }
     }
 
-    /// All folders.
     #[must_use]
     pub fn dirs(&self) -> &[PathBuf] {
         &self.dirs
     }
 
-    /// Whether the file lies in a folder that takes no new ones.
+    /// Whether the file is in a folder that takes no new ones.
     #[must_use]
     pub fn is_read_only(&self, file: &Path) -> bool {
         !self.read_only.is_empty()
             && file.parent().is_some_and(|dir| self.read_only.iter().any(|other| other == dir))
     }
 
-    /// The folder that file `number` of the run is made in; `used_percent` tells how full the disk of
-    /// a folder is. `None` where no folder takes files.
+    /// Folder for file `number`; `None` if no folder takes files.
     pub fn of_file(&self, number: u64, used_percent: impl Fn(&Path) -> u64) -> Option<&Path> {
         let writable: Vec<_> =
             self.dirs.iter().filter(|dir| !self.read_only.contains(dir)).collect();
-        // One that is full is better than none: a full disk is an error of its own.
+        // // A full folder is better than none: a full disk has its own error.
         let mut usable = writable.clone();
         if writable.len() > 1 {
             usable.retain(|dir| used_percent(dir) < self.full_percent);

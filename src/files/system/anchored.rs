@@ -1,5 +1,5 @@
-//! The storage of an open store, which makes, opens and removes nothing once the store's folders are no
-//! longer at their paths: a writer whose store was moved must not go on in what lies there now.
+//! Storage of an open store. It fails once the store's folders were moved: the writer must not
+//! continue in whatever lies there now.
 
 use std::fmt;
 use std::io;
@@ -9,18 +9,17 @@ use std::sync::Arc;
 use super::storage::{Access, DirEntry, FileKind, Identity, Stamp, Storage, StorageFile};
 use crate::error::{Error, Result};
 
-/// A storage whose calls that change names, and those that open for writing, first compare some paths
-/// with what lay there when the store was opened.
+/// Storage that compares some paths with their identity at open before it changes names or opens
+/// for writing.
 #[derive(Debug)]
 pub struct Anchored {
     storage: Arc<dyn Storage>,
     anchors: Vec<(PathBuf, Identity)>,
 }
 
-/// A path leads to another file or folder than when the store was opened, or to none.
+/// A path no longer leads to the file or folder that it named at open.
 #[derive(Debug)]
 pub struct Moved {
-    /// The path.
     pub path: PathBuf,
     expected: Identity,
     found: Option<Identity>,
@@ -44,7 +43,7 @@ impl fmt::Display for Moved {
 impl std::error::Error for Moved {}
 
 impl Moved {
-    /// The moved path that an error tells of, if it tells of one.
+    /// Returns the moved path if `error` reports one.
     #[must_use]
     pub fn told_by(error: &Error) -> Option<&Self> {
         match error {
@@ -55,11 +54,10 @@ impl Moved {
 }
 
 impl Anchored {
-    /// `storage` for as long as these paths lead to what they lead to now: the root of the store, by which
-    /// an error names it, and paths in it. A storage that does not tell identities is never refused.
+    /// Guards `storage` by the identity of these paths: the root, which an error names, and paths
+    /// in it. Storage without identities is never refused.
     ///
-    /// # Errors
-    /// [`Error::Io`] when one of the paths cannot be looked at.
+    /// # Errors [`Error::Io`] when a path's identity cannot be read.
     pub fn new(
         storage: Arc<dyn Storage>,
         paths: impl IntoIterator<Item = PathBuf>,
@@ -73,7 +71,7 @@ impl Anchored {
         Ok(Self { storage, anchors })
     }
 
-    /// The first of `anchors` that leads elsewhere now.
+    /// First of `anchors` with another identity now.
     fn moved_of(&self, anchors: &[(PathBuf, Identity)]) -> io::Result<Option<Moved>> {
         use io::ErrorKind::{NotADirectory, NotFound};
         for (path, expected) in anchors {
@@ -94,7 +92,7 @@ impl Storage for Anchored {
         if self.moved_of(self.anchors.get(1..).unwrap_or_default())?.is_none() {
             return Ok(());
         }
-        // The root first: what lies in it is gone because of it.
+        // // The root first: it explains the others.
         match self.moved_of(&self.anchors)? {
             Some(moved) => Err(io::Error::other(moved)),
             None => Ok(()),
@@ -182,7 +180,7 @@ impl Storage for Anchored {
 
 #[cfg(test)]
 mod tests {
-    /// A call that is left to its default in the trait would be answered without the storage behind.
+    /// A call left to the trait's default would not reach the wrapped storage.
     #[test]
     fn every_call_reaches_the_storage_behind() {
         let calls = |text: &str, begin: &str| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! The lock files that this process holds open, so that a child that was forked off can let go of its
-//! copies: a lock of an open file stays held until the last copy of the descriptor is closed.
+//! Lock files of this process, so that a forked child can close its copies: a lock is held until
+//! the last copy of the descriptor is closed.
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
@@ -10,8 +10,8 @@ use crate::files::map::mapped_file;
 /// No descriptor.
 const FREE: RawFd = -1;
 
-/// Room for one descriptor, and the next one. Slots are never removed and no thread waits for another
-/// one's, so a child may walk them whatever the parent's threads did at the fork.
+/// One descriptor, and the next slot. Slots are never removed and no thread waits for another's, so
+/// a forked child may walk them in any state.
 #[derive(Debug)]
 struct Slot {
     descriptor: AtomicI32,
@@ -26,7 +26,7 @@ impl Slot {
 
 static SLOTS: Slot = Slot::new();
 
-/// The entry of an open lock file; it must be dropped before the file is closed.
+/// An entry for an open lock file; must be dropped before the file is closed.
 #[derive(Debug)]
 pub(crate) struct Held(&'static Slot);
 
@@ -47,8 +47,8 @@ impl Drop for Held {
     }
 }
 
-/// Closes this process's copies of all lock files. To be called in a child right after it was forked
-/// off: the locks are its parent's, and must not outlive it here.
+/// Closes this process's copies of all lock files. A forked child calls it first: the locks are its
+/// parent's.
 pub fn let_go_after_fork() {
     let mut slot = Some(&SLOTS);
     while let Some(this) = slot {

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-/// How much memory the machine has, in bytes; 8 GiB where the system does not tell.
+/// Memory of the machine in bytes; 8 GiB if unknown.
 #[must_use]
 pub fn memory_bytes() -> u64 {
     #[cfg(target_os = "linux")]
@@ -15,26 +15,24 @@ pub fn memory_bytes() -> u64 {
     8 << 30
 }
 
-/// Zeros of its own, for a table that is visited at random.
+/// Zeroed memory for a table with random access.
 #[derive(Debug)]
 pub struct Zeros(MmapMut);
 
 impl Zeros {
-    /// So many bytes, of which pages are taken as they are visited.
+    /// Allocates; pages are taken when first touched.
     ///
-    /// # Errors
-    /// The system's, when there is no memory.
+    /// # Errors The system's, when memory is exhausted.
     pub fn new(len: usize) -> io::Result<Self> {
         MmapMut::map_anon(len).map(Self)
     }
 
-    /// Takes all of the memory now, in large pages where the system has them: of small ones each would
-    /// be brought in twice, to be read and then to be written, and nearly each visit would make the
-    /// processor look up where its page is.
+    /// Takes all memory now, in large pages if possible: small ones fault twice (read, then write)
+    /// and miss the TLB at nearly each access.
     pub fn take_all(&self) {
         #[cfg(target_os = "linux")]
         for advice in [memmap2::Advice::HugePage, memmap2::Advice::PopulateWrite] {
-            // Where the system knows neither, pages come as they are visited.
+            // // Without support, pages come when first touched.
             let _ = self.0.advise(advice);
         }
     }

@@ -17,10 +17,9 @@ use super::storage::{
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
 
-/// Milliseconds until the clock of the files must have moved: twice the longest tick of a Linux kernel.
+/// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
 
-/// The real operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
@@ -32,7 +31,7 @@ impl Storage for Os {
                 OpenOptions::new().read(true).write(true).custom_flags(SAFE_OPEN).open(path)?
             }
         };
-        // What counts is the open file: its name may be another's by now.
+        // // The open file counts; its name may belong to another by now.
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -53,7 +52,7 @@ impl Storage for Os {
             .custom_flags(SAFE_OPEN)
             .open(path)?;
         if let Err(error) = file.set_len(len) {
-            // A file left short would be in the way of the next attempt.
+            // // A short file would block the next attempt.
             let _ = fs::remove_file(path);
             return Err(error);
         }
@@ -64,7 +63,7 @@ impl Storage for Os {
         let mut entries = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            // Most systems name the kind with the name: a folder of very many folders needs no more calls.
+            // // Most systems return the kind with the name, which saves a call for each entry.
             let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
                 FileKind::File => {
                     entry.metadata().map(|file| (kind_of(file.file_type()), file.len(), file.ino()))
@@ -75,7 +74,7 @@ impl Storage for Os {
                 Ok((kind, len, inode)) => {
                     entries.push(DirEntry { name: entry.file_name(), kind, len, inode });
                 }
-                // A file that retention removes between the two calls is simply no longer there.
+                // // Retention removed the file between the two calls.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -143,14 +142,14 @@ impl Storage for Os {
             let file = self.open(path, Access::ReadWrite).map_err(Error::io("open", path))?;
             let mut map = MappedFile::map(path, file, Access::ReadWrite, 1)?;
             let Some(byte) = map.get_at::<1>(0) else { return Ok(false) };
-            // Reserving space would move the time by itself.
+            // // Taking space would change the time by itself.
             map.assume_reserved(1);
             map.put_array(0, &byte)?;
             drop(map);
             if changed_ns()? > before {
                 return Ok(true);
             }
-            // The clock of the files stands still for up to a tick.
+            // // File times advance by ticks.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(false)
@@ -178,7 +177,7 @@ impl Storage for Os {
         #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
         let [all, free, available] =
             [disk.blocks(), disk.blocks_free(), disk.blocks_available()].map(u64::from);
-        // As `df` counts: what is kept for root is neither used nor to be had.
+        // // As `df`: blocks reserved for root are neither used nor free.
         let used = all.saturating_sub(free);
         let usable = used.saturating_add(available);
         Ok(used.saturating_mul(100).checked_div(usable).unwrap_or(0))
@@ -200,16 +199,16 @@ impl Storage for Os {
     }
 }
 
-/// The state of the disk that holds a path, or will hold it.
+/// State of the disk that holds or will hold a path.
 fn disk_of(path: &Path) -> io::Result<nix::sys::statvfs::Statvfs> {
     let there = path.ancestors().find(|above| above.exists()).unwrap_or(path);
     Ok(nix::sys::statvfs::statvfs(there)?)
 }
 
-/// Neither follow a link nor wait for the other end of a pipe.
+/// Follows no links and does not wait for pipes.
 const SAFE_OPEN: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 
-/// Opens for reading without moving the access time; only a file's owner may ask for that.
+/// Opens for reading without changing the access time, which only the owner may ask for.
 fn open_quietly(path: &Path) -> io::Result<File> {
     #[cfg(target_os = "linux")]
     {
@@ -233,7 +232,7 @@ fn kind_of(file_type: fs::FileType) -> FileKind {
     }
 }
 
-/// How many files this process may have open, where the system tells.
+/// The process's limit of open files, if known.
 pub(crate) fn open_files_allowed() -> Option<u64> {
     use nix::sys::resource::{Resource, getrlimit};
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
@@ -243,7 +242,7 @@ pub(crate) fn open_files_allowed() -> Option<u64> {
 
 #[derive(Debug)]
 struct OsFile {
-    /// Set when a lock is taken. Dropped before the file is closed.
+    /// Set with the lock; dropped before the file is closed.
     held: OnceLock<Held>,
     file: File,
 }
@@ -269,7 +268,7 @@ impl StorageFile for OsFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        // The position that this moves is used by nobody.
+        // // Nothing uses the seek position.
         (&self.file).seek(SeekFrom::End(0))
     }
 
@@ -312,7 +311,7 @@ impl StorageFile for OsFile {
                 }
             }
         }
-        // Without fallocate the only way to be sure of the space is to write there.
+        // // Without fallocate only writing takes the space.
         let zeros = vec![0; 1 << 16];
         let end = position.saturating_add(len);
         let mut at = position;
@@ -349,7 +348,7 @@ impl StorageFile for OsFile {
         self.file.sync_data()
     }
 
-    // Elsewhere `msync` need not reach what the disk keeps in a cache of its own.
+    // // Elsewhere `msync` may stop at the disk's cache.
     #[cfg(target_os = "linux")]
     fn sync_range(&self, region: &dyn Region, position: usize, len: usize) -> io::Result<()> {
         region.sync(position, len)
@@ -360,7 +359,7 @@ impl StorageFile for OsFile {
         {
             use nix::errno::Errno;
             use nix::fcntl::{FallocateFlags, fallocate};
-            // A byte that has its space already: nothing changes, but the journal is asked.
+            // // This byte already has space: nothing changes, but the journal is asked.
             let asked = fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
             if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
                 asked
@@ -410,13 +409,13 @@ impl StorageFile for OsFile {
 
     fn lock_holder(&self) -> Option<i32> {
         let lock = conflicting_lock(&self.file, 0)?;
-        // The system says -1 for an open-file-description lock: held, but by no one process.
+        // // The system returns -1 for an open-file-description lock.
         (lock.l_pid > 0).then_some(lock.l_pid).or_else(|| holder_in_proc(self.file.as_raw_fd()))
     }
 }
 
-/// A lock on one byte: a write lock on byte 0 is what `RandomAccessFile.getChannel().tryLock(0, 1,
-/// false)` takes (`DefaultMessageStore.start`).
+/// A lock on one byte: byte 0 is what `RandomAccessFile.getChannel().tryLock(0, 1, false)` takes
+/// (`DefaultMessageStore.start`).
 #[allow(clippy::unnecessary_cast, reason = "the constants have other types on other systems")]
 fn lock_on(byte: u64, kind: i32) -> nix::libc::flock {
     nix::libc::flock {
@@ -428,8 +427,8 @@ fn lock_on(byte: u64, kind: i32) -> nix::libc::flock {
     }
 }
 
-/// Linux: a lock of the open file, which no other close in the process drops and which two handles
-/// of one process cannot both take. Elsewhere the plain record lock.
+/// On Linux an open-file-description lock: other closes in the process do not release it, and two
+/// handles of one process conflict. Elsewhere a plain record lock.
 #[cfg(target_os = "linux")]
 fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
     nix::fcntl::FcntlArg::F_OFD_SETLK(lock)
@@ -449,8 +448,8 @@ fn conflicting_lock(file: &File, byte: u64) -> Option<nix::libc::flock> {
     (lock.l_type != nix::libc::F_UNLCK as nix::libc::c_short).then_some(lock)
 }
 
-/// Open-file-description locks name no process; the processes that have the file open are listed in
-/// `/proc`, so look there for another one than us.
+/// Finds a lock's holder in `/proc`: open-file-description locks name no process. Prefers another
+/// process to this one.
 fn holder_in_proc(fd: i32) -> Option<i32> {
     let target = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
     let own = std::process::id();
@@ -459,7 +458,7 @@ fn holder_in_proc(fd: i32) -> Option<i32> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
-    // Ourselves last: a handle that only looks is no holder while another process has one.
+    // // This process last: its handle may only be looking.
     pids.sort_by_key(|&pid| (pid == own, pid));
     for pid in pids {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
@@ -489,7 +488,7 @@ impl Region for OsRegion {
     fn prepare(&self, position: usize, len: usize) {
         #[cfg(target_os = "linux")]
         {
-            // Advice: where the kernel has no such call, pages come in at their first write.
+            // // Advice only: without this call pages come at their first write.
             let _ = self.0.advise_range(memmap2::Advice::PopulateWrite, position, len);
         }
         #[cfg(not(target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! The three ways in which a body can be compressed, each read to its end and not past a limit.
+//! The three compression methods of bodies. Decoding stops at a limit.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -10,15 +10,13 @@ use super::BodyError;
 use super::lz4_frame;
 use crate::format::message::sys_flag::Compression;
 
-/// How much is decoded at once.
 const BLOCK: usize = 64 << 10;
-/// Window of a zstd frame, as a power of two: 8 MiB.
 const ZSTD_WINDOW_LOG: u32 = 23;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// The level that RocketMQ's client compresses at (`MixAll.MESSAGE_COMPRESS_LEVEL`).
+/// The level of RocketMQ's client (`MixAll.MESSAGE_COMPRESS_LEVEL`).
 const LEVEL: u32 = 5;
 
-/// What has been decoded so far, and how far it may go.
+/// Decoded bytes and their limit.
 pub(crate) struct Output {
     bytes: Vec<u8>,
     limit: usize,
@@ -37,9 +35,8 @@ impl Output {
         self.bytes
     }
 
-    /// Lets `decode` write up to `wanted` bytes behind those that are there, and takes as many as
-    /// it says. It gets less room than wanted only where that is one byte past the limit: so filling
-    /// it to the last byte says that there is too much.
+    /// Lets `decode` append up to `wanted` bytes; it returns how many it wrote. The room is shorter
+    /// only one byte past the limit, so a full buffer means too much output.
     pub(crate) fn fill(
         &mut self,
         wanted: usize,
@@ -79,13 +76,12 @@ pub(crate) fn decompress(
     Ok(out.into_bytes())
 }
 
-/// How much to decode at once: a small body mostly stands for a small one.
 fn first_block(body: &[u8]) -> usize {
     body.len().saturating_mul(4).clamp(1024, BLOCK)
 }
 
 thread_local! {
-    // Making a decoder anew takes longer than a small body does: 3 and 13 microseconds.
+    // // A new decoder costs more than a small body: 3 and 13 microseconds.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
     static UNZSTD: RefCell<Option<Decoder<'static>>> = const { RefCell::new(None) };
 }
@@ -120,7 +116,6 @@ fn inflate(stream: &mut Decompress, body: &[u8], out: &mut Output) -> Result<(),
     }
 }
 
-/// How far a count has come; never further than the slices it counts in.
 fn progress(now: u64, before: u64) -> usize {
     usize::try_from(now.saturating_sub(before)).unwrap_or(usize::MAX)
 }
@@ -191,8 +186,8 @@ pub(crate) fn compress(method: Compression, body: &[u8]) -> Result<Vec<u8>, Body
             stream.finish().map_err(failed)
         }
         Compression::Lz4 => Ok(lz4_frame::encode(body)),
-        // As a stream: a frame that knew its length would have a window of that length, which may be
-        // more than a reader allows.
+        // // Streamed: a frame with a known length gets a window of that length, which a reader may
+        // refuse.
         Compression::Zstd => zstd::stream::encode_all(body, LEVEL.cast_signed()).map_err(failed),
     }
 }
@@ -213,7 +208,6 @@ mod tests {
         compress(method, body).unwrap().into_owned()
     }
 
-    /// Bytes that neither repeat nor look random.
     fn text(length: usize) -> Vec<u8> {
         (0..length).map(|i| (i * i / 7 % 61) as u8 + b'0').collect()
     }
@@ -229,8 +223,7 @@ mod tests {
         }
     }
 
-    /// `hello` four times and `rocketmq`, by `ZlibCompressor`, `Lz4Compressor` and `ZstdCompressor` of
-    /// RocketMQ 5.3.3 at level 5.
+    /// `hello` four times and `rocketmq`, compressed by RocketMQ 5.3.3 at level 5.
     const JAVA_BODIES: [(i32, &str); 4] = [
         (0x001, "785ecb48cdc9c957c8c0208bf293b3534b720b01c6990c37"),
         (0x301, "785ecb48cdc9c957c8c0208bf293b3534b720b01c6990c37"),
@@ -298,7 +291,6 @@ mod tests {
 
     #[test]
     fn what_repeats_comes_back_at_any_length() {
-        // Here the stream is read to its end long before all of the body is there.
         for method in METHODS {
             for length in (1000..1300).chain([BLOCK, BLOCK + 1024, BLOCK + 1025, 300_000]) {
                 let stream = packed(method, &vec![7; length]);

@@ -12,8 +12,7 @@
 //! | end | 4 | length 0 |
 //! | content checksum | 0 or 4 | if FLG says so |
 //!
-//! Numbers are little-endian, checksums xxHash-32. Blocks are decoded straight into the output, so no
-//! more is held than is handed out.
+//! Numbers are little-endian, checksums xxHash-32.
 
 use lz4_flex::block::{DecompressError, compress, decompress_into_with_dict};
 use twox_hash::XxHash32;
@@ -33,18 +32,17 @@ const CONTENT_CHECKSUM: u8 = 0b0000_0100;
 const RESERVED: u8 = 0b0000_0010;
 const DICTIONARY: u8 = 0b0000_0001;
 
-/// The top bit of a block's length: it is stored as it is.
+/// Top bit of a block's length: the block is not compressed.
 const STORED: u32 = 1 << 31;
-/// How far back a block may reach into those before it.
 const WINDOW: usize = 64 << 10;
-/// No compressed byte stands for more than this.
+/// Maximum compression ratio.
 const MAX_RATIO: usize = 255;
 
-/// The largest block that is written, and how BD says so.
+/// The largest block written, and its BD value.
 const WRITTEN_BLOCK: usize = 4 << 20;
 const WRITTEN_BD: u8 = 7 << 4;
 
-/// Decodes `frame` into `out`, all of it and nothing behind it.
+/// Decodes `frame` into `out`; bytes behind the frame are an error.
 pub(crate) fn decode(frame: &[u8], out: &mut Output) -> Result<(), BodyError> {
     let mut input = Input { rest: frame };
     let header = Header::read(&mut input)?;
@@ -81,7 +79,7 @@ pub(crate) fn decode(frame: &[u8], out: &mut Output) -> Result<(), BodyError> {
     }
 }
 
-/// A frame around `body`, as `Lz4Compressor` writes it but with a checksum of the content.
+/// A frame around `body`, as `Lz4Compressor` writes it, plus a content checksum.
 pub(crate) fn encode(body: &[u8]) -> Vec<u8> {
     let descriptor = [VERSION | INDEPENDENT | CONTENT_CHECKSUM, WRITTEN_BD];
     let mut out = Vec::with_capacity(body.len() / 2 + 32);
@@ -104,7 +102,6 @@ pub(crate) fn encode(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What comes before the blocks.
 struct Header {
     flags: u8,
     max_block: usize,
@@ -163,8 +160,7 @@ fn decode_block(block: &[u8], header: &Header, out: &mut Output) -> Result<(), B
     let left = header.content_size.map_or(usize::MAX, |size| {
         usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(out.bytes().len())
     });
-    // What a block can come to at most: what the frame allows, what so few bytes can say, and what is
-    // left of the content.
+    // // The largest this block can be: by the frame, by the ratio, by the rest of the content.
     let most = header.max_block.min(block.len().saturating_mul(MAX_RATIO)).min(left);
     out.fill(most, |before, room| {
         let window = match header.flags & INDEPENDENT {
@@ -188,7 +184,6 @@ fn malformed(reason: impl Into<String>) -> BodyError {
     BodyError::Malformed { method: Compression::Lz4, reason: reason.into() }
 }
 
-/// What is still to be read; its end is a truncated frame.
 struct Input<'a> {
     rest: &'a [u8],
 }
@@ -270,7 +265,6 @@ mod tests {
 
     #[test]
     fn the_end_mark_is_not_to_be_missed() {
-        // An empty block is no end, though nothing comes of it.
         let whole = frame(INDEPENDENT, &[b"a", b""], None);
         let without_end = &whole[..whole.len() - 4];
         assert_eq!(decoded(without_end, 9), Err(BodyError::Truncated { method: Compression::Lz4 }));
@@ -287,7 +281,7 @@ mod tests {
         linked.extend_from_slice(&block);
         push_u32(&mut linked, 0);
         assert_eq!(decoded(&linked, 99).unwrap(), b"hellohello!");
-        // The same in a frame of independent blocks reaches out of it.
+        // // In a frame of independent blocks this match reaches out of its block.
         linked[4] |= INDEPENDENT;
         linked[6] = header_check(&linked[4..6]);
         assert!(decoded(&linked, 99).is_err());

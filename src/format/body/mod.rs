@@ -1,8 +1,8 @@
-//! Bodies as they are stored and as the producer sent them.
+//! Stored and decompressed bodies.
 //!
-//! Compression is the client's business (`org.apache.rocketmq.common.compression`): the store keeps
-//! the bytes that it got, and their checksum is of those. A body is undone here one layer deep, by the
-//! method that the SYSFLAG names, and never past a limit, whatever it claims of itself.
+//! Compression is done by the client (`org.apache.rocketmq.common.compression`): the store keeps
+//! the bytes it received, and their checksum covers these. One layer is decompressed, by the method
+//! in SYSFLAG, up to a limit.
 
 #[cfg(feature = "codecs")]
 pub(crate) mod codecs;
@@ -15,72 +15,53 @@ use std::borrow::Cow;
 use super::message::sys_flag::{self, Compression};
 use crate::error::{CorruptionKind, FormatError};
 
-/// Why a body cannot be handed out as the producer sent it; as it is stored, it can.
+/// Reason why a body cannot be decompressed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// The bits of the SYSFLAG name no method that RocketMQ has.
+    /// SYSFLAG names no known method.
     #[error("sys flag {sys_flag:#x} names an unknown compression")]
-    UnknownMethod {
-        /// The SYSFLAG.
-        sys_flag: i32,
-    },
+    UnknownMethod { sys_flag: i32 },
     /// This build has no codecs.
     #[error("a body compressed with {method:?}, and this build has no codecs")]
-    NotBuilt {
-        /// The method that it would take.
-        method: Compression,
-    },
+    NotBuilt { method: Compression },
     /// The bytes are not what the method would have written.
     #[error("not a body compressed with {method:?}: {reason}")]
     Malformed {
-        /// The method that the SYSFLAG names.
         method: Compression,
-        /// What is wrong.
+        /// Decoder's message.
         reason: String,
     },
-    /// The stream goes on behind the end of the body.
+    /// The stream is longer than the body.
     #[error("a body compressed with {method:?} ends before its stream does")]
-    Truncated {
-        /// The method that the SYSFLAG names.
-        method: Compression,
-    },
-    /// The stream has ended, and the body goes on.
+    Truncated { method: Compression },
+    /// Bytes follow the end of the stream.
     #[error("{count} bytes follow the stream in a body compressed with {method:?}")]
     TrailingBytes {
-        /// The method that the SYSFLAG names.
         method: Compression,
-        /// How many bytes follow.
+        /// Bytes left over.
         count: usize,
     },
-    /// It would come to more than was allowed.
+    /// The output exceeds the limit.
     #[error("a body of more than {limit} bytes")]
-    TooLarge {
-        /// What was allowed.
-        limit: usize,
-    },
-    /// There is no memory for it.
+    TooLarge { limit: usize },
+    /// Memory allocation failed.
     #[error("no memory for a body of {bytes} bytes")]
-    OutOfMemory {
-        /// What was asked for.
-        bytes: usize,
-    },
+    OutOfMemory { bytes: usize },
 }
 
 impl From<BodyError> for FormatError {
-    /// The damage, at the beginning of the body.
     fn from(error: BodyError) -> Self {
         Self::new(CorruptionKind::Body, 0, "a body that can be decompressed", error.to_string())
     }
 }
 
-/// The body as the producer sent it: `body` itself where it is not compressed, else at most
-/// `max_bytes` of what it stands for.
+/// Returns the body as the producer sent it: borrowed where not compressed, else at most
+/// `max_bytes`.
 ///
-/// No more than `max_bytes` and one block of 64 KiB are held of it, and 8 MiB that a zstd window takes.
+/// Memory beside the output: a block of 64 KiB, and 8 MiB for a zstd window.
 ///
-/// # Errors
-/// See [`BodyError`]; each leaves `body` as good as it was.
+/// # Errors See [`BodyError`].
 pub fn decompress(
     body: &[u8],
     sys_flag: i32,
@@ -93,10 +74,9 @@ pub fn decompress(
     }
 }
 
-/// `body` compressed as RocketMQ's client does it.
+/// Compresses `body` as RocketMQ's client does.
 ///
-/// # Errors
-/// [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
+/// # Errors [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
 pub fn compress(method: Compression, body: &[u8]) -> Result<Cow<'_, [u8]>, BodyError> {
     match method {
         Compression::None => Ok(Cow::Borrowed(body)),

@@ -1,7 +1,7 @@
-//! The JSON of the broker's configuration files (`RemotingSerializable`, by fastjson).
+//! JSON of the broker's configuration files (`RemotingSerializable`, by fastjson).
 //!
-//! It is read as JSON that may begin with a byte order mark and may have numbers for keys without
-//! quotes (`{0:57}`), which is how maps by queue are written. It is written in RocketMQ's own shape.
+//! A byte order mark and unquoted numbers as keys (`{0:57}`) are accepted. The output has
+//! RocketMQ's shape.
 
 use std::borrow::Cow;
 
@@ -9,44 +9,37 @@ use serde_json::{Map, Value};
 
 use crate::error::{CorruptionKind, FormatError};
 
-/// The longest file that is read.
 pub const MAX_LEN: usize = 64 << 20;
-/// How deep objects and arrays may lie in each other.
 pub const MAX_DEPTH: usize = 64;
-/// How many values a file may hold: a few hundred thousand topics.
+/// Maximum number of values: a few hundred thousand topics.
 pub const MAX_VALUES: usize = 4 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Reads a configuration file.
+/// Parses a configuration file. The last of duplicate keys wins, as in RocketMQ.
 ///
-/// Of a key that is there twice the later one counts, as with RocketMQ.
-///
-/// # Errors
-/// When it is no JSON of that kind, or past a limit: longer than 64 MiB, deeper than 64, or with more
-/// than 4,194,304 values.
+/// # Errors For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
 pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
     let (mark, keys) = within_limits(bytes)?;
     let text = &bytes[mark..];
     let quoted = with_quotes(text, &keys);
     serde_json::from_slice(&quoted).map_err(|error| {
         let position = position_of(&quoted, error.line(), error.column());
-        // Each bare key before it has become two bytes longer.
+        // // Each bare key before it became two bytes longer.
         let added = keys.iter().enumerate().take_while(|(i, key)| key.end + 2 * i < position);
         let position = position.saturating_sub(2 * added.count());
         bad(mark + position, "JSON".into(), error.to_string())
     })
 }
 
-/// Checks what is to be written against the limits of [`parse`].
+/// Checks output against the limits of [`parse`].
 ///
-/// # Errors
-/// When it is past one of them.
+/// # Errors When it exceeds one.
 pub fn check_limits(bytes: &[u8]) -> Result<(), FormatError> {
     within_limits(bytes).map(drop)
 }
 
-/// The length of the byte order mark, and the keys without quotes behind it.
+/// Returns the length of the byte order mark and the unquoted keys.
 fn within_limits(bytes: &[u8]) -> Result<(usize, Vec<BareKey>), FormatError> {
     if bytes.len() > MAX_LEN {
         return Err(bad(0, format!("at most {MAX_LEN} bytes"), format!("{}", bytes.len())));
@@ -56,28 +49,26 @@ fn within_limits(bytes: &[u8]) -> Result<(usize, Vec<BareKey>), FormatError> {
     Ok((mark, keys))
 }
 
-/// The same file as strict JSON: keys quoted, no byte order mark, and nothing else changed.
+/// The file as strict JSON: keys quoted, no byte order mark.
 ///
-/// # Errors
-/// As [`parse`].
+/// # Errors As [`parse`].
 pub fn to_strict(bytes: &[u8]) -> Result<String, FormatError> {
     parse(bytes)?;
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let quoted = with_quotes(text, &bare_keys(text)?);
-    // What was parsed is UTF-8.
     Ok(String::from_utf8_lossy(&quoted).into_owned())
 }
 
-/// Where a key without quotes lies.
+/// Position of an unquoted key.
 struct BareKey {
     start: usize,
     end: usize,
 }
 
-/// The keys that are numbers without quotes; stops where the file is too deep or holds too much.
+/// Finds the unquoted keys; stops past a limit.
 fn bare_keys(text: &[u8]) -> Result<Vec<BareKey>, FormatError> {
     let mut keys = Vec::new();
-    // One bit for each open brace or bracket, the innermost lowest: set for an object.
+    // // One bit for each open brace or bracket, the innermost lowest: 1 for an object.
     let (mut open, mut depth) = (0_u64, 0_usize);
     let mut values = 0_usize;
     let mut before_key = false;
@@ -122,7 +113,7 @@ fn bare_keys(text: &[u8]) -> Result<Vec<BareKey>, FormatError> {
     Ok(keys)
 }
 
-/// The place of the quote that closes the string whose opening one is at `start`, or of the end.
+/// Position of the quote that closes the string opened at `start`, or the end.
 fn end_of_string(text: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(byte) = text.get(at) {
@@ -135,7 +126,7 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// `text` with quotes around those keys.
+/// Quotes `keys` in `text`.
 fn with_quotes<'a>(text: &'a [u8], keys: &[BareKey]) -> Cow<'a, [u8]> {
     if keys.is_empty() {
         return Cow::Borrowed(text);
@@ -153,15 +144,14 @@ fn with_quotes<'a>(text: &'a [u8], keys: &[BareKey]) -> Cow<'a, [u8]> {
     Cow::Owned(out)
 }
 
-/// The byte that a line and a column, both from 1, stand for.
 fn position_of(text: &[u8], line: usize, column: usize) -> usize {
     let before = text.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1));
     let start: usize = before.map(<[u8]>::len).sum();
     (start + column.saturating_sub(1)).min(text.len())
 }
 
-/// `value` as RocketMQ writes it: indented with tabs, an object of numbers by number on one line and
-/// without quotes (`JSON#toJSONString` with `PrettyFormat`).
+/// Formats `value` as RocketMQ does: indented with tabs, an object of numbers by number on one
+/// line, unquoted (`JSON#toJSONString` with `PrettyFormat`).
 #[must_use]
 pub fn to_text(value: &Value) -> String {
     let mut out = String::new();
@@ -208,12 +198,10 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Whether every key and every value is a whole number, as in a map from queue to offset.
 fn is_by_number(map: &Map<String, Value>) -> bool {
     map.iter().all(|(key, value)| is_whole_number(key) && value.is_i64())
 }
 
-/// Whether a key is what a number is written as.
 fn is_whole_number(key: &str) -> bool {
     key.parse::<i64>().is_ok_and(|number| number.to_string() == key)
 }

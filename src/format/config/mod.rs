@@ -1,7 +1,5 @@
-//! The JSON files below `config`.
-//!
-//! `json.rs` reads and writes JSON as RocketMQ's serializer does; `tables.rs` holds the tables of topics,
-//! groups and consumer offsets.
+//! The JSON files below `config`: `json.rs` parses and formats, `tables.rs` holds topics, groups
+//! and consumer offsets.
 
 pub mod json;
 pub mod tables;

@@ -1,31 +1,27 @@
-//! The broker's tables of topics and of what consumers have read, as its JSON files hold them
-//! (`config/topics.json`, `consumerOffset.json`, `delayOffset.json`).
-//!
-//! What a table does not know of its file is kept and written again.
+//! The broker's tables of topics and consumer offsets (`config/topics.json`, `consumerOffset.json`,
+//! `delayOffset.json`). Unknown fields are kept.
 
 use serde_json::{Map, Value, json};
 
 use super::json::{self, bad};
 use crate::error::FormatError;
 
-/// Below this the files hold what changes with each write (`DataVersion`).
+/// Version counter of a file (`DataVersion`).
 const DATA_VERSION: &str = "dataVersion";
 const TOPIC_TABLE: &str = "topicConfigTable";
 const OFFSET_TABLE: &str = "offsetTable";
 const GROUP_TOPICS: &str = "groupTopicMap";
 
-/// Attribute that says which kind of queue a topic has (`TopicAttributes.QUEUE_TYPE_ATTRIBUTE`).
+/// Attribute for the kind of queue (`TopicAttributes.QUEUE_TYPE_ATTRIBUTE`).
 const QUEUE_TYPE: &str = "queue.type";
-/// Its value for queues that keep batches together.
-/// Offsets of light groups, which have one queue each (`LmqConsumerOffsetManager`).
+/// Offsets of light groups, one queue each (`LmqConsumerOffsetManager`).
 const LMQ_OFFSET_TABLE: &str = "lmqOffsetTable";
-/// What such a group's name begins with (`MixAll.LMQ_PREFIX`).
+/// Prefix of light groups (`MixAll.LMQ_PREFIX`).
 const LMQ_PREFIX: &str = "%LMQ%";
 const BATCH_QUEUE: &str = "BatchCQ";
-/// Attribute that says what is done with old messages (`TopicAttributes.CLEANUP_POLICY_ATTRIBUTE`).
+/// Attribute for cleanup (`TopicAttributes.CLEANUP_POLICY_ATTRIBUTE`).
 const CLEANUP_POLICY: &str = "cleanup.policy";
 
-/// A file whose root is an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Root(Map<String, Value>);
 
@@ -37,7 +33,7 @@ impl Root {
         }
     }
 
-    /// The table of that name; empty where there is none.
+    /// The table of that name; empty if missing.
     fn table(&self, name: &str) -> Result<Option<&Map<String, Value>>, FormatError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -46,12 +42,11 @@ impl Root {
         }
     }
 
-    /// The table of that name, made where there is none.
     fn table_mut(&mut self, name: &str) -> &mut Map<String, Value> {
         object_in(&mut self.0, name)
     }
 
-    /// Counts a change made at this time (`DataVersion#nextVersion`).
+    /// Counts a change (`DataVersion#nextVersion`).
     fn touch(&mut self, now_ms: i64) {
         let version = self.table_mut(DATA_VERSION);
         let counter = version.get("counter").and_then(Value::as_i64).unwrap_or(0);
@@ -62,7 +57,7 @@ impl Root {
         version.insert("timestamp".into(), now_ms.into());
     }
 
-    /// The file's bytes; the fields stand in the order of their names, as RocketMQ writes them.
+    /// Serializes; the fields are sorted by name, as in RocketMQ.
     fn to_bytes(&self) -> Vec<u8> {
         let mut fields: Vec<_> = self.0.iter().collect();
         fields.sort_by_key(|(name, _)| *name);
@@ -72,7 +67,7 @@ impl Root {
     }
 }
 
-/// The object at `name`, put there in place of anything else.
+/// The object at `name`, created if missing.
 fn object_in<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
     let value = parent.entry(name).or_insert(Value::Null);
     if !value.is_object() {
@@ -99,29 +94,25 @@ const fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// What a broker knows of a topic (`org.apache.rocketmq.common.TopicConfig`).
+/// A topic's configuration (`org.apache.rocketmq.common.TopicConfig`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicConfig {
-    /// Its name.
     pub name: String,
-    /// Queues that consumers read.
+    /// Queues to read.
     pub read_queue_nums: i32,
-    /// Queues that producers write.
+    /// Queues to write.
     pub write_queue_nums: i32,
     /// 4 to read, 2 to write, 6 both.
     pub perm: i32,
     /// `SINGLE_TAG` or `MULTI_TAG`.
     pub topic_filter_type: String,
-    /// Bits for the broker.
     pub topic_sys_flag: i32,
-    /// Whether its queues keep to their places when a broker is gone.
+    /// Whether the order of queues is kept when a broker is gone.
     pub order: bool,
-    /// Attributes, such as `queue.type`.
     pub attributes: Vec<(String, String)>,
 }
 
 impl TopicConfig {
-    /// A topic with this many queues to read and to write.
     #[must_use]
     pub fn new(name: impl Into<String>, queues: i32) -> Self {
         Self {
@@ -136,13 +127,12 @@ impl TopicConfig {
         }
     }
 
-    /// The value of an attribute.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The topic with queues that keep batches together.
+    /// Makes the topic's queues batch queues.
     #[must_use]
     pub fn with_batch_queue(mut self) -> Self {
         self.attributes.retain(|(name, _)| name != QUEUE_TYPE);
@@ -150,19 +140,19 @@ impl TopicConfig {
         self
     }
 
-    /// Whether its queues keep batches together (`QueueTypeUtils#isBatchCq`).
+    /// Whether its queues are batch queues (`QueueTypeUtils#isBatchCq`).
     #[must_use]
     pub fn is_batch_queue(&self) -> bool {
         self.attribute(QUEUE_TYPE) == Some(BATCH_QUEUE)
     }
 
-    /// Whether only the last message of each key is kept (`CleanupPolicyUtils#isCompaction`).
+    /// Whether the topic is compacted (`CleanupPolicyUtils#isCompaction`).
     #[must_use]
     pub fn is_compacted(&self) -> bool {
         self.attribute(CLEANUP_POLICY) == Some("COMPACTION")
     }
 
-    /// The topic as the table holds it under `name`; what is missing is as in a new one with 16 queues.
+    /// Reads a topic; a missing field has the default of a new topic with 16 queues.
     fn read(name: &str, value: &Value) -> Result<Self, FormatError> {
         let Value::Object(fields) = value else { return Err(not_an_object(name, value)) };
         let mut config = Self::new(name, 16);
@@ -185,7 +175,7 @@ impl TopicConfig {
         Ok(config)
     }
 
-    /// Sets the fields in `value`, keeping those that are not known here.
+    /// Sets the known fields in `value` and keeps the others.
     fn write(&self, fields: &mut Map<String, Value>) {
         let attributes: Map<String, Value> =
             self.attributes.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
@@ -232,15 +222,13 @@ fn attributes(field: &str, value: &Value) -> Result<Vec<(String, String)>, Forma
     }
 }
 
-/// `config/topics.json` (`TopicConfigManager`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopicTable(Root);
 
 impl TopicTable {
-    /// Reads the file.
+    /// Parses the file.
     ///
-    /// # Errors
-    /// When it is no JSON, or a topic in it has a field of the wrong kind.
+    /// # Errors For malformed JSON or a field of the wrong type.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(TOPIC_TABLE)?.into_iter().flatten() {
@@ -249,42 +237,35 @@ impl TopicTable {
         Ok(table)
     }
 
-    /// The topics, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = TopicConfig> + '_ {
         let table = self.0.table(TOPIC_TABLE).ok().flatten();
         table.into_iter().flatten().filter_map(|(name, value)| TopicConfig::read(name, value).ok())
     }
 
-    /// The topic of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<TopicConfig> {
         let value = self.0.table(TOPIC_TABLE).ok().flatten()?.get(name)?;
         TopicConfig::read(name, value).ok()
     }
 
-    /// Enters a topic, or changes the one of its name, at this time of the clock.
+    /// Adds or replaces a topic.
     pub fn put(&mut self, config: &TopicConfig, now_ms: i64) {
         config.write(object_in(self.0.table_mut(TOPIC_TABLE), &config.name));
         self.0.touch(now_ms);
     }
 
-    /// The file's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.to_bytes()
     }
 }
 
-/// How far a group has come in a queue: the next entry it will consume.
+/// A group's position in a queue: the next entry it will consume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupOffset<'a> {
-    /// The topic.
     pub topic: &'a str,
-    /// The consumer group.
     pub group: &'a str,
-    /// The queue of the topic.
     pub queue_id: i32,
-    /// Entry number in that queue.
     pub queue_offset: i64,
 }
 
@@ -293,10 +274,9 @@ pub struct GroupOffset<'a> {
 pub struct OffsetTable(Root);
 
 impl OffsetTable {
-    /// Reads the file.
+    /// Parses the file.
     ///
-    /// # Errors
-    /// When it is no JSON, or a queue or an offset in it is no integer.
+    /// # Errors For malformed JSON, or a queue or offset that is no integer.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(OFFSET_TABLE)?.into_iter().flatten() {
@@ -312,8 +292,8 @@ impl OffsetTable {
         Ok(table)
     }
 
-    /// All offsets, in the order of the file, those of light groups behind the others; what is not
-    /// named `topic@group` is passed over.
+    /// All offsets in the order of the file, light groups last. Keys other than `topic@group` are
+    /// skipped.
     pub fn iter(&self) -> impl Iterator<Item = GroupOffset<'_>> {
         let light = self.0.table(LMQ_OFFSET_TABLE).ok().flatten();
         let light = light.into_iter().flatten().filter_map(|(name, offset)| {
@@ -336,7 +316,7 @@ impl OffsetTable {
         })
     }
 
-    /// Which of two tables counts: the one that was changed last, and of two alike the fuller one.
+    /// Order by which the newer of two tables wins: time of change, then size.
     #[must_use]
     pub fn age(&self) -> (i64, i64, usize) {
         let version = self.0.table(DATA_VERSION).ok().flatten();
@@ -344,20 +324,19 @@ impl OffsetTable {
         (number("timestamp"), number("counter"), self.iter().count())
     }
 
-    /// Makes it the table of a broker with light queues (`LmqConsumerOffsetManager`).
+    /// Switches to a broker with light queues (`LmqConsumerOffsetManager`).
     pub fn keep_light(&mut self) {
         self.0.table_mut(LMQ_OFFSET_TABLE);
     }
 
-    /// How far the group has come in that queue; `None` where it has read nothing.
+    /// The group's offset; `None` if it has consumed nothing.
     #[must_use]
     pub fn get(&self, topic: &str, group: &str, queue_id: i32) -> Option<i64> {
         let queues = self.0.table(OFFSET_TABLE).ok().flatten()?.get(&format!("{topic}@{group}"))?;
         queues.get(queue_id.to_string())?.as_i64()
     }
 
-    /// Notes how far the group has come in a queue, at this time of the clock
-    /// (`ConsumerOffsetManager#commitOffset`).
+    /// Sets a group's offset (`ConsumerOffsetManager#commitOffset`).
     pub fn put(&mut self, at: &GroupOffset<'_>, now_ms: i64) {
         let key = format!("{}@{}", at.topic, at.group);
         if at.group.starts_with(LMQ_PREFIX) && self.0.0.contains_key(LMQ_OFFSET_TABLE) {
@@ -380,14 +359,13 @@ impl OffsetTable {
         self.0.touch(now_ms);
     }
 
-    /// The file's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.to_bytes()
     }
 }
 
-/// The two names in `topic@group`; neither can hold the sign.
+/// The two names in `topic@group`; neither can hold `@`.
 fn topic_and_group(key: &str) -> Option<(&str, &str)> {
     key.split_once('@').filter(|(_, group)| !group.contains('@'))
 }
@@ -396,11 +374,10 @@ fn queue_id(table: &str, key: &str) -> Result<i32, FormatError> {
     key.parse().map_err(|_| bad(0, format!("a queue in {table}"), key.chars().take(64).collect()))
 }
 
-/// The delay levels of `config/delayOffset.json` and the next entry of `SCHEDULE_TOPIC_XXXX` that each
-/// will deliver (`ScheduleMessageService`); level `n` has queue `n - 1`.
+/// The next entry of `SCHEDULE_TOPIC_XXXX` for each delay level (`config/delayOffset.json`,
+/// `ScheduleMessageService`); level `n` has queue `n - 1`.
 ///
-/// # Errors
-/// When it is no JSON, or a level or an offset in it is no integer.
+/// # Errors For malformed JSON, or a level or offset that is no integer.
 pub fn parse_delay_offsets(bytes: &[u8]) -> Result<Vec<(i32, i64)>, FormatError> {
     let root = Root::parse(bytes)?;
     let levels = root.table(OFFSET_TABLE)?.into_iter().flatten();
@@ -576,7 +553,7 @@ mod tests {
         assert!(written.contains("\"%LMQ%t@%LMQ%g\":9"), "{written}");
         assert_eq!(OffsetTable::parse(written.as_bytes()).unwrap().iter().count(), 2);
         assert_eq!(table.age(), (5, 1, 2));
-        // Where there is no such table it is a group like any other.
+        // // Without that table it is an ordinary group.
         let mut plain = OffsetTable::default();
         plain.put(&light, 5);
         assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));

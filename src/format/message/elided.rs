@@ -1,5 +1,5 @@
-//! A record without its body, for those who read records of any size in little memory: the body is
-//! passed over or summed up piece by piece, and what is before and behind it is a record again.
+//! Records without their body, for reading records of any size in little memory. The body is
+//! skipped or checksummed piece by piece.
 
 use super::host::V6_LEN;
 use super::sys_flag::{born_host_is_v6, store_host_is_v6};
@@ -7,44 +7,40 @@ use super::{AFTER_HOSTS_LEN, HEAD_LEN, SYS_FLAG_AT};
 use crate::error::{CorruptionKind, FormatError};
 use crate::format::bytes::{i32_at, put_i32_in};
 
-/// As many bytes from a record's beginning as tell where its body lies.
+/// Bytes from a record's start that always include the body's length.
 pub const HEAD_MOST: usize = HEAD_LEN + V6_LEN + 8 + V6_LEN + AFTER_HOSTS_LEN + 4;
-/// What can lie behind a body: topic and properties of the greatest length, with their lengths.
+/// Maximum bytes behind a body: topic and properties with their lengths.
 pub const TAIL_MOST: usize = 2 + i16::MAX as usize + 2 + i16::MAX as usize;
 
-/// The checksum of a record's bodies and properties, taken piece by piece.
+/// Checksum computed piece by piece.
 #[derive(Clone, Debug, Default)]
 pub struct Checksum(crc32fast::Hasher);
 
 impl Checksum {
-    /// Takes further bytes in.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum of all bytes, as [`body_crc`](crate::format::crc::body_crc) gives it.
+    /// Equals [`body_crc`](crate::format::crc::body_crc) of all bytes.
     #[must_use]
     pub fn value(&self) -> i32 {
         (self.0.clone().finalize() & 0x7FFF_FFFF).cast_signed()
     }
 }
 
-/// Where the body of a record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyPlace {
     /// Bytes before it.
     pub at: usize,
-    /// Its length.
     pub len: usize,
     /// Bytes behind it.
     pub tail: usize,
 }
 
-/// Where the body lies in a record of `size` bytes that begins with `head`, of which [`HEAD_MOST`]
-/// bytes or the whole record must be given.
+/// Locates the body of a record of `size` bytes. `head` must be [`HEAD_MOST`] bytes or the whole
+/// record.
 ///
-/// # Errors
-/// When the record cannot hold a body of the length that it says, or could hold a longer one.
+/// # Errors When the body length contradicts `size`.
 pub fn body_place(head: &[u8], size: usize) -> Result<BodyPlace, FormatError> {
     let flag = i32_at(head, SYS_FLAG_AT).unwrap_or_default();
     let host_len = |is_v6| if is_v6 { V6_LEN } else { 8 };
@@ -73,8 +69,8 @@ pub fn body_place(head: &[u8], size: usize) -> Result<BodyPlace, FormatError> {
     }
 }
 
-/// Puts the record into `out` as if its body were empty: `head` are the bytes before the body,
-/// `tail` those behind it. Its checksum of the body is kept, and no longer the right one.
+/// Writes the record to `out` with an empty body. The body's checksum is kept, so it no longer
+/// matches.
 pub fn without_body(head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(head);

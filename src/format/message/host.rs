@@ -1,4 +1,4 @@
-//! Socket addresses as a record holds them, and the message id that is made of one.
+//! Socket addresses in records, and message ids.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,31 +6,28 @@ use std::str::FromStr;
 
 use crate::format::bytes::{i32_in, i64_at, put_i32_in, put_in};
 
-/// Length of an IPv4 host: address and port.
 pub const V4_LEN: usize = 8;
-/// Length of an IPv6 host: address and port.
 pub const V6_LEN: usize = 20;
 
-/// An address and a port, which takes four bytes and may be any number there
-/// (`MessageExt#socketAddress2ByteBuffer`).
+/// An address and its port, stored as any four-byte number (`MessageExt#socketAddress2ByteBuffer`).
 ///
 /// | at, IPv4 | at, IPv6 | type | field |
 /// |---|---|---|---|
 /// | 0 | 0 | 4 or 16 bytes | address |
 /// | 4 | 16 | i32 | port |
-// In C's layout the bytes begin at a multiple of four: in Rust's they begin at byte 1, and a copy that is
-// read again at once, as for each record, stalls the processor.
+// // C layout aligns the bytes to four. Rust's puts them at byte 1, and copying it back at once
+// stalls the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub enum Host {
-    /// An IPv4 address and its port as stored.
+    /// IPv4.
     V4([u8; 4], i32),
-    /// An IPv6 address and its port as stored.
+    /// IPv6.
     V6([u8; 16], i32),
 }
 
 impl Host {
-    /// How many bytes it takes: 8 or 20.
+    /// Encoded length: 8 or 20.
     #[inline]
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
@@ -40,7 +37,7 @@ impl Host {
         }
     }
 
-    /// Whether it takes 20 bytes, which the record's SYSFLAG must say.
+    /// Whether it is IPv6, which SYSFLAG must say.
     #[inline]
     #[must_use]
     pub const fn is_v6(&self) -> bool {
@@ -73,10 +70,9 @@ impl Host {
         }
     }
 
-    /// Writes it to the first [`encoded_len`](Self::encoded_len) bytes of `out`.
+    /// Writes it to the start of `out`.
     ///
-    /// # Panics
-    /// When `out` is shorter than that.
+    /// # Panics When `out` is shorter than [`encoded_len`](Self::encoded_len).
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         match self {
@@ -95,7 +91,7 @@ impl Host {
         }
     }
 
-    /// The IPv4 host in `bytes`.
+    /// Reads an IPv4 host.
     #[inline]
     #[must_use]
     pub const fn read_v4(bytes: &[u8; V4_LEN]) -> Self {
@@ -103,7 +99,7 @@ impl Host {
         Self::V4([a, b, c, d], i32_in::<4, V4_LEN>(bytes))
     }
 
-    /// The IPv6 host in `bytes`.
+    /// Reads an IPv6 host.
     #[inline]
     #[must_use]
     pub fn read_v6(bytes: &[u8; V6_LEN]) -> Self {
@@ -112,7 +108,7 @@ impl Host {
         Self::V6(address, i32_in::<16, V6_LEN>(bytes))
     }
 
-    /// The host that `bytes` are, by their number; `None` unless that is 8 or 20.
+    /// Reads a host of 8 or 20 bytes; `None` for another length.
     #[inline]
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
@@ -122,7 +118,7 @@ impl Host {
         bytes.try_into().ok().map(Self::read_v6)
     }
 
-    /// A host at `address`; an IPv4 address in IPv6 dress is taken for what it is, as Java does.
+    /// A host at `address`; an IPv4-mapped IPv6 address becomes IPv4, as in Java.
     #[must_use]
     pub fn new(address: IpAddr, port: i32) -> Self {
         match address.to_canonical() {
@@ -142,7 +138,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A text that is not an address and a port.
+/// Returned for text that is not an address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a host: wanted `1.2.3.4:10911` or `[::1]:10911`")]
 pub struct ParseHostError;
@@ -150,7 +146,7 @@ pub struct ParseHostError;
 impl FromStr for Host {
     type Err = ParseHostError;
 
-    /// Reads what `Display` writes. No name is looked up.
+    /// Parses what `Display` writes; host names are not resolved.
     fn from_str(text: &str) -> Result<Self, ParseHostError> {
         let (address, port) = text.rsplit_once(':').ok_or(ParseHostError)?;
         let port = port.parse().map_err(|_| ParseHostError)?;
@@ -165,17 +161,15 @@ impl FromStr for Host {
     }
 }
 
-/// What a message id says: the broker's address, and the place of the record in its commit log.
+/// A message id: the broker's address and the record's offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId {
-    /// The host that stored the message.
     pub host: Host,
-    /// Byte position in the whole commit log.
     pub physical_offset: i64,
 }
 
-/// The id of the record at `physical_offset`: STOREHOST and the offset in upper-case hexadecimal,
-/// 32 characters for IPv4, 56 for IPv6 (`MessageDecoder#createMessageId`).
+/// Message id: STOREHOST and offset in upper-case hexadecimal, 32 characters for IPv4, 56 for IPv6
+/// (`MessageDecoder#createMessageId`).
 #[must_use]
 pub fn message_id(store_host: &Host, physical_offset: i64) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -191,7 +185,7 @@ pub fn message_id(store_host: &Host, physical_offset: i64) -> String {
     id
 }
 
-/// What `text` says if it is a message id, in either case (`MessageDecoder#decodeMessageId`).
+/// Parses a message id, in upper or lower case (`MessageDecoder#decodeMessageId`).
 #[must_use]
 pub fn parse_message_id(text: &str) -> Option<MessageId> {
     let digits = text.as_bytes();

@@ -40,16 +40,16 @@ use crate::error::{CorruptionKind, FormatError};
 
 pub use self::record::{Lengths, Record, encoded_properties_len, write_blank};
 
-/// Magic code of a record whose topic length has one byte (`MessageDecoder.MESSAGE_MAGIC_CODE`).
+/// One-byte topic length (`MessageDecoder.MESSAGE_MAGIC_CODE`).
 pub const MAGIC_V1: i32 = 0xDAA3_20A7_u32.cast_signed();
-/// Magic code of a record whose topic length has two bytes (`MessageDecoder.MESSAGE_MAGIC_CODE_V2`).
+/// Two-byte topic length (`MessageDecoder.MESSAGE_MAGIC_CODE_V2`).
 pub const MAGIC_V2: i32 = 0xDAA3_20AB_u32.cast_signed();
 /// Magic code of a blank (`CommitLog.BLANK_MAGIC_CODE`).
 pub const MAGIC_BLANK: i32 = 0xCBD4_3194_u32.cast_signed();
 
 pub(super) const TOTAL_SIZE_AT: usize = 0;
 pub(super) const MAGIC_AT: usize = TOTAL_SIZE_AT + 4;
-/// What a blank has of its own; the bytes behind mean nothing.
+/// Length of a blank's header; the bytes behind are meaningless.
 pub const BLANK_LEN: usize = MAGIC_AT + 4;
 pub(super) const BODY_CRC_AT: usize = MAGIC_AT + 4;
 pub(super) const QUEUE_ID_AT: usize = BODY_CRC_AT + 4;
@@ -58,25 +58,21 @@ pub(super) const QUEUE_OFFSET_AT: usize = FLAG_AT + 4;
 pub(super) const PHYSICAL_OFFSET_AT: usize = QUEUE_OFFSET_AT + 8;
 pub(super) const SYS_FLAG_AT: usize = PHYSICAL_OFFSET_AT + 8;
 pub(super) const BORN_TIMESTAMP_AT: usize = SYS_FLAG_AT + 4;
-/// The fields before BORNHOST, where every record has the same positions.
+/// Fields before BORNHOST, at the same positions in every record.
 pub(super) const HEAD_LEN: usize = BORN_TIMESTAMP_AT + 8;
-/// RECONSUMETIMES and PREPAREDTRANSACTIONOFFSET.
 pub(super) const AFTER_HOSTS_LEN: usize = 4 + 8;
-/// A record of version 1 with two IPv4 hosts and nothing in it.
+/// An empty record of version 1 with IPv4 hosts.
 pub const MIN_RECORD_LEN: usize = HEAD_LEN + 8 + 8 + 8 + AFTER_HOSTS_LEN + 4 + 1 + 2;
 const _: () = assert!(HEAD_LEN == 48 && MIN_RECORD_LEN == 91 && BLANK_LEN == 8);
 
-/// How many bytes the topic's length takes.
+/// Version of the record layout: width of the topic's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// One: topics up to 127 bytes.
     V1,
-    /// Two: topics up to 32,767 bytes.
     V2,
 }
 
 impl Version {
-    /// The magic code of its records.
     #[must_use]
     pub const fn magic(self) -> i32 {
         match self {
@@ -85,7 +81,7 @@ impl Version {
         }
     }
 
-    /// Bytes that the topic's length takes.
+    /// Width of the topic's length.
     #[inline]
     #[must_use]
     pub const fn topic_length_len(self) -> usize {
@@ -95,7 +91,7 @@ impl Version {
         }
     }
 
-    /// Most bytes a topic can have: its length is signed.
+    /// Maximum topic length; the length field is signed.
     #[must_use]
     pub const fn max_topic_len(self) -> usize {
         match self {
@@ -105,27 +101,27 @@ impl Version {
     }
 }
 
-/// What lies at a place of the commit log.
+/// A structure in the commit log.
 #[derive(Clone, Copy, Debug)]
 pub enum Frame<'a> {
     /// A record.
     Message(MessageView<'a>),
-    /// The rest of the file is empty; the log goes on in the next one.
+    /// The rest of the file is empty.
     Blank {
-        /// How far it is to the end of the file.
+        /// Bytes to the end of the file.
         size: u32,
     },
-    /// Nothing was written here: size and magic code are zero.
+    /// Size and magic code are zero.
     Empty,
 }
 
-/// Why no frame could be read.
+/// Reason why no frame could be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The frame goes on behind the bytes given.
+    /// The frame is longer than the bytes given.
     #[error("a frame of at least {needed} bytes goes on behind them")]
     Incomplete {
-        /// How many bytes it takes, as far as can be told.
+        /// Bytes needed, as far as known.
         needed: usize,
     },
     /// The bytes are no frame.
@@ -133,15 +129,14 @@ pub enum FrameError {
     Bad(FormatError),
 }
 
-/// Reads the frame that `bytes` begin with; more may follow it.
+/// Reads the frame at the start of `bytes`.
 ///
-/// Every length is checked, so nothing that a [`MessageView`] gives can fail. Checksums are left to
-/// [`MessageView::check_body_crc`] and [`MessageView::check_property_crc`], and the place that the
-/// record names to the caller, who knows where it lies (`CommitLog#checkMessageAndReturnSize`).
+/// Checks every length, so a [`MessageView`]'s accessors cannot fail. The caller checks checksums
+/// ([`MessageView::check_body_crc`], [`MessageView::check_property_crc`]) and the record's own
+/// offset (`CommitLog#checkMessageAndReturnSize`).
 ///
-/// # Errors
-/// [`FrameError::Incomplete`] when the frame is longer than `bytes`, [`FrameError::Bad`] when there
-/// can be none here.
+/// # Errors [`FrameError::Incomplete`] when the frame is longer than `bytes`, [`FrameError::Bad`]
+/// when they are no frame.
 #[inline]
 pub fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let Some(start) = bytes.first_chunk::<BLANK_LEN>() else {
@@ -165,8 +160,7 @@ pub fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     }
 }
 
-/// The record that `bytes` begin with, if it is whole and sound: what [`read_frame`] gives for most
-/// frames, in less time.
+/// Fast path of [`read_frame`] for a whole, valid record.
 #[inline(always)]
 #[must_use]
 pub fn read_whole(bytes: &[u8]) -> Option<MessageView<'_>> {
@@ -180,7 +174,7 @@ pub fn read_whole(bytes: &[u8]) -> Option<MessageView<'_>> {
     split_record(bytes.get(..size)?, version).ok()
 }
 
-/// A frame without the magic code of a record.
+/// Reads a frame that is no record.
 #[cold]
 fn read_other<'a>(size: i32, magic: i32) -> Result<Frame<'a>, FrameError> {
     match (magic, u32::try_from(size)) {
@@ -211,7 +205,7 @@ fn impossible_size(size: i32) -> FrameError {
     ))
 }
 
-/// The part of a record that its lengths leave no room for.
+/// First part of a record that does not fit.
 #[derive(Clone, Copy)]
 enum BadPart {
     Hosts,
@@ -223,7 +217,7 @@ enum BadPart {
 }
 
 impl BadPart {
-    /// The damage in words; `record` and `version` are those that were read.
+    /// Describes the damage.
     #[cold]
     fn explain(self, record: &[u8], version: Version) -> FormatError {
         let flag = i32_at(record, SYS_FLAG_AT).unwrap_or_default();
@@ -282,7 +276,7 @@ impl BadPart {
     }
 }
 
-/// A slice of the first `length` bytes of `rest`, which then begins behind them.
+/// Splits off the first `length` bytes of `rest`.
 #[inline]
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, left) = rest.split_at_checked(length)?;
@@ -290,7 +284,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The same for a length that is known when compiling.
+/// [`take`] for a constant length.
 #[inline]
 fn take_array<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (taken, left) = rest.split_first_chunk()?;
@@ -303,7 +297,7 @@ fn take_host<'a>(rest: &mut &'a [u8], is_v6: bool) -> Option<&'a [u8]> {
     take(rest, if is_v6 { 20 } else { 8 })
 }
 
-/// Cuts a record into its parts, from the front, each length before it is used.
+/// Splits a record into its parts, checking each length before use.
 #[inline(always)]
 fn split_record(record: &[u8], version: Version) -> Result<MessageView<'_>, BadPart> {
     let mut rest = record;
@@ -347,7 +341,7 @@ fn split_record(record: &[u8], version: Version) -> Result<MessageView<'_>, BadP
     })
 }
 
-/// A record, borrowed from the bytes it lies in; made by [`read_frame`].
+/// A record, borrowed from its bytes.
 #[derive(Clone, Copy)]
 pub struct MessageView<'a> {
     record: &'a [u8],
@@ -370,22 +364,21 @@ impl<'a> MessageView<'a> {
         self.record
     }
 
-    /// Length of the whole record in bytes.
     #[inline]
     #[must_use]
     pub const fn store_size(&self) -> u32 {
-        // It came from an `i32`.
+        // // The size is an `i32`.
         self.record.len() as u32
     }
 
-    /// Which version of the layout it has.
+    /// Version of the layout.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
     }
 
-    /// The checksum that the record holds of its body.
+    /// The stored checksum of the body.
     #[inline]
     #[must_use]
     pub const fn body_crc(&self) -> i32 {
@@ -399,21 +392,19 @@ impl<'a> MessageView<'a> {
         i32_in::<QUEUE_ID_AT, HEAD_LEN>(self.head)
     }
 
-    /// The producer's own number.
     #[inline]
     #[must_use]
     pub const fn flag(&self) -> i32 {
         i32_in::<FLAG_AT, HEAD_LEN>(self.head)
     }
 
-    /// Its entry number in the queue.
     #[inline]
     #[must_use]
     pub const fn queue_offset(&self) -> i64 {
         i64_in::<QUEUE_OFFSET_AT, HEAD_LEN>(self.head)
     }
 
-    /// Where the record says that it lies in the whole commit log.
+    /// Offset in the commit log, as stored in the record.
     #[inline]
     #[must_use]
     pub const fn physical_offset(&self) -> i64 {
@@ -427,21 +418,18 @@ impl<'a> MessageView<'a> {
         i32_in::<SYS_FLAG_AT, HEAD_LEN>(self.head)
     }
 
-    /// The producer's time, Unix milliseconds.
     #[inline]
     #[must_use]
     pub const fn born_timestamp_ms(&self) -> i64 {
         i64_in::<BORN_TIMESTAMP_AT, HEAD_LEN>(self.head)
     }
 
-    /// The producer's address.
     #[inline]
     #[must_use]
     pub fn born_host(&self) -> Host {
         host(self.born_host)
     }
 
-    /// The store's time, Unix milliseconds.
     #[inline]
     #[must_use]
     pub const fn store_timestamp_ms(&self) -> i64 {
@@ -455,14 +443,14 @@ impl<'a> MessageView<'a> {
         host(self.store_host)
     }
 
-    /// How often it was consumed in vain.
+    /// Number of redeliveries (`reconsumeTimes`).
     #[inline]
     #[must_use]
     pub const fn reconsume_times(&self) -> i32 {
         i32_in::<0, AFTER_HOSTS_LEN>(self.after_hosts)
     }
 
-    /// Physical offset of the half message that this one commits, else 0.
+    /// Offset of the half message that this one commits, else 0.
     #[inline]
     #[must_use]
     pub const fn prepared_transaction_offset(&self) -> i64 {
@@ -476,7 +464,7 @@ impl<'a> MessageView<'a> {
         self.body
     }
 
-    /// The topic, at least one byte, UTF-8 unless a producer went wrong.
+    /// The topic: at least one byte, usually UTF-8.
     #[inline]
     #[must_use]
     pub const fn topic(&self) -> &'a [u8] {
@@ -490,31 +478,29 @@ impl<'a> MessageView<'a> {
         self.properties
     }
 
-    /// The value of the last property of that name.
+    /// Value of the last property of that name.
     #[inline]
     #[must_use]
     pub fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
         properties::get(self.properties, name)
     }
 
-    /// The kind of transaction it belongs to.
+    /// Kind of transaction.
     #[inline]
     #[must_use]
     pub const fn transaction(&self) -> Transaction {
         sys_flag::transaction(self.sys_flag())
     }
 
-    /// The id that the store gave it.
+    /// The store's message id.
     #[must_use]
     pub fn message_id(&self) -> String {
         message_id(&self.store_host(), self.physical_offset())
     }
 
-    /// Holds the body against its checksum; an empty body has none
-    /// (`CommitLog#checkMessageAndReturnSize`).
+    /// Checks the body's checksum; an empty body has none (`CommitLog#checkMessageAndReturnSize`).
     ///
-    /// # Errors
-    /// When they differ.
+    /// # Errors When it differs.
     #[inline]
     pub fn check_body_crc(&self) -> Result<(), FormatError> {
         if self.body.is_empty() {
@@ -534,11 +520,10 @@ impl<'a> MessageView<'a> {
         )
     }
 
-    /// Holds the record against the checksum in its last property (`enabledAppendPropCRC`,
+    /// Checks the checksum in the record's last property (`enabledAppendPropCRC`,
     /// `forceVerifyPropCRC`).
     ///
-    /// # Errors
-    /// When they differ, or when that property is not there.
+    /// # Errors When it differs or is missing.
     pub fn check_property_crc(&self) -> Result<(), FormatError> {
         let covered = self.record.len() - crc::PROPERTY_CRC_LEN.min(self.properties.len());
         let wrong = |expected, found| {
@@ -556,7 +541,7 @@ impl<'a> MessageView<'a> {
 }
 
 impl std::fmt::Debug for MessageView<'_> {
-    /// The fields by name, of the body only its length.
+    /// Prints the fields, and only the length of the body.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MessageView")
             .field("topic", &String::from_utf8_lossy(self.topic))
@@ -570,7 +555,7 @@ impl std::fmt::Debug for MessageView<'_> {
     }
 }
 
-/// The host in `bytes`, whose length the constructor has set to 8 or 20.
+/// Reads a host; the constructor has made the length 8 or 20.
 #[inline]
 fn host(bytes: &[u8]) -> Host {
     Host::read(bytes).unwrap_or(Host::V4([0; 4], 0))

@@ -1,14 +1,13 @@
-//! What a record's first bytes tell before the whole of it is read.
+//! Fields that a record's first bytes tell.
 
 use super::sys_flag::born_host_is_v6;
 use super::{MAGIC_AT, MAGIC_V1, MAGIC_V2, MessageView, PHYSICAL_OFFSET_AT, SYS_FLAG_AT};
 use crate::format::bytes::{i32_at, i64_at};
 
-/// As many bytes as [`store_timestamp_ms`] may need.
+/// Bytes that [`store_timestamp_ms`] needs at most.
 pub const HEAD: usize = 76;
 
-/// The store time of the record at `physical_offset`, from its first [`HEAD`] bytes; `None` where
-/// they are no record's or another record's.
+/// Store time of the record at `physical_offset`; `None` if `head` is not the start of that record.
 #[must_use]
 pub fn store_timestamp_ms(head: &[u8], physical_offset: u64) -> Option<i64> {
     let own = i64_at(head, PHYSICAL_OFFSET_AT)?;
@@ -19,8 +18,8 @@ pub fn store_timestamp_ms(head: &[u8], physical_offset: u64) -> Option<i64> {
     i64_at(head, at)
 }
 
-/// How many bytes the frame at the start of `bytes` says it has: a record its total size, anything
-/// else the 8 bytes that tell what it is. `None` where even these are not there.
+/// The size that the frame at the start of `bytes` claims: its total size, or 8 for anything but a
+/// record. `None` if `bytes` is too short.
 #[inline]
 #[must_use]
 pub fn claimed_size(bytes: &[u8]) -> Option<usize> {
@@ -32,36 +31,35 @@ pub fn claimed_size(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a record's magic code lies where it would, 4 bytes in.
+/// Whether `bytes` hold a record's magic code.
 #[inline]
 #[must_use]
 pub fn is_record(bytes: &[u8]) -> bool {
     matches!(i32_at(bytes, MAGIC_AT), Some(MAGIC_V1 | MAGIC_V2))
 }
 
-/// As many bytes as tell whether a record begins with them that names its own place.
+/// Bytes that [`names_place`] needs.
 pub const SIGNATURE: usize = PHYSICAL_OFFSET_AT + 8;
 
-/// Whether the record that `bytes` begin with would name `physical_offset` as its own place.
+/// Whether `bytes` begin a record that stores `physical_offset` as its own.
 #[inline]
 #[must_use]
 pub fn names_place(bytes: &[u8], physical_offset: u64) -> bool {
     i64_at(bytes, PHYSICAL_OFFSET_AT).is_some_and(|own| u64::try_from(own) == Ok(physical_offset))
 }
 
-/// What a disk writes whole, or not at all.
+/// Unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Whether a record that was never flushed lacks some of its bytes, although its lengths add up and
-/// its body is right: what did not come to the disk reads as zeros. The topic has none, the last
-/// property ends with another byte, and no property fills a sector with zeros.
+/// Whether an unflushed record lacks bytes although its lengths and body checksum are right:
+/// sectors that never reached the disk read as zeros. A valid topic has no zero byte, the last
+/// property does not end in one, and no property fills a sector with zeros.
 #[must_use]
 pub fn lacks_bytes(view: &MessageView<'_>) -> bool {
     let properties = view.raw_properties();
     if view.topic().contains(&0) || properties.last() == Some(&0) {
         return true;
     }
-    // Where the properties begin on the disk.
     let before = view.as_bytes().len() - properties.len();
     let at = usize::try_from(view.physical_offset()).unwrap_or(0) % SECTOR;
     let first = (SECTOR - (at + before) % SECTOR) % SECTOR;

@@ -1,7 +1,7 @@
-//! The properties of a message: `name 0x01 value 0x02`, one after another
+//! Properties: `name 0x01 value 0x02`, one after another
 //! (`MessageDecoder#messageProperties2String`, `#string2messageProperties`).
 //!
-//! Whatever bytes there are can be read: what does not have that form is passed over, as Java does.
+//! Malformed items are skipped, as in Java; no input is an error.
 
 use std::borrow::Cow;
 
@@ -11,49 +11,47 @@ use crate::format::bytes::u64_of;
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Behind each value (`MessageDecoder.PROPERTY_SEPARATOR`).
 pub const PROPERTY_SEPARATOR: u8 = 2;
-/// Most bytes a record can hold of them: the length is a signed 16-bit number.
+/// Maximum length: the field is a signed 16-bit number.
 pub const MAX_LEN: usize = 32_767;
 
-/// Names that RocketMQ gives a meaning to (`org.apache.rocketmq.common.message.MessageConst`).
+/// Names with a meaning to RocketMQ (`org.apache.rocketmq.common.message.MessageConst`).
 pub mod names {
-    /// The tag that consumers choose messages by.
     pub const TAGS: &[u8] = b"TAGS";
-    /// Keys for the index, with single spaces between them.
+    /// Keys for the index, separated by spaces.
     pub const KEYS: &[u8] = b"KEYS";
-    /// The client's own id of the message.
+    /// The client's message id.
     pub const UNIQ_KEY: &[u8] = b"UNIQ_KEY";
     /// Whether a put waits for the flush: `true` or `false`.
     pub const WAIT: &[u8] = b"WAIT";
     /// Delay level, 1 to 18.
     pub const DELAY: &[u8] = b"DELAY";
-    /// Topic of a message that waits in another one.
+    /// Destination topic of a waiting message.
     pub const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
-    /// Queue of a message that waits in another topic.
+    /// Destination queue of a waiting message.
     pub const REAL_QID: &[u8] = b"REAL_QID";
-    /// How many messages an inner batch holds.
+    /// Number of messages in an inner batch.
     pub const INNER_NUM: &[u8] = b"INNER_NUM";
     /// Queue offset of an inner batch's first message.
     pub const INNER_BASE: &[u8] = b"INNER_BASE";
-    /// Further queues that get an entry of the message, with commas between them.
+    /// Additional queues for dispatch, separated by commas.
     pub const INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
-    /// The message's queue offset in each of those.
+    /// Queue offsets in these.
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     /// Checksum of the record.
     pub const CRC32: &[u8] = b"__CRC32#";
 }
 
-/// The well-formed properties of `raw`, in order, duplicates included.
+/// Iterates over the well-formed properties in order, duplicates included.
 #[inline]
 #[must_use]
 pub fn iter(raw: &[u8]) -> Properties<'_> {
     Properties { raw, begin: 0, separators: Separators::new(raw) }
 }
 
-/// Names and values of a message; made by [`iter`].
+/// Iterator of [`iter`].
 #[derive(Clone, Debug)]
 pub struct Properties<'a> {
     raw: &'a [u8],
-    /// Where the next item begins.
     begin: usize,
     separators: Separators<'a>,
 }
@@ -67,12 +65,11 @@ impl<'a> Iterator for Properties<'a> {
             let (name_end, separator) = self.separators.next()?;
             let name = self.raw.get(self.begin..name_end)?;
             if separator == PROPERTY_SEPARATOR {
-                // An item without a value.
                 self.begin = name_end + 1;
                 continue;
             }
             let value_end = self.separators.next_property_separator();
-            // The last one may be missing.
+            // // The last separator may be missing.
             let value = self.raw.get(name_end + 1..value_end.unwrap_or(self.raw.len()))?;
             self.begin = name_end + 1 + value.len() + 1;
             if !name.is_empty() && !value.is_empty() {
@@ -82,7 +79,7 @@ impl<'a> Iterator for Properties<'a> {
     }
 }
 
-/// Hands all that [`iter`] gives to `take`, in less time: nothing must be kept between two of them.
+/// A faster [`iter`] that calls `take` for each property.
 #[inline(always)]
 pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
     let mut item = |begin: usize, name_end: usize, end: usize| {
@@ -91,7 +88,7 @@ pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
             take(name, value);
         }
     };
-    // Where the present item begins, and its name ends once that was met.
+    // // Start of the current item, and the end of its name once found.
     let (mut begin, mut name_end) = (0, None);
     for base in (0..raw.len()).step_by(LOOKED_AT) {
         let mut low = Separators::low_bytes(raw, base);
@@ -111,47 +108,39 @@ pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
             }
         }
     }
-    // The last one may lack its end.
+    // // The last separator may be missing.
     if let Some(name_end) = name_end {
         item(begin, name_end, raw.len());
     }
 }
 
-/// The value of the last property of that name.
+/// Value of the last property of that name.
 #[inline]
 #[must_use]
 pub fn get<'a>(raw: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     iter(raw).filter(|(other, _)| *other == name).last().map(|(_, value)| value)
 }
 
-/// The properties that the store itself acts on.
+/// Properties with a meaning to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Indexed<'a> {
-    /// `TAGS`.
     pub tags: Option<&'a [u8]>,
-    /// `KEYS`.
     pub keys: Option<&'a [u8]>,
-    /// `UNIQ_KEY`.
     pub unique_key: Option<&'a [u8]>,
-    /// `DELAY`.
     pub delay: Option<&'a [u8]>,
-    /// `INNER_MULTI_DISPATCH`.
     pub multi_dispatch: Option<&'a [u8]>,
-    /// `INNER_MULTI_QUEUE_OFFSET`.
     pub multi_queue_offset: Option<&'a [u8]>,
-    /// `INNER_NUM`.
     pub inner_num: Option<&'a [u8]>,
-    /// `INNER_BASE`.
     pub inner_base: Option<&'a [u8]>,
 }
 
-/// All that [`get`] would give for each field's name, in one pass.
+/// Reads these properties in one pass.
 #[inline(always)]
 #[must_use]
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     let mut found = Indexed::default();
     each(raw, |name, value| {
-        // The length alone rules out most names.
+        // // The length rules out most names.
         let field = match name.len() {
             4 if name == names::TAGS => &mut found.tags,
             4 if name == names::KEYS => &mut found.keys,
@@ -168,8 +157,7 @@ pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     found
 }
 
-/// The keys in the value of `KEYS`: split on single spaces, empty pieces passed over
-/// (`IndexService#buildIndex`).
+/// Splits `KEYS` on single spaces and drops empty pieces (`IndexService#buildIndex`).
 #[inline]
 pub fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(keys);
@@ -185,7 +173,7 @@ pub fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|key| !key.is_empty())
 }
 
-/// The place of the first space: mostly there is none, and eight bytes tell so at once.
+/// Position of the first space, eight bytes at a time.
 #[inline]
 fn first_space(text: &[u8]) -> Option<usize> {
     const SPACES: u64 = 0x2020_2020_2020_2020;
@@ -199,10 +187,10 @@ fn first_space(text: &[u8]) -> Option<usize> {
     Some(from + at)
 }
 
-/// Appends a property to `out`.
+/// Appends a property.
 ///
-/// The caller answers for what cannot be read back: an empty name or value, a separator in the name,
-/// a 0x02 in the value.
+/// The caller rules out what cannot be read back: an empty name or value, a separator in the name,
+/// 0x02 in the value.
 pub fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 2);
     out.extend_from_slice(name);
@@ -211,8 +199,7 @@ pub fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(PROPERTY_SEPARATOR);
 }
 
-/// Each name once, with its last value, at the place of its first: a Java map that keeps the order in
-/// which names were put into it.
+/// Each name once, at its first position with its last value, like Java's `LinkedHashMap`.
 #[must_use]
 pub fn to_map(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
     let mut map: Vec<(&[u8], &[u8])> = Vec::new();
@@ -227,8 +214,7 @@ pub fn to_map(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
     map
 }
 
-/// `raw` without the properties of that name, even those with an empty value; all else stays as it is
-/// (`MessageUtils#deleteProperty`).
+/// Removes the properties of that name, even with an empty value (`MessageUtils#deleteProperty`).
 #[must_use]
 pub fn without<'a>(raw: &'a [u8], name: &[u8]) -> Cow<'a, [u8]> {
     let is_named = |item: &[u8]| {
@@ -241,14 +227,13 @@ pub fn without<'a>(raw: &'a [u8], name: &[u8]) -> Cow<'a, [u8]> {
     items().filter(|item| !is_named(item)).flatten().copied().collect()
 }
 
-/// The separators of a text and their places, 64 bytes looked at together: names and values are so
-/// short that a search for each of them would mostly begin and end.
+/// Positions of separators, found 64 bytes at a time: names and values are too short for a search
+/// each.
 #[derive(Clone, Debug)]
 struct Separators<'a> {
     raw: &'a [u8],
-    /// Where the bytes begin that `low` is about.
     base: usize,
-    /// A bit for each byte that is below 3 and was not given yet, the highest for the first.
+    /// Bit set of bytes below 3 that were not returned yet; the first byte has the highest bit.
     low: u64,
 }
 
@@ -258,7 +243,6 @@ impl<'a> Separators<'a> {
         Self { raw, base: 0, low: Self::low_bytes(raw, 0) }
     }
 
-    /// The next separator of either kind.
     #[inline]
     fn next(&mut self) -> Option<(usize, u8)> {
         loop {
@@ -279,7 +263,6 @@ impl<'a> Separators<'a> {
         }
     }
 
-    /// The place of the next 0x02.
     #[inline]
     fn next_property_separator(&mut self) -> Option<usize> {
         loop {
@@ -290,20 +273,20 @@ impl<'a> Separators<'a> {
         }
     }
 
-    /// A bit for each of the 64 bytes from `at` on that is below 3, none behind the end.
+    /// Bit set of the bytes below 3 among the 64 from `at` on.
     #[inline]
     fn low_bytes(raw: &[u8], at: usize) -> u64 {
         let rest = raw.get(at..).unwrap_or_default();
         let rest = rest.get(..rest.len().min(LOOKED_AT)).unwrap_or_default();
         let (words, tail) = rest.as_chunks::<WORD>();
-        // One by one, not each shifted to its place: that would be done side by side, in more steps.
+        // // One shift at a time: shifting each to its place takes more steps.
         let low = words.iter().fold(0, |low, word| low << WORD | below_three(u64_of(*word)));
         let left = LOOKED_AT - words.len() * WORD;
         let low = low.checked_shl(left as u32).unwrap_or(0); // 64 without a word
         if tail.is_empty() {
             return low;
         }
-        // The last few of a longer text are the end of its last eight.
+        // // The tail of a longer text is read as its last eight bytes.
         let word = match raw.last_chunk::<WORD>() {
             Some(last) => u64_of(*last) << (8 * (WORD - tail.len())),
             None => tail.iter().rev().fold(0, |word, byte| word >> 8 | u64::from(*byte) << 56),
@@ -312,20 +295,19 @@ impl<'a> Separators<'a> {
     }
 }
 
-/// How many bytes are looked at between two searches.
+/// Bytes for each bit set.
 const LOOKED_AT: usize = 64;
 
-/// How many of them fit in one number.
 const WORD: usize = 8;
 
-/// A bit for each byte of `word` that is 0, 1 or 2, that of the highest byte the highest of eight.
+/// Bit set of the bytes of `word` that are 0, 1 or 2.
 #[inline]
 const fn below_three(word: u64) -> u64 {
     const LOW_SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
     const UP_TO_THE_TOP: u64 = 0x7D7D_7D7D_7D7D_7D7D;
-    // From 3 on the sum sets the top bit; it cannot carry into the next byte.
+    // // Values from 3 on set the top bit; there is no carry into the next byte.
     let tops = !(((word & LOW_SEVEN) + UP_TO_THE_TOP) | word | LOW_SEVEN);
-    // Each top bit is moved to its own place among the highest eight, and to none of another's.
+    // // Moves each top bit to its own place among the highest eight.
     const TOGETHER: u64 = 0x0102_0408_1020_4080;
     (tops >> 7).wrapping_mul(TOGETHER) >> 56
 }
@@ -410,7 +392,7 @@ mod tests {
             inner_base: Some(b"5"),
         };
         assert_eq!(indexed(&raw), wanted);
-        // Names of the same length are others'.
+        // // Other names of the same length.
         for (name, _) in all {
             let mut other = Vec::new();
             push(&mut other, &b"x".repeat(name.len()), b"v");
@@ -477,7 +459,7 @@ mod tests {
         }
     }
 
-    /// The reader rule as it reads, one item at a time.
+    /// The reader's rule by its definition, one item at a time.
     fn slow_pairs(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
         raw.split(|byte| *byte == 2)
             .filter_map(|item| {

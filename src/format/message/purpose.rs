@@ -1,46 +1,42 @@
-//! What a message is there for, as its topic and properties tell: waiting for a time or for the end of
-//! a transaction, given up by consumers, and where it is bound for.
+//! Purpose of a message by topic and properties: half, delayed, retry, dead letter, and its
+//! destination.
 
 use super::properties::{self, names};
 use crate::format::queue::consume_queue::{DelayLevels, SCHEDULE_TOPIC, delay_level};
 
-/// Half messages wait here for the end of their transaction
-/// (`TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC`).
+/// Topic of half messages (`TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC`).
 pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
-/// Names the half messages whose transactions have ended
-/// (`TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
+/// Topic that marks half messages as ended (`TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
 pub const OP_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
-/// Messages wait here for the timer wheel (`TimerMessageStore.TIMER_TOPIC`).
+/// Topic of the timer wheel (`TimerMessageStore.TIMER_TOPIC`).
 pub const TIMER_TOPIC: &[u8] = b"rmq_sys_wheel_timer";
-/// What topics of messages to be consumed again begin with (`MixAll.RETRY_GROUP_TOPIC_PREFIX`).
+/// Prefix of retry topics (`MixAll.RETRY_GROUP_TOPIC_PREFIX`).
 pub const RETRY_PREFIX: &[u8] = b"%RETRY%";
-/// What topics of messages given up begin with (`MixAll.DLQ_GROUP_TOPIC_PREFIX`).
+/// Prefix of dead-letter topics (`MixAll.DLQ_GROUP_TOPIC_PREFIX`).
 pub const DEAD_LETTER_PREFIX: &[u8] = b"%DLQ%";
 
-/// When the timer gives a message out, Unix milliseconds (`MessageConst.PROPERTY_TIMER_OUT_MS`).
+/// Delivery time, Unix milliseconds (`MessageConst.PROPERTY_TIMER_OUT_MS`).
 const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
 
-/// What a topic is there for.
+/// Purpose of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// What producers send and consumers read.
     Normal,
-    /// Half messages: sent, and hidden until their transaction is committed.
+    /// Half messages, hidden until committed.
     Half,
-    /// Which half messages are done with.
+    /// Marks half messages as ended.
     TransactionOp,
-    /// Messages of a delay level that wait for their time.
+    /// Messages of a delay level.
     Delayed,
-    /// Messages that wait for the timer.
+    /// Messages in the timer wheel.
     Timer,
-    /// Messages that a group failed to consume and will get again.
+    /// Messages to be redelivered to a group.
     Retry,
-    /// Messages that a group failed to consume for good.
+    /// Messages that a group failed to consume.
     DeadLetter,
 }
 
 impl Purpose {
-    /// The purpose of the topic of that name.
     #[must_use]
     pub fn of(topic: &[u8]) -> Self {
         match topic {
@@ -54,7 +50,7 @@ impl Purpose {
         }
     }
 
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,21 +65,20 @@ impl Purpose {
     }
 }
 
-/// The topic that a message is bound for, where it waits in another one.
+/// Destination topic of a waiting message.
 #[must_use]
 pub fn real_topic(raw_properties: &[u8]) -> Option<&[u8]> {
     properties::get(raw_properties, names::REAL_TOPIC)
 }
 
-/// The queue there; `None` for no number.
+/// Destination queue; `None` if it is no number.
 #[must_use]
 pub fn real_queue_id(raw_properties: &[u8]) -> Option<i32> {
     let id = properties::get(raw_properties, names::REAL_QID)?;
     str::from_utf8(id).ok()?.parse().ok()
 }
 
-/// When a message that waits for a time is given out, Unix milliseconds; `None` for one that does not
-/// wait, or does not tell.
+/// Delivery time of a delayed message, Unix milliseconds; `None` if unknown.
 #[must_use]
 pub fn deliver_timestamp_ms(
     topic: &[u8],

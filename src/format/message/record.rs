@@ -1,4 +1,4 @@
-//! Writing a record and a blank; their layout is at the head of [`message`](crate::format::message).
+//! Encodes records and blanks; for the layout see [`message`](crate::format::message).
 
 use super::properties::{MAX_LEN, PROPERTY_SEPARATOR};
 use super::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
@@ -12,48 +12,35 @@ use crate::format::bytes::{put_i16_in, put_i32_in, put_i64_in};
 use crate::format::crc::{self, PROPERTY_CRC_LEN};
 use crate::format::java::Host;
 
-/// All that a record holds, to be written.
+/// Fields of a record to encode.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// How many bytes the topic's length takes.
     pub version: Version,
-    /// [`crc::body_crc`] of the body.
     pub body_crc: i32,
-    /// The queue of the topic.
     pub queue_id: i32,
-    /// The producer's own number.
     pub flag: i32,
-    /// Entry number in the queue.
     pub queue_offset: i64,
-    /// Where the record will lie in the whole commit log.
     pub physical_offset: i64,
-    /// The bits of [`sys_flag`](super::sys_flag); those of the hosts are set by what the hosts are.
+    /// Bits of [`sys_flag`](super::sys_flag); the host bits are set from the hosts.
     pub sys_flag: i32,
-    /// The producer's time, Unix milliseconds.
     pub born_timestamp_ms: i64,
-    /// The producer's address.
     pub born_host: Host,
-    /// The store's time, Unix milliseconds.
     pub store_timestamp_ms: i64,
-    /// The address of the broker that stores it.
     pub store_host: Host,
-    /// How often it was consumed in vain.
+    /// Number of redeliveries (`reconsumeTimes`).
     pub reconsume_times: i32,
-    /// Physical offset of the half message that this one commits, else 0.
+    /// Offset of the half message that this one commits, else 0.
     pub prepared_transaction_offset: i64,
-    /// The body as it is to be stored.
     pub body: &'a [u8],
-    /// The topic.
     pub topic: &'a [u8],
-    /// The properties, without the checksum.
+    /// Without the checksum property.
     pub properties: &'a [u8],
-    /// Whether the record's checksum is written as the last property (`enabledAppendPropCRC`).
+    /// Whether to append the checksum property (`enabledAppendPropCRC`).
     pub property_crc: bool,
 }
 
 impl<'a> Record<'a> {
-    /// What a record holds, to be written again. A checksum of the record as its last property is
-    /// taken off and made anew.
+    /// Fields of an existing record, without its checksum property.
     #[must_use]
     pub fn of(view: &MessageView<'a>) -> Self {
         let raw = view.raw_properties();
@@ -83,23 +70,20 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What the length of a record depends on.
+/// Inputs of a record's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
-    /// How many bytes the topic's length takes.
     pub version: Version,
-    /// Of both hosts.
+    /// Both hosts.
     pub hosts: usize,
-    /// Of the body.
     pub body: usize,
-    /// Of the topic.
     pub topic: usize,
-    /// Of the properties, the checksum included.
+    /// Including the checksum property.
     pub properties: usize,
 }
 
 impl Lengths {
-    /// Length of the whole record in bytes (`MessageExtEncoder#calMsgLength`).
+    /// Length of the record (`MessageExtEncoder#calMsgLength`).
     #[inline]
     #[must_use]
     pub const fn of_record(&self) -> usize {
@@ -116,8 +100,7 @@ impl Lengths {
     }
 }
 
-/// Length of properties in bytes, with the checksum where the record has one: what PROPERTIESLENGTH
-/// says.
+/// PROPERTIESLENGTH, including the checksum property.
 #[inline]
 #[must_use]
 pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> usize {
@@ -126,13 +109,13 @@ pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> us
     properties.len() + crc
 }
 
-/// Whether a separator must stand between the properties and the checksum.
+/// Whether a separator is needed before the checksum property.
 const fn lacks_separator(properties: &[u8]) -> bool {
     matches!(properties.last(), Some(last) if *last != PROPERTY_SEPARATOR)
 }
 
 impl Record<'_> {
-    /// Length of the whole record in bytes, the checksum included.
+    /// Length of the record, including the checksum property.
     #[inline]
     #[must_use]
     pub const fn encoded_size(&self) -> usize {
@@ -146,18 +129,17 @@ impl Record<'_> {
         lengths.of_record()
     }
 
-    /// Length of the properties in bytes, the checksum included.
+    /// Length of the properties, including the checksum property.
     #[inline]
     #[must_use]
     pub const fn encoded_properties_len(&self) -> usize {
         encoded_properties_len(self.properties, self.property_crc)
     }
 
-    /// Whether the record can be written so that it reads back.
+    /// Checks that the record can be read back.
     ///
-    /// # Errors
-    /// When topic, properties or all together are longer than their length fields can say, or the
-    /// topic is empty.
+    /// # Errors When topic, properties or the whole exceed their length fields, or the topic is
+    /// empty.
     pub fn check(&self) -> Result<(), FormatError> {
         let refuse = |kind, limit: usize, found: usize| {
             Err(FormatError::new(kind, 0, format!("at most {limit} bytes"), format!("{found}")))
@@ -174,27 +156,25 @@ impl Record<'_> {
             let found = self.encoded_properties_len();
             return refuse(CorruptionKind::PropertiesLength, MAX_LEN, found);
         }
-        // No body can be so long that the sum wraps: it would not fit beside the other slices.
+        // // The sum cannot wrap: such a body would not fit beside the other slices.
         if i32::try_from(self.encoded_size()).is_err() {
             return refuse(CorruptionKind::Size, i32::MAX as usize, self.encoded_size());
         }
         Ok(())
     }
 
-    /// Writes the record to `out`, from the front to the back, the body copied once.
+    /// Encodes the record into `out`, copying the body once.
     ///
-    /// The caller has seen to it that [`check`](Self::check) finds nothing: what is too long for its
-    /// length field would be written with a wrong one.
+    /// The caller has called [`check`](Self::check); otherwise a length field may be wrong.
     ///
-    /// # Panics
-    /// When `out` is not of [`encoded_size`](Self::encoded_size).
+    /// # Panics When `out` is not [`encoded_size`](Self::encoded_size) long.
     #[inline]
     pub fn encode_into(&self, out: &mut [u8]) {
         let size = self.encoded_size();
         assert_eq!(out.len(), size, "the place for a record has not its size");
         debug_assert_eq!(self.check(), Ok(()));
 
-        // The casts of lengths lose nothing: `check` has compared each with its field.
+        // // `check` compared each length with its field, so the casts are exact.
         let mut rest = &mut *out;
         let head = take_array::<HEAD_LEN>(&mut rest);
         put_i32_in::<TOTAL_SIZE_AT, HEAD_LEN>(head, size as i32);
@@ -230,11 +210,10 @@ impl Record<'_> {
         }
     }
 
-    /// Writes the record as [`encode_into`](Self::encode_into) does, with the checksum of the body as it
-    /// was copied, whatever `body_crc` says: for a body in memory that another thread may write to.
+    /// Encodes like [`encode_into`](Self::encode_into), but computes the checksum from the copied
+    /// body: another thread may write to the original.
     ///
-    /// # Panics
-    /// When `out` is not of [`encoded_size`](Self::encoded_size).
+    /// # Panics When `out` is not [`encoded_size`](Self::encoded_size) long.
     pub fn encode_and_sum_into(&self, out: &mut [u8]) {
         self.encode_into(out);
         let hosts = self.born_host.encoded_len() + self.store_host.encoded_len();
@@ -247,15 +226,14 @@ impl Record<'_> {
         }
     }
 
-    /// Fills the last bytes of a record that is complete but for them
-    /// (`CommitLog.DefaultAppendMessageCallback#doAppend`).
+    /// Writes the checksum property at the end (`CommitLog.DefaultAppendMessageCallback#doAppend`).
     #[cold]
     fn write_property_crc(&self, out: &mut [u8]) {
         let (covered, last) = out.split_at_mut(out.len() - PROPERTY_CRC_LEN);
         last.copy_from_slice(&crc::property_crc_text(crc32fast::hash(covered)));
     }
 
-    /// The flags with the bits of the hosts as the hosts are.
+    /// SYSFLAG with the bits of the hosts.
     const fn stored_sys_flag(&self) -> i32 {
         let mut flag = self.sys_flag & !(BORN_HOST_V6 | STORE_HOST_V6);
         if self.born_host.is_v6() {
@@ -268,20 +246,17 @@ impl Record<'_> {
     }
 }
 
-/// Writes the eight bytes of a blank to the beginning of `out`; `size` is how far it is to the end of
-/// the file (`CommitLog.DefaultAppendMessageCallback#doAppend`).
+/// Writes the eight bytes of a blank; `size` is the distance to the end of the file
+/// (`CommitLog.DefaultAppendMessageCallback#doAppend`).
 ///
-/// # Panics
-/// When `out` has fewer than eight bytes.
+/// # Panics When `out` has fewer than eight bytes.
 pub fn write_blank(out: &mut [u8], size: u32) {
     let mut rest = out;
     let blank = take_array::<BLANK_LEN>(&mut rest);
-    // No file is longer than an `int` counts.
     put_i32_in::<TOTAL_SIZE_AT, BLANK_LEN>(blank, size.cast_signed());
     put_i32_in::<MAGIC_AT, BLANK_LEN>(blank, MAGIC_BLANK);
 }
 
-/// The first `length` bytes of `rest`, which then begins behind them.
 #[inline]
 fn take<'a>(rest: &mut &'a mut [u8], length: usize) -> &'a mut [u8] {
     let (taken, left) = std::mem::take(rest).split_at_mut(length);
@@ -289,7 +264,6 @@ fn take<'a>(rest: &mut &'a mut [u8], length: usize) -> &'a mut [u8] {
     taken
 }
 
-/// The same for a length that is known when compiling.
 #[inline]
 fn take_array<'a, const N: usize>(rest: &mut &'a mut [u8]) -> &'a mut [u8; N] {
     let whole = std::mem::take(rest);

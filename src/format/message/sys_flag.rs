@@ -11,50 +11,39 @@
 //! | 7 | 0x80 | inner batch |
 //! | 8-10 | 0x100 LZ4, 0x200 ZSTD, 0x300 ZLIB, 0 ZLIB (old clients) | how the body is compressed |
 
-/// The body is compressed (`COMPRESSED_FLAG`).
 pub const COMPRESSED: i32 = 0x1;
-/// Several tags (`MULTI_TAGS_FLAG`).
+/// `MULTI_TAGS_FLAG`.
 pub const MULTI_TAGS: i32 = 0x2;
 /// Both bits of the kind of transaction.
 pub const TRANSACTION_MASK: i32 = 0xC;
-/// A half message (`TRANSACTION_PREPARED_TYPE`).
 pub const TRANSACTION_PREPARED: i32 = 0x4;
-/// A committed message (`TRANSACTION_COMMIT_TYPE`).
 pub const TRANSACTION_COMMIT: i32 = 0x8;
-/// A rolled back message (`TRANSACTION_ROLLBACK_TYPE`).
 pub const TRANSACTION_ROLLBACK: i32 = 0xC;
-/// BORNHOST has 20 bytes (`BORNHOST_V6_FLAG`).
 pub const BORN_HOST_V6: i32 = 0x10;
-/// STOREHOST has 20 bytes (`STOREHOSTADDRESS_V6_FLAG`).
 pub const STORE_HOST_V6: i32 = 0x20;
-/// The body must be unwrapped (`NEED_UNWRAP_FLAG`).
 pub const NEED_UNWRAP: i32 = 0x40;
-/// The body is a batch that has one record (`INNER_BATCH_FLAG`).
+/// One record with a batch as its body (`INNER_BATCH_FLAG`).
 pub const INNER_BATCH: i32 = 0x80;
 /// All bits of the kind of compression (`COMPRESSION_TYPE_COMPARATOR`).
 pub const COMPRESSION_MASK: i32 = 0x700;
-/// Compressed with LZ4 (`COMPRESSION_LZ4_TYPE`).
 pub const COMPRESSION_LZ4: i32 = 0x100;
-/// Compressed with ZSTD (`COMPRESSION_ZSTD_TYPE`).
 pub const COMPRESSION_ZSTD: i32 = 0x200;
-/// Compressed with zlib (`COMPRESSION_ZLIB_TYPE`).
 pub const COMPRESSION_ZLIB: i32 = 0x300;
 
-/// The kind of transaction that a record belongs to.
+/// A record's kind of transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transaction {
-    /// None.
+    /// No transaction.
     None,
-    /// A half message: in no queue, but in the index.
+    /// Half message: indexed, in no queue.
     Prepared,
-    /// A committed message: in its queue and in the index.
+    /// Committed: indexed and in its queue.
     Commit,
-    /// A rolled back message: in neither.
+    /// Rolled back: neither.
     Rollback,
 }
 
 impl Transaction {
-    /// As bits of a SYSFLAG.
     #[must_use]
     pub const fn bits(self) -> i32 {
         match self {
@@ -66,10 +55,10 @@ impl Transaction {
     }
 }
 
-/// How a body is compressed.
+/// Compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// It is not.
+    /// Not compressed.
     None,
     /// A zlib stream.
     Zlib,
@@ -80,7 +69,6 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// As bits of a SYSFLAG, the compressed bit included.
     #[must_use]
     pub const fn bits(self) -> i32 {
         match self {
@@ -104,8 +92,7 @@ pub const fn transaction(sys_flag: i32) -> Transaction {
     }
 }
 
-/// How the body is compressed; `None` where the bits name no method that RocketMQ has
-/// (`CompressionType#findByValue`).
+/// Compression method; `None` for unknown bits (`CompressionType#findByValue`).
 #[must_use]
 pub const fn compression(sys_flag: i32) -> Option<Compression> {
     if sys_flag & COMPRESSED == 0 {
@@ -119,21 +106,19 @@ pub const fn compression(sys_flag: i32) -> Option<Compression> {
     }
 }
 
-/// Whether BORNHOST has 20 bytes.
 #[inline]
 #[must_use]
 pub const fn born_host_is_v6(sys_flag: i32) -> bool {
     sys_flag & BORN_HOST_V6 != 0
 }
 
-/// Whether STOREHOST has 20 bytes.
 #[inline]
 #[must_use]
 pub const fn store_host_is_v6(sys_flag: i32) -> bool {
     sys_flag & STORE_HOST_V6 != 0
 }
 
-/// Whether one record holds a batch (`MessageSysFlag#check` with `INNER_BATCH_FLAG`).
+/// Whether the record holds a batch (`MessageSysFlag#check` with `INNER_BATCH_FLAG`).
 #[inline]
 #[must_use]
 pub const fn is_inner_batch(sys_flag: i32) -> bool {

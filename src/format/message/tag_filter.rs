@@ -1,14 +1,14 @@
-//! A consumer's expression over tags.
+//! Tag expressions of consumers.
 
 use crate::format::java;
 
 /// A parsed expression such as `paid || refunded`.
 ///
-/// RocketMQ's store tests the hash that the queue entry holds, its client then the tag itself
+/// RocketMQ's store compares the hash in the queue entry, its client the tag itself
 /// (`FilterAPI#buildSubscriptionData`, `DefaultMessageFilter#isMatchedByConsumeQueue`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFilter {
-    /// `None` takes every message.
+    /// `None` accepts every message.
     tags: Option<Vec<Tag>>,
 }
 
@@ -19,11 +19,11 @@ struct Tag {
 }
 
 impl TagFilter {
-    /// Takes every message.
+    /// Accepts every message.
     pub const ALL: Self = Self { tags: None };
 
-    /// The filter for `expression`: tags with `||` between them, trimmed, empty ones dropped. An empty
-    /// expression and `*` take every message; one with no tag left, such as `" "`, takes none.
+    /// Parses tags separated by `||`, trimmed; empty tags are dropped. An empty expression and `*`
+    /// accept every message; one without tags, such as `" "`, accepts none.
     #[must_use]
     pub fn parse(expression: &str) -> Self {
         if expression.is_empty() || expression == "*" {
@@ -31,7 +31,7 @@ impl TagFilter {
         }
         let mut tags: Vec<Tag> = Vec::new();
         for piece in expression.split("||") {
-            // What `String.trim` takes off: all up to and with the space.
+            // // As `String.trim`: all up to and including the space.
             let text = piece.trim_matches(|character| character <= ' ').as_bytes();
             if !text.is_empty() && !tags.iter().any(|known| *known.text == *text) {
                 tags.push(Tag { code: java::hash_code(text), text: text.into() });
@@ -40,15 +40,15 @@ impl TagFilter {
         Self { tags: Some(tags) }
     }
 
-    /// Whether every message is taken.
+    /// Whether every message is accepted.
     #[inline]
     #[must_use]
     pub const fn is_all(&self) -> bool {
         self.tags.is_none()
     }
 
-    /// Whether a queue entry with this code may be taken: equal hashes pass, so the tag itself has to
-    /// be tested as well. An address in the queue extension is the caller's to resolve first.
+    /// Whether a queue entry with this code may match; the tag itself has to be compared too. The
+    /// caller resolves addresses in the queue extension first.
     #[inline]
     #[must_use]
     pub fn matches_code(&self, tags_code: i64) -> bool {
@@ -57,7 +57,7 @@ impl TagFilter {
         self.tags.as_ref().is_none_or(|tags| tags.iter().any(|tag| tag.code == low))
     }
 
-    /// Whether a message with this value of `TAGS` is taken.
+    /// Whether a message with this value of `TAGS` is accepted.
     #[inline]
     #[must_use]
     pub fn matches_tags(&self, tags: Option<&[u8]>) -> bool {

@@ -1,7 +1,6 @@
 use super::*;
 use crate::format::crc::body_crc;
 
-/// A record with every field set.
 fn record<'a>() -> Record<'a> {
     Record {
         version: Version::V1,
@@ -44,7 +43,6 @@ fn kind(bytes: &[u8]) -> (CorruptionKind, usize) {
     }
 }
 
-/// The record with an `i32` at `at` replaced.
 fn patched(mut bytes: Vec<u8>, at: usize, value: i32) -> Vec<u8> {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     bytes
@@ -127,7 +125,6 @@ fn impossible_sizes_are_refused() {
     for size in [i32::MIN, -1, 0, 1, 8, 90] {
         assert_eq!(kind(&patched(bytes.clone(), 0, size)), (CorruptionKind::Size, 0), "{size}");
     }
-    // The hosts alone ask for more.
     let v6 = patched(encode(&record())[..91].to_vec(), SYS_FLAG_AT, 0x30);
     assert_eq!(kind(&patched(v6, 0, 91)), (CorruptionKind::Size, 0));
 }
@@ -220,7 +217,6 @@ fn a_length_that_does_not_fit_is_told_with_what_would() {
     assert_eq!(with(topic_at, 14), words(topic_at, "a topic of 1 to 13 bytes", "14"));
     assert_eq!(with(properties_at, 8), words(properties_at, "properties of 7 bytes", "8"));
     assert_eq!(with(properties_at, 6), words(0, "121 bytes, which its parts add up to", "122"));
-    // Both hosts of 20 bytes, in a record too short for what follows them.
     let mut short = patched(encode(&record()), 36, 0x30);
     short.truncate(91);
     let found = words(0, "room for 40 bytes of hosts", "a record of 91 bytes");
@@ -243,7 +239,7 @@ fn a_wrong_body_crc_is_named() {
     bytes[88] ^= 1;
     let error = view(&bytes).check_body_crc().unwrap_err();
     assert_eq!((error.kind, error.position), (CorruptionKind::BodyCrc, 8));
-    // The checksum of an empty body is not looked at.
+    // // An empty body's checksum is ignored.
     let empty = encode(&Record { body: b"", body_crc: 5, ..record() });
     assert_eq!(view(&empty).check_body_crc(), Ok(()));
 }
@@ -254,7 +250,6 @@ fn property_crc_covers_all_before_it() {
     assert_eq!(view(&whole).raw_properties().len(), 7 + 20);
     assert_eq!(view(&whole).check_property_crc(), Ok(()));
     for position in (8..84).chain(88..93).chain(whole.len() - 20..whole.len()) {
-        // Not the lengths nor the host bits, which would make it another record.
         if (36..40).contains(&position) {
             continue;
         }

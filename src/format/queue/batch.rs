@@ -1,5 +1,4 @@
-//! Batches: the items in which a client sends several messages at once, and the queue entry of a
-//! topic that keeps them together (`queue.type=BatchCQ`).
+//! A client's batch, and the entry of a batch queue (`queue.type=BatchCQ`).
 //!
 //! | item at | type | field | from |
 //! |---|---|---|---|
@@ -29,9 +28,7 @@ use crate::format::message::properties::{Indexed, MAX_LEN, PROPERTY_SEPARATOR};
 
 const ITEM_FLAG_AT: usize = 12;
 const ITEM_BODY_LEN_AT: usize = ITEM_FLAG_AT + 4;
-/// The fields of an item before its body.
 const ITEM_HEAD_LEN: usize = ITEM_BODY_LEN_AT + 4;
-/// An item with nothing in it.
 pub const MIN_ITEM_LEN: usize = ITEM_HEAD_LEN + 2;
 
 const PHYSICAL_OFFSET_AT: usize = 0;
@@ -49,16 +46,12 @@ const _: () = assert!(ITEM_HEAD_LEN == 20 && ENTRY_LEN == 46);
 /// One message of a client's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchItem<'a> {
-    /// The producer's own number.
     pub flag: i32,
-    /// The body.
     pub body: &'a [u8],
-    /// The properties as sent.
     pub properties: &'a [u8],
 }
 
 impl BatchItem<'_> {
-    /// Length of the item in bytes.
     #[must_use]
     pub const fn encoded_size(&self) -> usize {
         MIN_ITEM_LEN + self.body.len() + self.properties.len()
@@ -66,8 +59,7 @@ impl BatchItem<'_> {
 
     /// Appends the item to a batch's body (`MessageDecoder#encodeMessage`).
     ///
-    /// # Errors
-    /// When the properties are longer than 32,767 bytes, or the item than an `i32` counts.
+    /// # Errors When the properties exceed 32,767 bytes or the item an `i32`.
     pub fn encode_to(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let refuse = |what: &str, limit: usize, length: usize| {
             let expected = format!("{what} of at most {limit} bytes");
@@ -82,7 +74,7 @@ impl BatchItem<'_> {
         let mut head = [0; ITEM_HEAD_LEN];
         put_i32_in::<0, ITEM_HEAD_LEN>(&mut head, size);
         put_i32_in::<ITEM_FLAG_AT, ITEM_HEAD_LEN>(&mut head, self.flag);
-        // Shorter than the item, whose size is an `i32`.
+        // // Shorter than the item, whose size is an `i32`.
         put_i32_in::<ITEM_BODY_LEN_AT, ITEM_HEAD_LEN>(&mut head, self.body.len() as i32);
         out.extend_from_slice(&head);
         out.extend_from_slice(self.body);
@@ -92,13 +84,13 @@ impl BatchItem<'_> {
     }
 }
 
-/// The items of a batch's body, up to the first that cannot be read.
+/// Items of a batch's body, up to the first malformed one.
 #[must_use]
 pub const fn items(body: &[u8]) -> BatchItems<'_> {
     BatchItems { body, position: 0 }
 }
 
-/// Items of a batch; made by [`items`].
+/// Iterator of [`items`].
 #[derive(Clone, Debug)]
 pub struct BatchItems<'a> {
     body: &'a [u8],
@@ -123,9 +115,9 @@ impl<'a> Iterator for BatchItems<'a> {
     }
 }
 
-/// The item that `bytes` begin with, and its length.
+/// Reads one item and returns its length.
 ///
-/// RocketMQ does not look at an item's size; one that its parts do not add up to is damage here.
+/// RocketMQ ignores an item's size; here a size that contradicts the parts is damage.
 fn read_item(bytes: &[u8]) -> Result<(BatchItem<'_>, usize), FormatError> {
     let bad = |at: usize, expected: String, found: String| {
         FormatError::new(CorruptionKind::Batch, at, expected, found)
@@ -159,8 +151,8 @@ fn read_item(bytes: &[u8]) -> Result<(BatchItem<'_>, usize), FormatError> {
     Ok((BatchItem { flag, body, properties }, item.len()))
 }
 
-/// The properties of a record that is made of an item: the item's, then the batch's, a separator
-/// between them where the item's lack it (`MessageExtEncoder#encode` of a `MessageExtBatch`).
+/// Properties of a record made of an item: the item's, then the batch's (`MessageExtEncoder#encode`
+/// of a `MessageExtBatch`).
 #[must_use]
 pub fn join_properties<'a>(item: &'a [u8], batch: &'a [u8]) -> Cow<'a, [u8]> {
     match (item.last(), batch) {
@@ -171,20 +163,19 @@ pub fn join_properties<'a>(item: &'a [u8], batch: &'a [u8]) -> Cow<'a, [u8]> {
     }
 }
 
-/// The queue offsets that a record stands for.
+/// Range of queue offsets of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerRange {
-    /// Queue offset of its first message.
+    /// First queue offset.
     pub base_queue_offset: i64,
-    /// How many messages it holds; 1 unless it is an inner batch.
+    /// Number of messages; 1 unless it is an inner batch.
     pub message_count: i16,
 }
 
-/// The queue offsets of a record with these properties, and `queue_offset` in its own field: those of
-/// `INNER_BASE` and `INNER_NUM` where it has both, else the one (`CommitLog#setBatchSizeIfNeeded`).
+/// Queue offsets of a record: from `INNER_BASE` and `INNER_NUM` if it has both, else `queue_offset`
+/// alone (`CommitLog#setBatchSizeIfNeeded`).
 ///
-/// # Errors
-/// When one of them is not a number, or is none that a batch can have.
+/// # Errors When one is malformed or out of range.
 pub fn inner_range(properties: &Indexed<'_>, queue_offset: i64) -> Result<InnerRange, FormatError> {
     let (Some(base), Some(count)) = (properties.inner_base, properties.inner_num) else {
         return Ok(InnerRange { base_queue_offset: queue_offset, message_count: 1 });
@@ -209,27 +200,23 @@ fn number<T: std::str::FromStr>(name: &str, value: &[u8]) -> Result<T, FormatErr
     })
 }
 
-/// Where a record of a batch queue lies, and which queue offsets it stands for.
+/// An entry of a batch queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchQueueEntry {
-    /// Byte position of the record in the whole commit log.
     pub physical_offset: i64,
-    /// Length of the whole record in bytes.
     pub store_size: i32,
-    /// What filters are held against.
     pub tags_code: i64,
-    /// The store's time of the record, Unix milliseconds.
+    /// Unix milliseconds.
     pub store_timestamp_ms: i64,
-    /// Queue offset of the record's first message.
     pub base_queue_offset: i64,
-    /// How many messages the record holds.
+    /// Number of messages in the record.
     pub message_count: i16,
-    /// -1 unless it was compacted.
+    /// -1 unless compacted.
     pub compacted_offset: i32,
 }
 
 impl BatchQueueEntry {
-    /// What ends a file of a sparse queue before its end (`SparseConsumeQueue#putEndPositionInfo`).
+    /// Ends a file of a sparse queue early (`SparseConsumeQueue#putEndPositionInfo`).
     pub const SPARSE_END: Self = Self {
         physical_offset: -1,
         store_size: 0,
@@ -240,7 +227,6 @@ impl BatchQueueEntry {
         compacted_offset: -1,
     };
 
-    /// As it is written.
     #[must_use]
     pub const fn encode(&self) -> [u8; ENTRY_LEN] {
         let mut out = [0; ENTRY_LEN];
@@ -254,7 +240,7 @@ impl BatchQueueEntry {
         out
     }
 
-    /// As it was written; any bytes are an entry, [`is_valid`](Self::is_valid) tells whether of use.
+    /// Decodes any bytes; see [`is_valid`](Self::is_valid).
     #[must_use]
     pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
         Self {
@@ -268,8 +254,7 @@ impl BatchQueueEntry {
         }
     }
 
-    /// Whether the queue goes on here: the first entry that is not valid ends it
-    /// (`BatchConsumeQueue#recover`).
+    /// The first invalid entry ends the queue (`BatchConsumeQueue#recover`).
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         self.physical_offset >= 0
@@ -278,7 +263,7 @@ impl BatchQueueEntry {
             && self.message_count > 0
     }
 
-    /// The queue offset behind the record's last message; `None` where there is no such number.
+    /// Queue offset behind the last message; `None` on overflow.
     #[must_use]
     pub fn end_queue_offset(&self) -> Option<i64> {
         self.base_queue_offset.checked_add(i64::from(self.message_count))
@@ -342,7 +327,6 @@ mod tests {
         for length in [-1_i16, 0, 3, 5, i16::MIN, i16::MAX] {
             assert_eq!(wrong(23, &length.to_be_bytes()), Err(22 + 23), "{length}");
         }
-        // Neither of these is read.
         assert!(wrong(4, &[0xFF; 8]).is_ok());
     }
 

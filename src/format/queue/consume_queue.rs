@@ -1,4 +1,4 @@
-//! The entry of a consume queue, and the code of a message's tags that it holds.
+//! Entries of a consume queue and their tags codes.
 //!
 //! | at | size | type | field | from |
 //! |---|---|---|---|---|
@@ -21,15 +21,14 @@ const TAGS_CODE_AT: usize = STORE_SIZE_AT + 4;
 pub const ENTRY_LEN: usize = TAGS_CODE_AT + 8;
 const _: () = assert!(ENTRY_LEN == 20);
 
-/// The topic whose queues hold messages until their time has come
-/// (`TopicValidator.RMQ_SYS_SCHEDULE_TOPIC`).
+/// Topic of delayed messages (`TopicValidator.RMQ_SYS_SCHEDULE_TOPIC`).
 pub const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
 
 const SECOND: i64 = 1000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
-/// The delay of each level, beginning with level 1 (`MessageStoreConfig.messageDelayLevel`).
+/// Delay of each level from 1 on (`MessageStoreConfig.messageDelayLevel`).
 pub const DELAY_LEVELS_MS: [i64; 18] = [
     SECOND,
     5 * SECOND,
@@ -51,7 +50,7 @@ pub const DELAY_LEVELS_MS: [i64; 18] = [
     2 * HOUR,
 ];
 
-/// The delay of each level, as a store is set up.
+/// A store's delay levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayLevels(Box<[i64]>);
 
@@ -62,7 +61,8 @@ impl Default for DelayLevels {
 }
 
 impl DelayLevels {
-    /// Reads delays such as `1s 5m 2h 1d`, the first of level 1 (`DefaultMessageStore#parseDelayLevel`).
+    /// Parses delays such as `1s 5m 2h 1d`, from level 1 on
+    /// (`DefaultMessageStore#parseDelayLevel`).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let delay_ms = |level: &str| {
@@ -80,8 +80,8 @@ impl DelayLevels {
         text.trim().split(' ').map(delay_ms).collect::<Option<_>>().map(Self)
     }
 
-    /// When a message of that level is due, which its entry holds in place of a hash
-    /// (`DefaultMessageStore#computeDeliverTimestamp`, the level limited as in
+    /// Delivery time of a level, which an entry holds in place of a hash
+    /// (`DefaultMessageStore#computeDeliverTimestamp`; the level is limited as in
     /// `CommitLog#checkMessageAndReturnSize`).
     #[must_use]
     pub fn due_ms(&self, level: i32, store_timestamp_ms: i64) -> i64 {
@@ -90,27 +90,23 @@ impl DelayLevels {
             .and_then(|index| self.0.get(index.min(self.0.len().wrapping_sub(1))))
             .copied()
             .unwrap_or(SECOND);
-        // As Java adds: a time near the end of its range comes out before the beginning.
+        // // Wraps as in Java.
         store_timestamp_ms.wrapping_add(delay_ms)
     }
 }
 
-/// Where a message lies, and the code of its tags.
+/// An entry of a consume queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct QueueEntry {
-    /// Byte position of the record in the whole commit log.
     pub physical_offset: i64,
-    /// Length of the whole record in bytes.
     pub store_size: i32,
-    /// What filters are held against.
     pub tags_code: i64,
 }
 
 impl QueueEntry {
-    /// What fills a queue's first file before its first entry (`ConsumeQueue#fillPreBlank`).
+    /// Fills the first file before its first entry (`ConsumeQueue#fillPreBlank`).
     pub const PRE_BLANK: Self = Self { physical_offset: 0, store_size: i32::MAX, tags_code: 0 };
 
-    /// As it is written.
     #[inline]
     #[must_use]
     pub const fn encode(&self) -> [u8; ENTRY_LEN] {
@@ -121,7 +117,7 @@ impl QueueEntry {
         out
     }
 
-    /// As it was written; any bytes are an entry, [`is_valid`](Self::is_valid) tells whether of use.
+    /// Decodes any bytes; see [`is_valid`](Self::is_valid).
     #[inline]
     #[must_use]
     pub const fn decode(bytes: &[u8; ENTRY_LEN]) -> Self {
@@ -132,15 +128,14 @@ impl QueueEntry {
         }
     }
 
-    /// Whether the queue goes on here: the first entry that is not valid ends it
-    /// (`ConsumeQueue#recover`).
+    /// The first invalid entry ends the queue (`ConsumeQueue#recover`).
     #[inline]
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         self.physical_offset >= 0 && self.store_size > 0
     }
 
-    /// Whether it only fills the file up to the first entry.
+    /// Whether it is a filler.
     #[inline]
     #[must_use]
     pub const fn is_pre_blank(&self) -> bool {
@@ -150,18 +145,17 @@ impl QueueEntry {
     }
 }
 
-/// The code of a message's tags: the hash of the whole value, 0 where there is none
-/// (`MessageExtBrokerInner#tagsString2tagsCode`).
+/// Hash of the whole value, 0 for none (`MessageExtBrokerInner#tagsString2tagsCode`).
 #[inline]
 #[must_use]
 pub fn tags_code(tags: Option<&[u8]>) -> i64 {
     tags.map_or(0, |tags| i64::from(java::hash_code(tags)))
 }
 
-/// The code that a message's queue entry gets (`CommitLog#checkMessageAndReturnSize`).
+/// Tags code of a message's queue entry (`CommitLog#checkMessageAndReturnSize`).
 ///
-/// A `DELAY` that is not a number counts as none; to RocketMQ such a record is damaged, and its recovery
-/// ends the log there.
+/// A `DELAY` that is not a number is ignored; RocketMQ calls such a record damaged, and its
+/// recovery ends the log there.
 #[inline]
 #[must_use]
 pub fn dispatch_tags_code(
@@ -179,7 +173,7 @@ pub fn dispatch_tags_code(
     tags_code(properties.tags)
 }
 
-/// The level that the value of `DELAY` names, as `Integer.parseInt` reads it; `None` for no number.
+/// Parses `DELAY` as `Integer.parseInt` does.
 #[must_use]
 pub fn delay_level(delay: &[u8]) -> Option<i32> {
     str::from_utf8(delay).ok()?.parse().ok()

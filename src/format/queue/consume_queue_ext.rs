@@ -1,5 +1,5 @@
-//! The extension of a consume queue (`org.apache.rocketmq.store.ConsumeQueueExt`): units that hold what
-//! an entry's tags code has no room for, and the addresses that entries then hold in its place.
+//! The extension of a consume queue (`org.apache.rocketmq.store.ConsumeQueueExt`): units with
+//! additional fields, whose addresses replace the entries' tags codes.
 //!
 //! | at | type | field | from |
 //! |---|---|---|---|
@@ -9,7 +9,7 @@
 //! | 18 | i16 | length of the bitmap | |
 //! | 20 | | bitmap of the filters that the message passed | |
 //!
-//! A unit does not cross files: where it would, an i16 of -1 ends the file.
+//! A unit does not cross files: an i16 of -1 ends the file earlier.
 
 use crate::error::{CorruptionKind, FormatError};
 use crate::format::bytes::{array_at, i16_at, i16_in, i64_in, put_i16_in, put_i64_in};
@@ -22,15 +22,15 @@ const BITMAP_LEN_AT: usize = STORE_TIMESTAMP_AT + 8;
 pub const MIN_UNIT_LEN: usize = BITMAP_LEN_AT + 2;
 /// The longest unit (`CqExtUnit.MAX_EXT_UNIT_SIZE`).
 pub const MAX_UNIT_LEN: usize = i16::MAX as usize;
-/// What is kept free for the end of a file (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
+/// Room kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
 pub const END_LEN: usize = 4;
-/// What ends a file.
+/// End mark of a file.
 pub const END: [u8; 2] = [0xFF, 0xFF];
 const _: () = assert!(MIN_UNIT_LEN == 20);
 
-/// The highest number that is an address; all hashes are above (`ConsumeQueueExt.MAX_ADDR`).
+/// Highest address; all hashes are above (`ConsumeQueueExt.MAX_ADDR`).
 pub const MAX_ADDRESS: i64 = i32::MIN as i64 - 1;
-/// The highest offset that has an address (`ConsumeQueueExt.MAX_REAL_OFFSET`).
+/// Highest offset with an address (`ConsumeQueueExt.MAX_REAL_OFFSET`).
 pub const MAX_OFFSET: i64 = MAX_ADDRESS - i64::MIN;
 
 /// Whether a tags code is the address of a unit (`ConsumeQueueExt#isExtAddr`).
@@ -40,52 +40,48 @@ pub const fn is_address(tags_code: i64) -> bool {
     tags_code <= MAX_ADDRESS
 }
 
-/// The tags code that leads to the unit at `offset` of the extension (`ConsumeQueueExt#decorate`);
-/// `None` where there is none.
+/// Address of the unit at `offset` (`ConsumeQueueExt#decorate`).
 #[must_use]
 pub const fn address_of(offset: i64) -> Option<i64> {
     if offset < 0 || offset > MAX_OFFSET { None } else { Some(offset + i64::MIN) }
 }
 
-/// The offset that a tags code leads to (`ConsumeQueueExt#unDecorate`); `None` where it is no address.
+/// Offset of an address (`ConsumeQueueExt#unDecorate`).
 #[must_use]
 pub const fn offset_of(tags_code: i64) -> Option<i64> {
     if is_address(tags_code) { Some(tags_code - i64::MIN) } else { None }
 }
 
-/// What the extension holds of one entry.
+/// A unit of the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtUnit<'a> {
-    /// The entry's own tags code.
     pub tags_code: i64,
-    /// The store's time of the message, Unix milliseconds.
+    /// Unix milliseconds.
     pub store_timestamp_ms: i64,
-    /// Which filters the message passed; empty where none was computed.
+    /// Filters that the message passed; empty if none was computed.
     pub bitmap: &'a [u8],
 }
 
-/// What lies at a place of the extension.
+/// A structure in the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtFrame<'a> {
-    /// A unit, and how many bytes it takes.
+    /// A unit and its length.
     Unit(ExtUnit<'a>, usize),
-    /// The file goes on no further.
+    /// End of the file.
     End,
     /// Nothing was written here.
     Empty,
 }
 
 impl ExtUnit<'_> {
-    /// Length of the unit in bytes.
     #[must_use]
     pub const fn encoded_size(&self) -> usize {
         MIN_UNIT_LEN + self.bitmap.len()
     }
 
-    /// As it is written (`CqExtUnit#write`).
+    /// Encodes the unit (`CqExtUnit#write`).
     ///
-    /// # Errors
-    /// When the bitmap is too long for a unit.
+    /// # Errors When the bitmap is too long.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let Ok(size) = i16::try_from(self.encoded_size()) else {
             let expected = format!("a bitmap of at most {} bytes", MAX_UNIT_LEN - MIN_UNIT_LEN);
@@ -102,10 +98,9 @@ impl ExtUnit<'_> {
     }
 }
 
-/// Reads what `bytes` begin with; more may follow it (`CqExtUnit#read`).
+/// Reads the structure at the start of `bytes` (`CqExtUnit#read`).
 ///
-/// # Errors
-/// When the bytes end before the unit does, or its lengths contradict each other.
+/// # Errors When the unit is truncated or its lengths contradict each other.
 pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
     let bad = |at, expected: String, found: String| {
         Err(FormatError::new(CorruptionKind::Ext, at, expected, found))
@@ -129,7 +124,7 @@ pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
         );
     };
     let bitmap_len = i16_in::<BITMAP_LEN_AT, MIN_UNIT_LEN>(head);
-    // RocketMQ takes a negative length for none, and does not compare it with the size.
+    // // RocketMQ reads a negative length as 0, and does not compare it with the size.
     let bitmap_len = usize::try_from(bitmap_len).unwrap_or(0);
     let Some(bitmap) = unit[MIN_UNIT_LEN..].get(..bitmap_len) else {
         let room = unit.len() - MIN_UNIT_LEN;

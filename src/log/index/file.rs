@@ -186,7 +186,6 @@ impl IndexFile {
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
     }
 
-    /// Where the file lies.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

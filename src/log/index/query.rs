@@ -223,7 +223,7 @@ fn is_time_matched(header: &IndexHeader, begin_ms: i64, end_ms: i64) -> bool {
 /// What an index entry under a key says of a message, for a caller who holds it against the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where the message lies.
+    /// The stored message.
     pub physical_offset: i64,
     /// Where the message lies that was indexed before it, or -1.
     pub before: i64,

@@ -28,7 +28,6 @@ const LISTINGS: usize = 16;
 pub struct IndexRunFile {
     /// Its name, whose 17 digits put the files in order.
     pub name: u64,
-    /// Where it lies.
     pub path: PathBuf,
     /// Its identity when the folder was listed; 0 where that is not known.
     inode: u64,
@@ -239,7 +238,6 @@ impl IndexRun {
         self.layout
     }
 
-    /// The storage that the files lie on.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage

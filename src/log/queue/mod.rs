@@ -31,7 +31,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// RocketMQ's name for it.
+    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

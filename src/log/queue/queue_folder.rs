@@ -31,7 +31,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// RocketMQ's name for it.
+    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ pub struct QueueUnit {
     pub queue_offset: i64,
     /// Where the record begins in the commit log.
     pub physical_offset: i64,
-    /// Length of the record in bytes.
+    /// Length of the record.
     pub store_size: i32,
     /// Hash of the tags, a delivery time, or an address of the queue extension.
     pub tags_code: i64,
@@ -229,7 +229,7 @@ impl QueueFolder {
         self.end.saturating_sub(self.first)
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! Parts of a log, and of a queue, as Arrow streams: what one of many readers takes.
+//! Parts of a log or queue as Arrow streams, one for each of many readers.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::py::store::reading::scan_filter;
 /// Topic, queue, and a half-open range of queue offsets.
 type Part = (String, i32, i64, i64);
 
-/// A slice of a log, which each stream begins anew.
+/// A slice of a log; each stream starts anew.
 struct LogSlice {
     log: Arc<CommitLog>,
     slice: Slice,
@@ -37,12 +37,12 @@ struct LogSlice {
     limits: BatchLimits,
     broker: Option<String>,
     decompress: bool,
-    /// How many threads may make batches; `None` is as many as there are processors.
+    /// Maximum threads; `None` means one for each processor.
     threads: Option<usize>,
 }
 
 impl LogSlice {
-    /// Makes the batches of a slice, or of its parts.
+    /// Builds batches of a slice or its parts.
     fn maker(&self, schema: &SchemaRef, slice: Slice) -> Result<LogBatches, BatchError> {
         let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
         if let Some(broker) = &self.broker {
@@ -78,7 +78,7 @@ impl BatchSource for LogSlice {
         let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
             Ok(Box::new(self.maker(&schema, slice.clone())?))
         };
-        // One beside those of the threads.
+        // // One more than threads, for rebuilding parts.
         let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
         let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
         let ahead = ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
@@ -121,7 +121,7 @@ impl Maker for LogBatches {
     }
 }
 
-/// A test of topics that asks Python; an exception there counts as no.
+/// Tests topics in Python; an exception counts as no.
 fn topic_test(test: Py<PyAny>) -> TopicTest {
     Arc::new(move |topic: &[u8]| {
         let topic = String::from_utf8_lossy(topic);
@@ -268,13 +268,13 @@ pub(crate) fn scan_log(
         };
         Ok::<_, Error>((log, places))
     })?;
-    // A test asks the interpreter, which whoever waits for the threads may hold.
+    // // The test needs the interpreter, which a thread waiting for the makers may hold.
     let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
     let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
     Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
 }
 
-/// The entries of a part of a queue.
+/// Entries of a range of a queue.
 struct QueueRows {
     queue: Arc<QueueFolder>,
     begin: u64,

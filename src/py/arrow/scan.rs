@@ -1,4 +1,4 @@
-//! Rows as Arrow streams, over the PyCapsule protocol.
+//! Rows as Arrow streams by the PyCapsule protocol.
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,21 +66,20 @@ impl ArrowSchema {
     }
 }
 
-/// Where the batches of a scan come from.
+/// Source of a scan's batches.
 pub(crate) trait BatchSource: Send + Sync {
-    /// The columns.
     fn schema(&self) -> SchemaRef;
 
-    /// The columns with the layouts that `wanted` asks for, as far as there are such.
+    /// The schema with `wanted`'s layouts where possible.
     fn schema_like(&self, wanted: &Schema) -> SchemaRef;
 
-    /// Begins at the first row. Long work ends early when `halt` says so.
+    /// Starts at the first row; long work ends early when `halt` says so.
     fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError>;
 }
 
-/// One run over the rows.
+/// One pass over the rows.
 pub(crate) trait Batches: Send {
-    /// The next batch, `None` behind the last.
+    /// Next batch, `None` after the last.
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
 }
 
@@ -130,8 +129,8 @@ impl ArrowScan {
             None => self.source.schema(),
         };
         let field = Field::new_struct("", schema.fields().clone(), false);
-        // Whoever takes the batches may have let go of the interpreter without this library's knowledge:
-        // it must not be asked for signals there.
+        // // The consumer may have released the interpreter without our knowledge, so it must not
+        // be asked for signals.
         let batches =
             py.detach(|| self.source.open(schema, &Halt::default())).map_err(exception)?;
         let stream = Stream { batches: Some(batches) };
@@ -171,7 +170,6 @@ impl ArrowScan {
     }
 }
 
-/// Batches that are there already.
 struct AllRead {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
@@ -197,7 +195,7 @@ impl Batches for std::vec::IntoIter<RecordBatch> {
     }
 }
 
-/// An error of a scan as an exception.
+/// The exception for an error.
 fn exception(error: BatchError) -> PyErr {
     match error {
         BatchError::Store(error) => error.into(),
@@ -205,7 +203,6 @@ fn exception(error: BatchError) -> PyErr {
     }
 }
 
-/// Batches as Arrow's stream takes them; nothing follows an error.
 struct Stream {
     batches: Option<Box<dyn Batches>>,
 }
@@ -228,13 +225,13 @@ impl Iterator for Stream {
     }
 }
 
-/// An error as Arrow passes it on.
+/// The error as Arrow's.
 fn failed(error: BatchError) -> ArrowError {
     let error = match error {
         BatchError::Arrow(error) => return error,
         BatchError::Store(error) => error,
     };
-    // The text crosses a border where a zero byte ends it.
+    // // A zero byte would end the C string.
     let text = error.to_string().replace('\0', "\\0");
     match &error {
         Error::Io { source, .. } => ArrowError::IoError(text, std::io::Error::from(source.kind())),
@@ -242,7 +239,7 @@ fn failed(error: BatchError) -> ArrowError {
     }
 }
 
-/// An error of which only the text is left.
+/// An error reduced to its text.
 #[derive(Debug)]
 struct Text(String);
 
@@ -254,9 +251,7 @@ impl fmt::Display for Text {
 
 impl std::error::Error for Text {}
 
-// --- messages ------------------------------------------------------------------------------------
-
-/// The messages of a store.
+/// Messages of a store.
 struct Messages {
     store: Arc<MessageStore>,
     scan: Scan,
@@ -285,7 +280,7 @@ impl BatchSource for Messages {
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
                 Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
             };
-            // One beside those of the threads.
+            // // One more than threads, for rebuilding parts.
             let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
             let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
             let ahead = ahead.map_err(Error::io("start a thread that reads", store.path()))?;
@@ -302,7 +297,7 @@ struct StoreBatches {
     made: Made,
 }
 
-/// Who makes the batches.
+/// Batches from one thread or several.
 enum Made {
     Here(Box<MessageBatches>),
     Ahead(BatchesAhead),
@@ -324,12 +319,12 @@ impl Batches for BatchesAhead {
     }
 }
 
-/// The columns of those names, each once.
+/// Columns by name; duplicates are refused.
 fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
     named_columns(names, Column::by_name)
 }
 
-/// The same by another way to find a column.
+/// [`columns_of`] with another lookup.
 pub(crate) fn named_columns(
     names: Option<&Bound<'_, PyAny>>,
     by_name: impl Fn(&str) -> Option<Column>,

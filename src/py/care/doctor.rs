@@ -1,4 +1,4 @@
-//! Naming what is wrong with a store: diagnoses, as rows that the Python side makes values of.
+//! Diagnoses of a store as rows for Python.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Operations on a store from outside, and their reports as Python values.
+//! Operations on a whole store, with reports as Python values.
 
 pub(crate) mod doctor;
 pub(crate) mod rebuild;

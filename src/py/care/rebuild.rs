@@ -1,4 +1,4 @@
-//! Making queues and index again: options in, the report as rows.
+//! Rebuild of queues and index, with the report as rows.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::py::progress::{threads_of, with_progress};
 use crate::py::store::config_of;
 
-/// Topic, queue, kind, entries, first and end, the same two before.
+/// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
 
-/// Queues that were made, queues that were kept, and how many entries no queue takes.
+/// Rebuilt queues, kept queues, and the number of entries without a queue.
 type MadeQueues = (Vec<Row>, Vec<(String, i32)>, u64);
 
 /// Makes queues and index again; ``mqstore.rebuild`` is the public door to this.

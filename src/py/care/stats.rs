@@ -1,4 +1,4 @@
-//! Counts of messages: rows for Python, and the same as an Arrow stream.
+//! Counts of messages as rows and as an Arrow stream.
 
 use std::path::PathBuf;
 
@@ -22,8 +22,8 @@ use crate::py::store::reading::{on_damage, scan_filter};
 /// Messages, bytes, first and last store time.
 pub(crate) type TotalsRow = (u64, u64, i64, i64);
 
-/// What a count answers: the stream, the rows, what had no room, ranges and bytes passed over, messages
-/// and bytes that were deleted.
+/// Stream, rows, totals of groups beyond the limit, skipped ranges and bytes, deleted messages and
+/// bytes.
 type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64, u64));
 
 /// Counts messages; ``mqstore.stats`` is the public door to this.
@@ -99,7 +99,7 @@ pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {
     (totals.messages, totals.bytes, totals.first_store_timestamp_ms, totals.last_store_timestamp_ms)
 }
 
-/// What those names mean, each once.
+/// Groupings by name; duplicates are refused.
 fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     let mut groupings = Vec::new();
     for name in names {
@@ -114,7 +114,7 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     Ok(groupings)
 }
 
-/// A batch that is there already.
+/// A finished batch.
 struct Counts {
     batch: RecordBatch,
 }

@@ -1,4 +1,4 @@
-//! What a report shows of a store's messages, as plain Python values.
+//! A report's survey as plain Python values.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::stats::totals_row;
 use crate::py::progress::with_progress;
 use crate::py::store::config_of;
 
-/// Shares of the messages whose longest time is told.
+/// Reported quantiles.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 /// What a report shows of the messages; damage is passed over.

@@ -1,4 +1,4 @@
-//! Messages from one store into another, and two stores held against each other.
+//! Copies of stores, and comparison of two stores.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::py::store::config_of;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
 
-/// A message or a whole record, and its queue offset and place in the log where it has such.
+/// A message or record, with queue offset and position if known.
 type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>);
 
 /// Makes a store of messages; ``mqstore.import_store`` is the public door to this.
@@ -120,9 +120,9 @@ pub(crate) fn import_messages<'py>(
     Ok(answer)
 }
 
-/// A replacement: its name, and the bytes of a constant.
+/// A replacement's name, and a constant's bytes.
 type Named = (String, Option<Vec<u8>>);
-/// Patterns of topics, the body's replacement, and those of properties by their names.
+/// Topic patterns, the body's replacement, and replacements of properties.
 type GivenRule = (Vec<String>, Option<Named>, Vec<(String, Named)>);
 
 fn replacement((name, constant): Named) -> PyResult<Replacement> {

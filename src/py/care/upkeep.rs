@@ -1,4 +1,4 @@
-//! Recovery and retention from outside: the reports as Python has them.
+//! Recovery and retention of a closed store, with reports for Python.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::py::progress::with_progress;
 use crate::py::store::config_of;
 use crate::py::store::notices;
 
-/// A report of recovery; with `plan`, one that says what would be done.
+/// A recovery report; with `plan` an intended one.
 pub(crate) fn recovery_report<'py>(
     py: Python<'py>,
     report: &RecoveryReport,
@@ -96,7 +96,7 @@ pub(crate) fn recover<'py>(
     recovery_report(py, &report, !dry_run, refusal.as_ref())
 }
 
-/// Path, bytes, whether it goes, reason.
+/// Path, bytes, whether it is deleted, reason.
 type Row = (OsString, u64, bool, String);
 
 /// Says what retention would delete, or deletes it; ``mqstore.clean`` is the public door.

@@ -1,4 +1,4 @@
-//! Looking for damage: what was found, as rows that the Python side makes findings of.
+//! Findings as rows for Python.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -148,7 +148,7 @@ fn slices(parts: &[PyBackedBytes]) -> Vec<&[u8]> {
     parts.iter().map(|part| &**part).collect()
 }
 
-/// What every check is given.
+/// Arguments of every check.
 struct Given {
     path: PathBuf,
     config: StoreConfig,
@@ -190,7 +190,7 @@ fn row(finding: Finding) -> Row {
     (code.name(), severity.name(), path, offset, expected, found, message, code.fix())
 }
 
-/// What was looked at, and behind it how many findings there are of each code, listed or not.
+/// Totals of the check, then the number of findings for each code, including unlisted ones.
 fn counts<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     let looked_at = &report.counts;

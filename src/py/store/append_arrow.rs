@@ -1,4 +1,4 @@
-//! Writing the rows of an Arrow stream.
+//! Appends the rows of an Arrow stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,10 +19,10 @@ use super::{CHUNK, CHUNK_BYTES, Store};
 use crate::py::errors::{invalid, raise};
 use crate::py::values::{AppendResult, AppendSummary};
 
-/// What was written so far: where, and under which address.
+/// Results so far, and the address in message ids.
 type Written = Vec<(error::AppendResult, Host)>;
 
-/// Which row of a batch could not be written, and why.
+/// The failed row and its error.
 type Failure = (usize, Error);
 
 #[pymethods]
@@ -71,7 +71,7 @@ impl Store {
     }
 }
 
-/// What was written, to a log that ended at `first` before.
+/// The summary; the log ended at `first` before.
 fn summary(first: u64, written: &Written) -> AppendSummary {
     let end = i64::try_from(first).unwrap_or(i64::MAX);
     let last = written.last().map(|(last, _)| last);
@@ -83,7 +83,7 @@ fn summary(first: u64, written: &Written) -> AppendSummary {
     }
 }
 
-/// The stream that an object gives.
+/// An object's stream.
 fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
     if !data.hasattr("__arrow_c_stream__")? {
         let found = data.get_type().name()?;
@@ -92,12 +92,12 @@ fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Se
     data.extract::<PyRecordBatchReader>()?.into_reader()
 }
 
-/// The next batch, read without the interpreter: a stream that needs it takes it.
+/// Reads the next batch without the interpreter.
 fn next_batch(
     py: Python<'_>,
     reader: &mut Box<dyn RecordBatchReader + Send>,
 ) -> PyResult<Option<RecordBatch>> {
-    // A stream that fails and does not say why makes the reader panic.
+    // // A stream that fails without a message makes the reader panic.
     let silent = || ArrowError::CDataInterface("the stream failed and did not say why".to_owned());
     let next = py.detach(|| catch_unwind(AssertUnwindSafe(|| reader.next())));
     match next.unwrap_or_else(|_| Some(Err(silent()))) {
@@ -107,7 +107,7 @@ fn next_batch(
     }
 }
 
-/// Appends rows from `begin` on, as many as signals may wait for; which row is next.
+/// Appends rows from `begin` on until the next signal check; returns the next row.
 fn append(
     store: &MessageStore,
     host: Host,
@@ -134,14 +134,14 @@ fn append(
     failure.map_or(Ok(begin + within), Err)
 }
 
-/// An exception that a signal raised, with what was written before it.
+/// A signal's exception, with the summary.
 fn interrupted(py: Python<'_>, error: PyErr, summary: AppendSummary) -> PyErr {
-    // One that takes no attribute is raised as it is.
+    // // An exception that takes no attribute is raised unchanged.
     let _ = Bound::new(py, summary).and_then(|summary| error.value(py).setattr("summary", summary));
     error
 }
 
-/// The exception for columns that are no message's.
+/// The exception for invalid columns.
 fn refusal(error: &RowsError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -151,7 +151,7 @@ fn refusal(error: &RowsError) -> PyErr {
     }
 }
 
-/// An exception that says what was written before, and at which message it stopped.
+/// An exception with the results and the failed index.
 fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
     let value = error.value(py);
     let results = written.iter().map(|(result, host)| AppendResult::new(result, *host));
@@ -160,7 +160,7 @@ fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyE
         .collect::<PyResult<Vec<_>>>()
         .and_then(|results| value.setattr("results", PyList::new(py, results)?))
         .and_then(|()| value.setattr("index", index));
-    // One that takes no attribute is raised as it is.
+    // // An exception that takes no attribute is raised unchanged.
     drop(told);
     error
 }

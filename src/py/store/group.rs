@@ -16,7 +16,7 @@ use super::stored::StoredMessage;
 use super::{Store, refuse_after_fork};
 use crate::py::{fields, fork, values};
 
-/// How many messages an iterator reads at a time.
+/// Messages that an iterator reads at a time.
 const AHEAD: usize = 32;
 
 fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
@@ -67,14 +67,14 @@ pub(crate) struct ConsumerGroup {
 }
 
 impl ConsumerGroup {
-    /// The group, in the process that made it.
+    /// The group; fails in a forked child.
     fn live(&self) -> PyResult<&Arc<groups::ConsumerGroup>> {
         refuse_after_fork(self.generation)?;
         Ok(&self.group)
     }
 }
 
-/// Waits a little for the store to grow.
+/// Waits briefly for the store to grow.
 fn wait_for_more(group: &groups::ConsumerGroup, slice: Duration) -> Result<()> {
     let store = group.store();
     store.wait(store.end_offset(), slice).map(|_| ())
@@ -198,7 +198,7 @@ impl ConsumerGroup {
     }
 }
 
-/// The messages of a topic one by one, the group's place behind the last one given.
+/// Iterates over a topic's messages; the group's position follows the last one returned.
 #[pyclass(module = "mqstore", frozen)]
 struct GroupMessages {
     group: Arc<groups::ConsumerGroup>,
@@ -209,7 +209,7 @@ struct GroupMessages {
 }
 
 impl GroupMessages {
-    /// The next message, after a little wait if need be.
+    /// Next message, after a brief wait if needed.
     fn step(&self, slice: Duration) -> Result<Option<Taken>> {
         let group = &self.group;
         let mut ahead = self.ahead.lock();
@@ -219,7 +219,7 @@ impl GroupMessages {
             }
             match ahead.pop_front() {
                 Some(message) if group.take(&self.topic, &message)? => return Ok(Some(message)),
-                // The group was moved since, by `seek` or by who took from it beside this.
+                // // `seek` or another reader moved the group.
                 Some(_) => ahead.clear(),
                 None => break,
             }

@@ -13,7 +13,7 @@ use super::stored::shown_body;
 use crate::py::errors::invalid;
 use crate::py::fields::{self, Composed, Named, bytes_of, each_pair, host_of};
 
-/// The further properties as they were given.
+/// Additional properties as given.
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
     Pairs(Vec<(PyBackedStr, PyBackedStr)>),
@@ -73,19 +73,19 @@ pub(crate) struct Message {
     store_host: Option<Host>,
     reconsume_times: i32,
     prepared_transaction_offset: i64,
-    /// All properties as they are stored, where they were not given so.
+    /// The stored property block, unless given as one.
     block: Box<[u8]>,
-    /// Whether the named ones count inner messages.
+    /// Whether the properties count inner messages.
     counts_inner_messages: bool,
 }
 
 impl Message {
-    /// Whether a store may take it, as far as the bytes do not tell.
+    /// Checks what the bytes do not show.
     pub(crate) fn check_inner_batch(&self) -> Result<()> {
         check_inner_batch(self.counts_inner_messages, self.sys_flag)
     }
 
-    /// The same for the store.
+    /// The message for the store.
     #[inline]
     pub(crate) fn view(&self) -> NewMessage<'_> {
         NewMessage {
@@ -107,7 +107,7 @@ impl Message {
         }
     }
 
-    /// All keyword arguments that are not as they are when left out.
+    /// Keyword arguments that differ from their defaults.
     fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let given = PyDict::new(py);
         if self.queue_id != 0 {
@@ -197,7 +197,7 @@ impl Message {
         if queue_id < 0 {
             return Err(invalid("queue_id", format!("{queue_id} is below 0")));
         }
-        // Taken once: an iterator gives its keys only once.
+        // // An iterator gives its keys only once.
         let keys = match keys {
             Some(keys) => key_tuple(keys)?,
             None => PyTuple::empty(body.py()),
@@ -356,7 +356,7 @@ impl Message {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let (py, message) = (slf.py(), slf.get());
-        // `functools.partial` carries keywords, at which plain pickling stops.
+        // // `functools.partial` carries keywords, unlike plain pickling.
         let partial = py.import("functools")?.getattr("partial")?;
         let make = partial.call((slf.get_type(),), Some(&message.given(py)?))?;
         PyTuple::new(
@@ -366,7 +366,7 @@ impl Message {
     }
 }
 
-/// The keys as given, in a tuple.
+/// Keys as a tuple.
 fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if let Ok(keys) = keys.cast_exact::<PyTuple>() {
         return Ok(keys.clone());

@@ -1,4 +1,4 @@
-//! An iterator over messages of a log.
+//! Iterates over messages of a log.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::store::read::scan::Scan;
 use super::stored::StoredMessage;
 use crate::py::signals::Signals;
 
-/// Where a scan's log is.
+/// The scan's log.
 pub(crate) enum Source {
     Store(Arc<MessageStore>),
     Log(Arc<CommitLog>),
@@ -30,8 +30,7 @@ impl Source {
     }
 }
 
-/// How much a scan takes out of what was read at a time, bytes and messages: what stays in the
-/// nearest memory until Python has it.
+/// Bytes and messages taken from a read at a time, small enough for the cache.
 const AHEAD: (usize, usize) = (32 << 10, 64);
 
 /// An iterator over messages; made by ``Store.scan`` and ``CommitLog.scan``.
@@ -45,9 +44,9 @@ pub(crate) struct MessageScan {
 
 struct State {
     scan: Scan,
-    /// Records that were read ahead, and where each ends.
+    /// Records read ahead, with their ends.
     ready: VecDeque<(u64, Box<[u8]>)>,
-    /// Where the one given last ends.
+    /// End of the last record returned.
     given_to: u64,
     more: bool,
 }
@@ -66,13 +65,13 @@ impl MessageScan {
     where
         T: Send,
     {
-        // Another thread may read ahead with the lock taken and want the interpreter next.
+        // // Another thread may hold this lock and want the interpreter.
         py.detach(|| look(&self.state.lock()))
     }
 }
 
 impl State {
-    /// The next record, which must have been read ahead.
+    /// Takes a record that was read ahead.
     fn take(&mut self) -> Option<Box<[u8]>> {
         let (end, record) = self.ready.pop_front()?;
         self.given_to = end;
@@ -86,7 +85,7 @@ impl State {
             let mut bytes = 0;
             let outcome = scan.run(log, |view, _| {
                 bytes += view.as_bytes().len();
-                // A record names its own place, or it would not be here.
+                // // The scan checked that the record stores its own offset.
                 let at = u64::try_from(view.physical_offset()).unwrap_or(0);
                 ready.push_back((at + u64::from(view.store_size()), view.as_bytes().into()));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
@@ -94,7 +93,7 @@ impl State {
             });
             match outcome {
                 Ok(more) => self.more = more,
-                // What lies before the damage comes first; then it is met again.
+                // // Records before the damage come first; then it is met again.
                 Err(_) if !self.ready.is_empty() => {}
                 Err(error) => {
                     self.more = false;

@@ -1,4 +1,4 @@
-//! The store: opening, writing, and what it says of itself.
+//! The store: opening, writing and its state.
 
 pub(crate) mod append_arrow;
 pub(crate) mod group;
@@ -36,8 +36,8 @@ use super::fork;
 use super::care::upkeep::recovery_report;
 use super::values::AppendResult;
 
-/// How many messages are checked before any of them is written, and how many bytes their bodies have at
-/// most but for the last one: as much as is written before signals are looked at.
+/// Messages, and bytes of bodies, that are checked before any is written, and written between
+/// signal checks. The last body may exceed it.
 pub(super) const CHUNK: usize = 1024;
 pub(super) const CHUNK_BYTES: usize = 4 << 20;
 
@@ -55,16 +55,16 @@ pub(crate) struct Store {
     store: Arc<MessageStore>,
     pub(super) path: PathBuf,
     mode: &'static str,
-    /// What was given at open, for `config`.
+    /// Settings as given at open.
     settings: Py<PyDict>,
-    /// How often the process had forked when the store was opened.
+    /// The fork generation at open.
     generation: u64,
-    /// In a forked child: the same store, opened to read.
+    /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
 }
 
 impl Store {
-    /// The store, for what may change it: not in a child of the process that opened it.
+    /// The store for writing; fails in a forked child.
     #[inline]
     pub(super) fn writing(&self) -> PyResult<&Arc<MessageStore>> {
         refuse_after_fork(self.generation)?;
@@ -72,7 +72,7 @@ impl Store {
         Ok(&self.store)
     }
 
-    /// The store, for reading: in a child of the process that opened it, a view of its own.
+    /// The store for reading; a forked child opens its own.
     #[inline]
     pub(super) fn reading(&self) -> PyResult<Arc<MessageStore>> {
         if fork::generation() == self.generation {
@@ -105,7 +105,6 @@ impl Store {
     }
 }
 
-/// Refuses what a child may not do with what its parent opened.
 #[inline]
 pub(super) fn refuse_after_fork(generation: u64) -> PyResult<()> {
     if fork::generation() == generation { Ok(()) } else { Err(forked()) }
@@ -159,7 +158,7 @@ pub(super) fn open_store(
         let reason = "the path is empty".to_owned();
         return Err(Error::NotAStore { path, reason }.into());
     }
-    // The working folder may change while the store is open.
+    // // The working folder may change later.
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
     Ok(Store {
@@ -172,8 +171,7 @@ pub(super) fn open_store(
     })
 }
 
-/// A mapping of settings by name, each a truth value, a number or text; what the store has no use
-/// for is left.
+/// Settings by name; unknown ones are left.
 pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     let given = PyDict::new(settings.py());
     given.update(settings.cast()?)?;
@@ -303,7 +301,7 @@ impl Store {
         let results = PyList::empty(py);
         let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
             let value = error.value(py);
-            // An exception that takes no attribute is raised as it is.
+            // // An exception that takes no attribute is raised unchanged.
             let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
             error
         };
@@ -453,7 +451,7 @@ impl Store {
         settings.update(self.settings.bind(py).as_mapping())?;
         let config = self.store.config();
         if let DeleteRules::Keep { .. } = config.delete_rules() {
-            // The limits stand in the place of what would be the default.
+            // // The limits replace the default rules.
             settings.set_item("retention", py.None())?;
         }
         for (name, value) in remembered::values(config) {
@@ -474,7 +472,7 @@ impl Store {
         report.map(|report| recovery_report(py, report, true, None)).transpose()
     }
 
-    /// Whether a last message was left out that may be whole: for who tells whether all were given.
+    /// Whether a last, perhaps whole message was left out.
     #[getter]
     fn _leaves_out_last(&self) -> bool {
         self.store.leaves_out_last()
@@ -503,13 +501,13 @@ impl Store {
     }
 }
 
-/// What the store cannot see in a message that it gets.
+/// Checks a message beyond what the store sees.
 fn checked(message: Bound<'_, Message>) -> PyResult<Bound<'_, Message>> {
     message.get().check_inner_batch()?;
     Ok(message)
 }
 
-/// A message, or a mapping by the names of its arguments.
+/// A message, or a mapping of its arguments.
 fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
     if let Ok(message) = given.cast::<Message>() {
         return Ok(message.clone());

@@ -1,16 +1,15 @@
-//! Notices of an open store as log records of Python.
+//! Notices of a store as Python log records.
 //!
-//! The store's own threads never take the interpreter's lock. They leave notices, and the next call that
-//! a program makes on the store hands them to `logging`; a call without any costs one load.
+//! The store's threads never take the interpreter's lock. They leave notices, and the program's
+//! next call hands them to `logging`; a call without notices costs one load.
 
 use pyo3::prelude::*;
 
 use crate::store::MessageStore;
 
-/// The logger's name.
 const LOGGER: &str = "mqstore";
 
-/// Logs what has happened to the store since the last call.
+/// Logs notices since the last call.
 #[inline]
 pub(crate) fn log_new(store: &MessageStore) {
     if store.notices().has_new() {
@@ -18,7 +17,7 @@ pub(crate) fn log_new(store: &MessageStore) {
     }
 }
 
-/// Logs each text as a warning.
+/// Logs warnings.
 #[cold]
 pub(crate) fn log(py: Python<'_>, texts: &[String]) {
     let logged = py
@@ -27,7 +26,7 @@ pub(crate) fn log(py: Python<'_>, texts: &[String]) {
         .and_then(|logger| {
             texts.iter().try_for_each(|text| logger.call_method1("warning", ("%s", text)).map(drop))
         });
-    // A handler that fails must not make a call on the store fail.
+    // // A failing handler must not fail the call.
     if let Err(error) = logged {
         error.write_unraisable(py, None);
     }

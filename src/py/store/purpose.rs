@@ -1,4 +1,4 @@
-//! What a stored message is there for, and the messages in it.
+//! Purpose of a stored message, and the messages of a batch.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -1,4 +1,4 @@
-//! Reading a store: by place, queue, time, key, and all of it in order.
+//! Reading: by offset, queue, time, key, and scans.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,10 @@ use crate::py::fields;
 use crate::py::signals::{Signals, drop_aside};
 use crate::py::values::{QueueInfo, value_methods};
 
-/// How long a wait goes on before signals are looked at.
+/// Interval between signal checks of a wait.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
-/// How many messages are made before signals are looked at.
+/// Messages created between signal checks.
 const SIGNALS_EVERY: usize = 16 << 10;
 
 /// What a read of one queue answered (``GetMessageResult``).
@@ -81,7 +81,6 @@ fn get_status<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyType>> {
     CLASS.import(py, "mqstore.status", "GetStatus")
 }
 
-/// Records as messages.
 pub(crate) fn messages<'py>(
     py: Python<'py>,
     records: Vec<Box<[u8]>>,
@@ -96,12 +95,12 @@ pub(crate) fn messages<'py>(
     Ok(messages)
 }
 
-/// A tag expression; none is all.
+/// A tag expression; none means all.
 pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
     tags.map_or(TagFilter::ALL, TagFilter::parse)
 }
 
-/// The filter and the bounds of a scan, as they are given.
+/// Filter and bounds of a scan.
 pub(crate) fn scan_filter(
     topics: Option<&Bound<'_, PyAny>>,
     tags: Option<&str>,
@@ -127,7 +126,7 @@ pub(crate) fn scan_filter(
     })
 }
 
-/// What is done at damage.
+/// Parses `on_error`.
 pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     match on_error {
         "raise" => Ok(OnDamage::Raise),
@@ -136,7 +135,7 @@ pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     }
 }
 
-/// A bound of the log: what lies before it is its beginning.
+/// A bound of the log, at least its beginning.
 pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
     offset.map_or(otherwise, |offset| u64::try_from(offset).unwrap_or(0))
 }
@@ -305,7 +304,7 @@ impl Store {
         let query = KeyQuery {
             topic: topic.as_bytes(),
             key: key.as_bytes(),
-            // RocketMQ's own callers begin at 0.
+            // // RocketMQ's callers begin at 0.
             begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
             end_ms: end_ms.unwrap_or(i64::MAX),
             max_messages,
@@ -410,7 +409,7 @@ impl Store {
         let deadline = Deadline::after(timeout_s);
         loop {
             let slice = deadline.slice();
-            // Every log holds bytes behind a place before its first.
+            // // A negative offset lies before every log.
             let at = u64::try_from(physical_offset);
             let reached = py.detach(|| match at {
                 Ok(at) => store.wait(at, slice),
@@ -487,7 +486,7 @@ fn queue_info(store: &MessageStore, topic: &[u8], queue_id: i32) -> Result<Queue
     })
 }
 
-/// When a wait is over; never, where that lies too far ahead.
+/// End of a wait; `None` if too far ahead.
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
@@ -500,7 +499,7 @@ impl Deadline {
         Self(Instant::now().checked_add(timeout))
     }
 
-    /// How long to wait before signals are looked at again.
+    /// Time until the next signal check.
     pub(crate) fn slice(&self) -> Duration {
         match self.0 {
             Some(at) => at.saturating_duration_since(Instant::now()).min(WAIT_SLICE),

@@ -13,9 +13,9 @@ use crate::format::message::{self, Frame, FrameError, MessageView};
 
 use crate::py::fields::bytes_of;
 
-/// What a body may come to when it is decompressed.
+/// Maximum bytes of a decompressed body.
 pub(crate) const MOST_BODY: usize = 64 << 20;
-/// How many bytes of a body a `repr` shows.
+/// Bytes of a body in a `repr`.
 const SHOWN_BODY: usize = 64;
 
 /// A message as the commit log holds it.
@@ -32,19 +32,19 @@ pub(crate) struct StoredMessage {
 }
 
 impl From<Box<[u8]>> for StoredMessage {
-    /// `record` was checked: its lengths add up.
+    /// `record` was checked.
     #[inline]
     fn from(record: Box<[u8]>) -> Self {
         Self { record }
     }
 }
 
-/// Text as the store's own properties hold it.
+/// Text of the store's own properties.
 pub(crate) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// What a frame is not, as damage.
+/// Damage for bytes that are no record.
 fn no_record(found: Result<Frame<'_>, FrameError>, len: usize) -> FormatError {
     let expected = |what: &str| ("a record".to_owned(), what.to_owned());
     let (kind, (expected, found)) = match found {
@@ -192,7 +192,7 @@ impl StoredMessage {
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
-        // A dict, too, keeps the place of the first and the value of the last.
+        // // A dict also keeps the first position and the last value.
         for (name, value) in properties::iter(self.view()?.raw_properties()).take(1024) {
             all.set_item(text(name), text(value))?;
         }
@@ -262,7 +262,7 @@ impl StoredMessage {
     }
 
     fn __hash__(&self) -> u64 {
-        // Place, times and checksum lie at the front.
+        // // Offset, times and checksum lie at the front.
         let mut hasher = DefaultHasher::new();
         self.record.len().hash(&mut hasher);
         self.record.get(..128).unwrap_or(&self.record).hash(&mut hasher);
@@ -298,7 +298,7 @@ impl StoredMessage {
     }
 }
 
-/// Text as Python shows it, at most 64 characters of it.
+/// Text as a `repr`, at most 64 characters.
 fn short(py: Python<'_>, bytes: &[u8]) -> PyResult<String> {
     let whole = text(bytes);
     let start: String = whole.chars().take(64).collect();
@@ -306,7 +306,7 @@ fn short(py: Python<'_>, bytes: &[u8]) -> PyResult<String> {
     Ok(format!("{}{dots}", PyString::new(py, &start).repr()?))
 }
 
-/// A body as Python shows bytes, at most the first 64.
+/// A body as a `repr`, at most 64 bytes.
 pub(crate) fn shown_body(py: Python<'_>, body: &[u8]) -> PyResult<String> {
     match body.get(..SHOWN_BODY) {
         Some(start) if start.len() < body.len() => {
@@ -341,7 +341,7 @@ pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<St
     }
 }
 
-/// The message of a record that was one before: what a pickle calls.
+/// Restores a pickled message.
 #[pyfunction]
 pub(crate) fn _stored_message(record: &Bound<'_, PyAny>) -> PyResult<StoredMessage> {
     let message = decode(record, false)?;

@@ -1,4 +1,4 @@
-//! Read-only views of one structure: a consume queue, a commit log, a checkpoint.
+//! Read-only views of a consume queue, a commit log, a checkpoint.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
 use crate::py::values::value_methods;
 
-/// The working folder may change while a view is in use.
+/// The working folder may change later.
 fn absolute(path: PathBuf) -> Result<PathBuf> {
     std::path::absolute(&path).map_err(Error::io("find", path))
 }
@@ -216,14 +216,14 @@ impl ConsumeQueue {
     }
 }
 
-/// Entries of a queue, one by one.
+/// Iterates over a queue's entries.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct QueueEntries {
     queue: Arc<QueueFolder>,
     state: Mutex<Ahead>,
 }
 
-/// What was read ahead, and from where to read on.
+/// Entries read ahead, and the next to read.
 struct Ahead {
     ready: VecDeque<QueueUnit>,
     next: u64,
@@ -483,7 +483,7 @@ impl Checkpoint {
     }
 }
 
-/// The checkpoint of fields that were read before: what a pickle calls.
+/// Restores a pickled checkpoint.
 #[pyfunction]
 pub(crate) fn _checkpoint(
     physic_msg_timestamp_ms: i64,

@@ -1,4 +1,4 @@
-//! Functions over bytes and text, and two questions about a store's files.
+//! Functions over bytes and text, and two over a store's files.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! One index file: put, select, and what it holds.
+//! One index file: put, select, contents.
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -143,9 +143,9 @@ pub(crate) struct IndexFile {
 
 #[derive(Default)]
 struct State {
-    /// `None` once it was closed.
+    /// `None` once closed.
     file: Option<file::IndexFile>,
-    /// A flush that failed: what was put may be lost, and no later flush can tell.
+    /// A failed flush: puts may be lost, and no later flush can tell.
     failed: Option<String>,
 }
 
@@ -163,12 +163,12 @@ fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
     })
 }
 
-/// Opens for writing, and makes the file where there is none and it may be made.
+/// Opens for writing; `create` allows a new file.
 fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file::IndexFile> {
     let file = match file::IndexFile::open(&Os, path, layout, IndexOpen::Write) {
         Err(Error::Io { source, .. }) if create && source.kind() == io::ErrorKind::NotFound => {
             match file::IndexFile::create(&Os, path, layout, None) {
-                // Somebody else was faster.
+                // // Another process was faster.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                     file::IndexFile::open(&Os, path, layout, IndexOpen::Write)?
                 }
@@ -186,7 +186,7 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file:
     }
 }
 
-/// Two writers of one file would take each other's entries for their own.
+/// Locks the file: a second writer would corrupt the chains.
 fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
     if file.try_lock().map_err(Error::io("lock", path))? {
         return Ok(());
@@ -234,7 +234,7 @@ impl IndexFile {
         .map_err(told)
     }
 
-    /// Flushes, of a file open for writing; after a failure nothing may be put any more.
+    /// Flushes a writable file; after a failure puts are refused.
     fn flush_state(&self, state: &mut State) -> Result<()> {
         let State { file: Some(file), failed } = state else { return Ok(()) };
         if self.mode == "r" {
@@ -398,7 +398,7 @@ impl IndexFile {
         let key_hash = key_hash_of(key.as_bytes());
         let max = usize::try_from(max_entries).unwrap_or(0);
         self.read(py, |file| {
-            // What is unsound in a chain ends it; `verify` tells of it.
+            // // An invalid entry ends its chain; `verify` reports it.
             let (mut found, mut findings) = (Vec::new(), Vec::new());
             file.select(key_hash, begin_ms, end_ms, max, &mut found, &mut findings)?;
             Ok(found)
@@ -418,7 +418,7 @@ impl IndexFile {
         let keys = Keys::of("keys", keys)?;
         let max = usize::try_from(max_entries).unwrap_or(0);
         let lists = self.read(py, |file| {
-            // What one answer holds at least, so that it seldom moves.
+            // // Capacity for the usual answer, to avoid moving it.
             let mut lists = log::OffsetLists::with_capacity(keys.len());
             let mut findings = Vec::new();
             keys.hashes(|hashes| {
@@ -498,7 +498,7 @@ impl IndexFile {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| {
             let mut state = self.state.write();
-            // In a child of the process that opened it the file is still the parent's.
+            // // In a forked child the file is still the parent's.
             let ours = fork::generation() == self.generation;
             let outcome = match &state.failed {
                 None if ours => self.flush_state(&mut state),
@@ -534,7 +534,7 @@ impl IndexFile {
     }
 }
 
-/// Puts keys in order; how many fitted.
+/// Puts keys in order; returns how many fitted.
 fn put_all(
     file: &mut file::IndexFile,
     keys: &Keys,

@@ -1,4 +1,4 @@
-//! What an index file gives as Arrow arrays: all its entries, and the answers to many look-ups.
+//! Entries and look-ups of an index file as Arrow arrays.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::store::read::halt::Halt;
 
 use crate::py::arrow::scan::{BatchSource, Batches};
 
-/// Rows of a batch of entries.
+/// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Fills `raw` with the entries from number `first` on.
+/// Reads entries from number `first` on into `raw`.
 pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Result<()> {
     let (path, position) = (file.path(), file.layout().entry_position(first));
     let wanted = raw.len();
@@ -39,7 +39,7 @@ pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Resu
     Err(Error::corrupt(path, end, CorruptionKind::FileLength, expected, found))
 }
 
-/// The entries of a file, which each stream opens for itself.
+/// Entries of a file; each stream opens it.
 pub(crate) struct Entries {
     pub(crate) path: PathBuf,
     pub(crate) layout: IndexLayout,
@@ -94,7 +94,7 @@ impl Batches for EntryBatches {
         let ints = |value: fn(&format::IndexEntry) -> i32| {
             Arc::new(entries.iter().map(|entry| Some(value(entry))).collect::<Int32Array>())
         };
-        // A file has less than 2^31 bytes, so its entries' numbers fit.
+        // // A file has less than 2^31 bytes, so entry numbers fit.
         let first = self.next.cast_signed();
         let numbers: Int32Array = (first..).take(count).map(Some).collect();
         let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
@@ -119,10 +119,10 @@ pub(crate) struct OffsetLists {
 }
 
 impl OffsetLists {
-    /// `None` where there are more offsets than places of a list can count.
+    /// `None` if there are too many offsets for a list.
     pub(crate) fn new(lists: log::OffsetLists) -> Option<Self> {
         let (offsets, list_ends) = lists.into_parts();
-        // The last is the largest.
+        // // The last is the largest.
         i32::try_from(offsets.len()).ok()?;
         let mut ends = Vec::with_capacity(list_ends.len() + 1);
         ends.push(0);
@@ -143,7 +143,7 @@ impl OffsetLists {
     }
 }
 
-/// The field that `list<int64>` has everywhere.
+/// Field of a `list<int64>`.
 fn item() -> FieldRef {
     Arc::new(Field::new("item", DataType::Int64, true))
 }

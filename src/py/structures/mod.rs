@@ -1,4 +1,4 @@
-//! Single structures: index files, queues, logs, checkpoints, and functions over bytes and text.
+//! Single structures: index files, queues, logs, checkpoints, functions.
 
 pub(crate) mod files;
 pub(crate) mod functions;

@@ -26,7 +26,6 @@ pub struct DispatchRequest<'a> {
     pub queue_offset: i64,
     /// Where the record lies.
     pub physical_offset: i64,
-    /// Its length.
     pub store_size: u32,
     /// The store's time of it.
     pub store_timestamp_ms: i64,

@@ -88,7 +88,6 @@ pub struct QueuedUnit {
 /// A record as the index takes it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Keyed {
-    /// Where it lies.
     pub physical_offset: i64,
     /// The store's time of it.
     pub store_timestamp_ms: i64,

@@ -71,7 +71,6 @@ pub struct FoundStore<'a> {
     pub paths: &'a StorePaths,
     /// Its settings.
     pub config: &'a StoreConfig,
-    /// Where it lies.
     pub storage: &'a dyn Storage,
     /// The log, readable up to the end of its files.
     pub log: &'a CommitLog,

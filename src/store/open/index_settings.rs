@@ -18,7 +18,6 @@ pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
 /// The index file that bears no layout out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLayout {
-    /// Where it lies.
     pub path: PathBuf,
     /// What speaks against each layout.
     pub reason: String,

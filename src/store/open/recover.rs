@@ -30,7 +30,7 @@ pub enum RecoveryMode {
 }
 
 impl RecoveryMode {
-    /// The name, as programs see it.
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -22,7 +22,6 @@ const BLOCK: usize = 1 << 20;
 /// A whole message behind the end of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedMessage {
-    /// Where it lies.
     pub physical_offset: u64,
     /// Its topic, as its bytes.
     pub topic: Box<[u8]>,

@@ -24,7 +24,6 @@ const LONGEST_NAME: usize = 255;
 /// How far a group has come in one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOffset {
-    /// The topic.
     pub topic: String,
     /// The queue's number.
     pub queue_id: i32,
@@ -276,7 +275,6 @@ impl ConsumerGroup {
         Ok(Self { store, name: name.to_owned(), places: Mutex::new(places) })
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -41,7 +41,7 @@ pub enum GetStatus {
 }
 
 impl GetStatus {
-    /// RocketMQ's name for it.
+    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

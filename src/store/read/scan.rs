@@ -30,7 +30,7 @@ pub struct ScanFilter {
 }
 
 impl ScanFilter {
-    /// Takes every message.
+    /// Accepts every message.
     pub const ALL: Self =
         Self { topics: None, tags: TagFilter::ALL, begin_ms: i64::MIN, end_ms: i64::MAX };
 

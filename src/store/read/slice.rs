@@ -111,7 +111,7 @@ impl SliceFilter {
     }
 }
 
-/// What is done at damage.
+/// Parses `on_error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDamage {
     /// The slice ends with an error.
@@ -131,7 +131,7 @@ pub struct Damage {
     pub end: u64,
     /// Topic, queue and queue offset.
     pub message: Option<(Box<[u8]>, i32, i64)>,
-    /// What is wrong.
+    /// Decoder's message.
     pub corruption: Corruption,
 }
 

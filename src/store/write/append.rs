@@ -30,7 +30,6 @@ pub struct NewMessage<'a> {
     pub topic: &'a [u8],
     /// The queue's number.
     pub queue_id: i32,
-    /// The body as it is to be stored.
     pub body: &'a [u8],
     /// The properties as they are to be stored: `name 0x01 value 0x02`, one behind the other.
     pub properties: &'a [u8],
@@ -328,7 +327,6 @@ pub struct Appender {
 /// A record that is in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
-    /// Where it lies.
     pub result: AppendResult,
     /// The log's end before it, a blank not counted.
     pub before: u64,

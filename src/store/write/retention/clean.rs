@@ -15,7 +15,7 @@ use crate::store::MessageStore;
 use crate::store::write::core::{Core, Writing};
 use crate::store::write::retention;
 
-/// `ENOSPC`, as Linux and macOS have it.
+/// // `ENOSPC` on Linux and macOS.
 const NO_SPACE: i32 = 28;
 
 /// What one step deleted.

@@ -13,9 +13,7 @@ const MOST_NAMED: usize = 20;
 /// Messages of one queue that a group had not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
-    /// The consumer group.
     pub group: String,
-    /// The topic.
     pub topic: String,
     /// The queue's number.
     pub queue_id: i32,
