@@ -82,10 +82,10 @@ bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@! scripts/prerequisites.sh java || PYTHONPATH=tests $(PY) benches/compare.py --smoke >/dev/null
 
 .PHONY: controls
-controls: ## The tests of crashes and faults must fail where a bug is planted
+controls: ## The tests of crashes and faults must fail where a bug is planted; ARGS=flush for those so named
 	@scripts/prerequisites.sh rust
 	@$(call say,Controls: each with a planted bug)
-	@RUST_BACKTRACE=0 cargo test --locked --quiet --features arrow,planted --test rust controls $(ARGS)
+	@"$$(scripts/prerequisites.sh python)" scripts/controls.py $(ARGS)
 
 .PHONY: power-cuts
 power-cuts: ## Simulated power cuts; STATES=1000000 says how many disks each test looks at, SEED where it begins

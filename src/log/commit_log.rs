@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::system::planted::{self, Bug};
 use crate::files::{Ahead, FileRun, Room, StorageFile};
 use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
@@ -113,7 +112,7 @@ impl CommitLog {
                 let base = file.base_offset;
                 let begin = from.max(base);
                 let end = target.min(base.saturating_add(self.run.file_size()));
-                if begin < end && !planted::is(Bug::FlushLeftOut) {
+                if begin < end {
                     match mapped.filter(|(mapped, _)| *mapped == base) {
                         // Positions in a mapped file fit into memory.
                         Some((_, ahead)) => {

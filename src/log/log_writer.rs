@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::system::planted::{self, Bug};
 use crate::files::{Access, Ahead, Bell, Front, FrontFiles, MappedFile, fill_holes};
 use crate::format::message::{self, BLANK_LEN};
 
@@ -241,9 +240,7 @@ impl LogWriter {
         // Positions in a file fit into memory, and a file's size into an i32 record size.
         let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
         let window = last.map.window(position as usize, BLANK_LEN)?;
-        if !planted::is(Bug::BlankNotWritten) {
-            message::write_blank(window, blank);
-        }
+        message::write_blank(window, blank);
         self.end = base + size;
         self.log.publish(self.end);
         self.full = std::mem::replace(&mut self.active, self.next.take());

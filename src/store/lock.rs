@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
-use crate::files::system::planted::{self, Bug};
 use crate::files::{Access, FileKind, Storage, StorageFile};
 
 /// The right to write to a store, held until it is dropped.
@@ -105,7 +104,7 @@ impl StoreLock {
     pub fn take(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
-        if !planted::is(Bug::LockTakenLate) && !file.try_lock().map_err(Error::io("lock", &path))? {
+        if !file.try_lock().map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
         // So that other processes of ours tell this writer from a broker.
@@ -136,12 +135,6 @@ impl StoreLock {
     /// # Errors
     /// [`Error::Io`].
     pub fn mark(&self, paths: &StorePaths) -> Result<()> {
-        let path = paths.lock();
-        if planted::is(Bug::LockTakenLate)
-            && !self.file.try_lock().map_err(Error::io("lock", &path))?
-        {
-            return Err(Error::Locked { path, pid: self.file.lock_holder() });
-        }
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
 
@@ -183,9 +176,6 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 /// # Errors
 /// [`Error::Io`].
 pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
-    if planted::is(Bug::AbortNotWritten) {
-        return Ok(());
-    }
     let before = read_start(storage, &paths.abort(), 64)?;
     replace(storage, &paths.abort_backup(), &before)?;
     replace(storage, &paths.abort(), std::process::id().to_string().as_bytes())

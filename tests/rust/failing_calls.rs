@@ -143,7 +143,7 @@ pub(crate) fn fail_each(flush: FlushDiskType, errno: i32) -> u64 {
 }
 
 #[test]
-pub(crate) fn fl04_each_call_fails_once_under_sync_flush() {
+fn fl04_each_call_fails_once_under_sync_flush() {
     assert!(fail_each(FlushDiskType::Sync, EIO) > 300);
 }
 

@@ -44,7 +44,7 @@ fn until(mut so: impl FnMut() -> bool) {
 }
 
 #[test]
-pub(crate) fn fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote() {
+fn fl01_a_held_flush_holds_every_append_and_hides_what_it_wrote() {
     let stage = Staged::new();
     let home = Home::on(stage.storage(), sync());
     let store = Arc::new(home.create());
@@ -268,7 +268,7 @@ fn fl04_a_failed_flush_of_queues_or_index_ends_writing_too() {
 }
 
 #[test]
-pub(crate) fn fl06_a_full_disk_is_an_error_before_anything_is_taken_and_passes() {
+fn fl06_a_full_disk_is_an_error_before_anything_is_taken_and_passes() {
     for call in [Call::Create, Call::Reserve] {
         let stage = Staged::new();
         let home = Home::on(stage.storage(), StoreConfig { ..small() });
@@ -438,7 +438,7 @@ fn of_many_messages_those_before_the_one_at_fault_are_told() {
 }
 
 #[test]
-pub(crate) fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
+fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
     let stage = Staged::new();
     let home = Home::on(stage.storage(), small());
     let store = Arc::new(home.create());

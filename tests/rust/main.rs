@@ -7,8 +7,6 @@
     reason = "a test stops at the first surprise, in its helpers too"
 )]
 
-#[cfg(feature = "planted")]
-mod controls;
 mod copying;
 mod disk_room;
 mod doctor;

@@ -352,13 +352,13 @@ fn states() -> u64 {
 }
 
 #[test]
-pub(crate) fn under_sync_flush_no_order_of_pages_loses_what_was_acknowledged() {
+fn under_sync_flush_no_order_of_pages_loses_what_was_acknowledged() {
     let looked = explore(FlushDiskType::Sync, states());
     assert!(looked.whole > 0 && looked.cuts > 20 && looked.sealed > 0, "{looked:?}");
 }
 
 #[test]
-pub(crate) fn under_async_flush_no_order_of_pages_loses_what_was_flushed() {
+fn under_async_flush_no_order_of_pages_loses_what_was_flushed() {
     let looked = explore(FlushDiskType::Async, states());
     assert!(looked.whole > 0 && looked.cuts > 20 && looked.sealed > 0, "{looked:?}");
 }

@@ -166,7 +166,7 @@ fn rc07_a_message_torn_at_any_byte_is_not_accepted() {
 }
 
 #[test]
-pub(crate) fn rc08_what_was_cut_never_comes_back() {
+fn rc08_what_was_cut_never_comes_back() {
     let home = Home::new(crate::support::small());
     let store = home.create();
     for number in 0..10 {
@@ -406,7 +406,7 @@ fn rc20_entries_of_cut_messages_do_not_hide_new_ones() {
 }
 
 #[test]
-pub(crate) fn ck05_nothing_is_touched_before_the_lock_is_taken() {
+fn ck05_nothing_is_touched_before_the_lock_is_taken() {
     let home = Home::killed(60);
     // What opening for write would remove, zero and replace.
     let last = names_in(&home.path().join("commitlog")).pop().unwrap();

@@ -313,7 +313,7 @@ fn what_is_judged_is_what_is_done() {
 }
 
 #[test]
-pub(crate) fn nothing_goes_without_rules_however_old_the_files_and_however_full_the_disk() {
+fn nothing_goes_without_rules_however_old_the_files_and_however_full_the_disk() {
     for retention in [None, Some(Retention::Off)] {
         let config = StoreConfig { retention, ..config(true) };
         let (home, store) = home_with(config, 15, |_| true);

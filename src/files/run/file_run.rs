@@ -17,7 +17,6 @@ use super::open_files::are_too_many;
 use super::roots::Roots;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
-use crate::files::system::planted::{self, Bug};
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
 use crate::format::file_name;
 
@@ -296,8 +295,7 @@ impl FileRun {
     ///
     /// # Errors As [`FileRun::sync`].
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
-        let left_out = if planted::is(Bug::LastPageLeftOut) { range.end % 4096 } else { 0 };
-        map.sync(range.start..range.end - left_out).map_err(Error::io("flush", &file.path))?;
+        map.sync(range).map_err(Error::io("flush", &file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
     }
 
@@ -415,9 +413,6 @@ impl FileRun {
     }
 
     fn sync_name(&self, dir: &Path) -> Result<()> {
-        if planted::is(Bug::FolderNotFlushed) {
-            return Ok(());
-        }
         self.storage.sync_dir(dir).map_err(Error::io("flush", dir))
     }
 

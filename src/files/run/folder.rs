@@ -4,7 +4,6 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::Storage;
-use crate::files::system::planted::{self, Bug};
 
 /// Creates a folder and its parents and makes their names durable: a file is only as safe as the
 /// folders above it.
@@ -12,9 +11,6 @@ use crate::files::system::planted::{self, Bug};
 /// # Errors [`Error::Io`].
 pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let made = make_folder_by_name(storage, dir)?;
-    if planted::is(Bug::NewFolderNotFlushed) {
-        return Ok(());
-    }
     for folder in &made {
         let above = match folder.parent() {
             Some(above) if !above.as_os_str().is_empty() => above,

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use super::file_run::FileRun;
 use super::folder::make_folder_by_name;
 use crate::error::Result;
-use crate::files::system::planted::{self, Bug};
 use crate::files::system::storage::Storage;
 
 /// From this number on a flush of the whole file system pays.
@@ -24,9 +23,7 @@ pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<(
     let _creating: Vec<_> = wanted.iter().map(|(run, _)| run.creating()).collect();
     let mut new = NewFiles { storage: &**first.storage(), folders: Vec::new(), files: Vec::new() };
     let made = wanted.iter().try_for_each(|(run, bases)| new.make(run, bases));
-    let durable = made
-        .and_then(|()| if planted::is(Bug::FolderNotFlushed) { Ok(()) } else { make_durable() });
-    if let Err(error) = durable {
+    if let Err(error) = made.and_then(|()| make_durable()) {
         new.remove();
         return Err(error);
     }

@@ -8,5 +8,4 @@ pub mod anchored;
 pub mod locks;
 pub mod memory;
 pub mod os;
-pub mod planted;
 pub mod storage;

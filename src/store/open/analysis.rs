@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::Storage;
-use crate::files::system::planted::{self, Bug};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
 use crate::log::CommitLog;
@@ -110,7 +109,7 @@ impl FoundStore<'_> {
     /// # Errors
     /// [`Error::Io`] when the system cannot read, or of kind `Interrupted` when `progress` ended it.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
-        if (self.is_clean || planted::is(Bug::SealBelievedAfterCrash))
+        if self.is_clean
             && let Some(seal) = Seal::holding(self.storage, self.paths, self.config)?
             && let Some(analysis) = self.sealed(&seal)?
         {
@@ -162,7 +161,7 @@ impl FoundStore<'_> {
     fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         let (log, queues) = (self.log, self.queues);
         let (from, log_end) = (log.min_offset(), log.end_offset());
-        let verify_crc = self.config.check_crc_on_recover && !planted::is(Bug::ChecksumNotChecked);
+        let verify_crc = self.config.check_crc_on_recover;
         let mut index = match self.index {
             Some(index) => Some(IndexAudit::new(index, self.index_known_ms())?),
             None => None,

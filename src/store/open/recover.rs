@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Corruption, Error, Result};
 use crate::files::run::new_files;
-use crate::files::system::planted::{self, Bug};
 use crate::files::{FileRun, Storage};
 use crate::log::{CommitLog, ConsumeQueue};
 
@@ -151,9 +150,6 @@ pub fn repair(
 /// # Errors
 /// [`Error::Io`]; the store must not be written then.
 pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
-    if planted::is(Bug::PagesNotWrittenAgain) {
-        return Ok(());
-    }
     log.write_again(unproven, is_wanted)
 }
 
@@ -166,7 +162,7 @@ pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -
     if !written_again {
         write_again(log, analysis.unproven, || true)?;
     }
-    if !analysis.sealed && !planted::is(Bug::RecoveryNotFlushed) {
+    if !analysis.sealed {
         for file in log.run().files().iter() {
             log.run().open(file)?.sync().map_err(Error::io("flush", &file.path))?;
         }

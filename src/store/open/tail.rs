@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::files::system::planted::{self, Bug};
 use crate::files::{Storage, StorageFile, make_folder};
 use crate::format::file_name;
 use crate::log::CommitLog;
@@ -118,16 +117,12 @@ impl Tail {
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
         let folder = match self.data_end {
-            Some(_) if planted::is(Bug::QuarantineNotMade) => None,
             Some(data_end) => Some(quarantine(log, end, data_end, storage, paths, now_ms)?),
             None => None,
         };
         let file_size = log.run().file_size();
         // The last file goes first, so that a crash in between leaves no gap.
         log.run().remove_from(end.checked_add(1).unwrap_or(end).div_ceil(file_size) * file_size)?;
-        if planted::is(Bug::TailNotZeroed) {
-            return Ok(folder);
-        }
         // Else all is zeros, and made durable with the rest of the log.
         if let Some(file) = log.run().find(end).filter(|_| self.data_end.is_some()) {
             let open = log.run().open(&file)?;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
-use crate::files::system::planted::{self, Bug};
 use crate::files::{Bell, Front, Moved, Storage};
 use crate::log::index::run::IndexRun;
 use crate::log::index::writer::IndexService;
@@ -188,9 +187,7 @@ impl Core {
     /// Under `SYNC_FLUSH` nobody sees a record that is not durable.
     pub(crate) fn readable_end(&self) -> u64 {
         match (&self.writing, self.config.flush_disk_type) {
-            (Some(_), FlushDiskType::Sync) if !planted::is(Bug::ReadableEarly) => {
-                self.log.flushed_offset()
-            }
+            (Some(_), FlushDiskType::Sync) => self.log.flushed_offset(),
             _ => self.log.end_offset(),
         }
     }
@@ -295,9 +292,7 @@ impl Core {
         writing: &Writing,
         result: AppendResult,
     ) -> Result<AppendResult> {
-        if self.config.flush_disk_type == FlushDiskType::Async
-            || planted::is(Bug::AcknowledgedEarly)
-        {
+        if self.config.flush_disk_type == FlushDiskType::Async {
             return Ok(result);
         }
         let end = u64::try_from(result.physical_offset)
@@ -320,13 +315,7 @@ impl Core {
             (*newest_timestamp_ms, writer.end_offset(), *last_begin, writer.mapped())
         };
         writing.log_flushing.store(true, Ordering::Release);
-        if planted::is(Bug::MarkEarly) {
-            writing.set_mark(end)?;
-        }
         let mut outcome = self.log.flush(end, mapped.as_ref());
-        if outcome.is_err() && planted::is(Bug::FlushTriedAgain) {
-            outcome = self.log.flush(end, mapped.as_ref());
-        }
         if let Some(lock) = &*writing.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
@@ -342,8 +331,7 @@ impl Core {
             Ok(end) => {
                 let mut checkpoint = writing.checkpoint.lock();
                 let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
-                let ahead_ms = if planted::is(Bug::CheckpointAhead) { 60_000 } else { 0 };
-                *known = (*known).max(newest_ms + ahead_ms);
+                *known = (*known).max(newest_ms);
                 drop(checkpoint);
                 writing.gate.flushed(end);
                 Ok(())
@@ -511,11 +499,7 @@ impl Core {
     pub(crate) fn close_writing(&self, writing: &Writing) -> Result<()> {
         let outcome = self.flush_log(writing).and_then(|()| {
             self.catch_up()?;
-            if planted::is(Bug::SealedUnflushed) {
-                self.commit_step(writing)?;
-            } else {
-                self.flush_derived(writing)?;
-            }
+            self.flush_derived(writing)?;
             writing.sync_mark()?;
             let mut appender = writing.appender.lock();
             appender.writer.release();

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::system::planted::{self, Bug};
 use crate::files::{FileRun, RunFile, Storage};
 use crate::log::CommitLog;
 use crate::time::CalendarTime;
@@ -259,9 +258,7 @@ pub fn is_time_to_delete(config: &StoreConfig, now_ms: i64) -> bool {
 #[must_use]
 pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
     match config.delete_rules() {
-        DeleteRules::Off if occasion.by_hand || planted::is(Bug::DeletedUnasked) => {
-            DeleteRules::RocketMq
-        }
+        DeleteRules::Off if occasion.by_hand => DeleteRules::RocketMq,
         rules => rules,
     }
 }
