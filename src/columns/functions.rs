@@ -54,7 +54,6 @@ pub enum Function {
     Crc32,
     /// Texts to `String.hashCode`.
     JavaHash,
-    /// Tags to the codes of the consume queue.
     TagsCode,
     /// Topics and keys to the index's hashes.
     KeyHash,
@@ -74,13 +73,11 @@ pub enum FunctionError {
         name: &'static str,
         /// Expected.
         wanted: &'static str,
-        /// Found.
         found: String,
     },
     /// The struct is no message.
     #[error("mq_encode: {0}")]
     Rows(#[from] RowsError),
-    /// An invalid message.
     #[error("row {row}: {error}")]
     Message { row: usize, error: Error },
     /// Output larger than a column.
@@ -402,7 +399,6 @@ fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
     Ok(Arc::new(StructArray::try_new(id_fields(), columns, Some(nulls))?))
 }
 
-/// Boolean bits.
 const BITS: [(&str, i32); 6] = [
     ("compressed", sys_flag::COMPRESSED),
     ("multi_tags", sys_flag::MULTI_TAGS),

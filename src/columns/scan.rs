@@ -62,7 +62,6 @@ impl Scans for ScanPart {
     }
 }
 
-/// Batches of a scan's messages.
 #[derive(Debug)]
 pub struct MessageBatches<S = Scan> {
     scan: S,
@@ -84,7 +83,6 @@ impl<S: Scans> MessageBatches<S> {
         (self.scan, self.ended, self.held) = (scan, false, None);
     }
 
-    /// The scan.
     #[must_use]
     pub fn scan(&self) -> &S {
         &self.scan

@@ -14,13 +14,11 @@ pub enum Column {
     /// The broker; null when reading one store.
     Broker,
     Topic,
-    /// The queue.
     QueueId,
     QueueOffset,
     /// The record's offset in the commit log.
     PhysicalOffset,
     StoreSize,
-    /// Store time.
     StoreTimestamp,
     /// Producer's time.
     BornTimestamp,
@@ -30,12 +28,9 @@ pub enum Column {
     Keys,
     /// Property `UNIQ_KEY`.
     UniqueKey,
-    /// The store's id of the message.
     MessageId,
     Properties,
-    /// The decompressed body.
     Body,
-    /// The body as it is stored.
     RawBody,
     /// Checksum of the stored body.
     BodyCrc,
@@ -54,7 +49,6 @@ pub enum Column {
     Error,
     /// The whole record; not a message column.
     Record,
-    /// Tags code; not a message column.
     TagsCode,
 }
 
@@ -213,7 +207,6 @@ pub fn schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// Schema of some columns.
 #[must_use]
 pub fn schema_of(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Fields>()))

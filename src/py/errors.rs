@@ -94,14 +94,12 @@ impl From<FormatError> for PyErr {
     }
 }
 
-/// An invalid field of a message.
 #[cold]
 pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
     let reason = reason.into();
     Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }.into()
 }
 
-/// An argument that is not one of the allowed words.
 #[cold]
 pub(crate) fn not_one_of(argument: &str, words: &str, found: &str) -> PyErr {
     let found: String = found.chars().take(64).collect();

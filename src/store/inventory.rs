@@ -1,5 +1,5 @@
-//! What lies in a store's folder beside what is read as messages, queues and keys: named for what it
-//! is, with what can be counted where the format is known.
+//! Inventory of a store's folder beside messages, queues and keys: structures by name, with counts
+//! where the format is known.
 
 use std::path::Path;
 
@@ -9,24 +9,23 @@ use crate::format::bytes::{i32_at, i64_at};
 use crate::format::message::MAGIC_BLANK;
 use crate::format::queue::batch::{self, BatchQueueEntry};
 
-/// A structure that a store's folder may hold.
+/// A structure in a store's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
-    /// `timerwheel`: where the messages of each second begin.
+    /// `timerwheel`: start of each second's messages.
     TimerWheel,
-    /// `timerlog`: the messages that the wheel leads to.
+    /// `timerlog`: messages of the wheel.
     TimerLog,
     /// `compaction/compactionCq`: queues of compacted topics.
     SparseQueue,
     /// `compaction/compactionLog`: their messages.
     CompactionLog,
-    /// Queues or configuration in RocksDB.
     RocksDb,
     /// `dledger-*`: a replicated log.
     DLedger,
-    /// `epochFileCheckpoint`: where each master's time began.
+    /// `epochFileCheckpoint`: start of each master's epoch.
     EpochFile,
-    /// `brokerIdentity`: who a broker is to its controller.
+    /// `brokerIdentity`: a broker's identity to its controller.
     BrokerIdentity,
 }
 
@@ -46,7 +45,7 @@ impl Structure {
         }
     }
 
-    /// The feature.
+    /// Description.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -62,30 +61,28 @@ impl Structure {
     }
 }
 
-/// What was found of one structure. None of them is read for messages, queues or keys.
+/// A structure that was found. None is read for messages, queues or keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The feature.
     pub structure: Structure,
-    /// Its path below the root, with `/` between names.
+    /// Path below the root, with `/`.
     pub path: String,
-    /// How many files it has.
+    /// Number of files.
     pub files: u64,
-    /// Their lengths in bytes.
+    /// Their bytes.
     pub bytes: u64,
-    /// What can be counted in it, by name.
+    /// Counts by name.
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// How deep folders are followed below one structure.
+/// Maximum depth of folders.
 const DEEPEST: usize = 4;
 /// Bytes read at a time.
 const BLOCK: usize = 1 << 16;
 
-/// Names what lies below `root` and is not read. Nothing is changed, and no link followed.
+/// Lists what lies below `root` and is not read, without following links.
 ///
-/// # Errors
-/// [`Error::Io`] when the system cannot read.
+/// # Errors [`Error::Io`].
 pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
     for (name, structure, unit) in [
@@ -108,7 +105,7 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
             continue;
         }
         inventory.add_database(name)?;
-        // Brokers keep one for each kind of configuration.
+        // // Brokers keep one for each kind of configuration.
         if name == "config" {
             for below in list(storage, &root.join(name))? {
                 if let Some(below) = below.name.to_str() {
@@ -128,7 +125,7 @@ fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>
     }
 }
 
-/// What the files of a structure are made of.
+/// Unit of a structure's files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     None,
@@ -136,7 +133,7 @@ enum Unit {
     Slot,
     /// A unit of the timer log (`org.apache.rocketmq.store.timer.TimerLog`).
     Timer,
-    /// An entry of a batch queue, up to the one that ends the file (`SparseConsumeQueue`).
+    /// An entry of a batch queue, up to the end mark (`SparseConsumeQueue`).
     Sparse,
     /// A line `epoch-offset` (`org.apache.rocketmq.store.ha.autoswitch.EpochFileCache`).
     Epoch,
@@ -180,7 +177,7 @@ impl Inventory<'_> {
         Ok(())
     }
 
-    /// A folder with RocksDB's own files in it.
+    /// Adds a RocksDB folder.
     fn add_database(&mut self, name: &str) -> Result<()> {
         let path = self.root.join(name);
         if self.storage.kind(&path).map_err(Error::io("stat", &path))? != Some(FileKind::Directory)
@@ -225,7 +222,7 @@ impl Inventory<'_> {
         let mut block = vec![0; BLOCK / len * len];
         let mut position = 0;
         loop {
-            // A wheel is mostly holes; its slots begin at multiples of their length.
+            // // A wheel is mostly holes; slots begin at multiples of their length.
             if unit == Unit::Slot {
                 let data = file.next_data(position).map_err(Error::io("read", path))?;
                 let Some(data) = data else { return Ok(()) };
@@ -241,12 +238,11 @@ impl Inventory<'_> {
     }
 }
 
-/// Counts the units in a block; whether the file goes on behind it.
 fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
     match unit {
         Unit::None => return false,
         Unit::Epoch => {
-            // The checksum and the number of lines stand in front, without a dash.
+            // // The leading checksum and number of lines have no dash.
             sums.units += block.iter().filter(|&&byte| byte == b'-').count() as u64;
         }
         Unit::Slot => {
@@ -260,7 +256,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
         }
         Unit::Timer => {
             for timer in block.as_chunks::<TIMER_UNIT_LEN>().0 {
-                // The end of a file has its magic code where a unit has it, too.
+                // // A file's end has its magic code where a unit has one.
                 let is_end = i32_at(timer, 12) == Some(MAGIC_BLANK);
                 if is_end || i32_at(timer, 0) != Some(TIMER_UNIT_LEN as i32) {
                     return false;

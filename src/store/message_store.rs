@@ -30,18 +30,15 @@ use super::read::time_search::{self, Boundary};
 use super::write::background::Services;
 use super::write::notices::Notices;
 
-/// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Reading alone: nothing is locked, created or changed.
+    /// Reading: nothing is locked, created or changed.
     Read,
-    /// Reading and writing; the store must exist.
     ReadWrite,
-    /// Reading and writing; made where there is none.
+    /// Reading and writing; created if missing.
     Create,
 }
 
-/// How a message is checked before it is written.
 type Check = for<'a> fn(
     &'a NewMessage<'a>,
     &StoreConfig,
@@ -49,47 +46,41 @@ type Check = for<'a> fn(
     u64,
 ) -> Result<append::Checked<'a>>;
 
-/// How many messages [`MessageStore::append_many`] checks before it writes any of them.
+/// Messages that [`MessageStore::append_many`] checks before writing any of them.
 const CHUNK: usize = 1024;
 
-/// A store of messages.
 #[derive(Debug)]
 pub struct MessageStore {
     pub(super) core: Arc<Core>,
     services: Mutex<Option<Services>>,
-    /// The process that opened it.
     pid: u32,
-    /// Consumer groups in use, by name.
+    /// Open consumer groups by name.
     pub(super) groups: Mutex<BTreeSet<String>>,
 }
 
 /// Why [`MessageStore::append_many`] stopped.
 #[derive(Debug)]
 pub struct BatchError {
-    /// Where the messages lie that were written before.
+    /// Messages written before.
     pub results: Vec<AppendResult>,
-    /// Which message is at fault, counted from 0.
     pub index: usize,
-    /// Its own error.
     pub error: Error,
 }
 
 impl MessageStore {
     /// Opens the store at `path`.
     ///
-    /// # Errors
-    /// [`Error::NotAStore`] where there is none, [`Error::Locked`] when somebody writes to it,
+    /// # Errors [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
     /// [`Error::Corrupt`] when writing would hide damage, [`Error::InvalidConfig`] when a setting
-    /// differs from the files there, [`Error::Io`].
+    /// contradicts the files, [`Error::Io`].
     pub fn open(path: &Path, mode: OpenMode, config: StoreConfig) -> Result<Self> {
         let storage = Arc::new(crate::files::Os);
         Self::open_with(path, mode, config, storage, Arc::new(crate::time::SystemClock))
     }
 
-    /// Opens the store at `path` on another storage, with another clock.
+    /// Opens with another storage and clock.
     ///
-    /// # Errors
-    /// As [`MessageStore::open`].
+    /// # Errors As [`MessageStore::open`].
     pub fn open_with(
         path: &Path,
         mode: OpenMode,
@@ -102,13 +93,11 @@ impl MessageStore {
         Self::start(open::open(path, mode, config, storage, clock, damage, &mut nobody)?)
     }
 
-    /// Opens the store at `path` for writing, and ends its log at damage even where messages that were
-    /// flushed lie behind it. These are kept in the quarantine. `progress` hears how many bytes of how
-    /// many were read, and can end it.
+    /// Opens for writing and ends the log at damage even if flushed messages lie behind it; these
+    /// are kept in quarantine. `progress` gets the bytes read and in all, and can end it.
     ///
-    /// # Errors
-    /// As [`MessageStore::open`], that damage excepted; [`Error::Io`] of kind `Interrupted` when
-    /// `progress` ended it.
+    /// # Errors As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
+    /// `Interrupted` if `progress` ended it.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
@@ -130,37 +119,36 @@ impl MessageStore {
         Ok(Self { core, services, pid, groups: Mutex::default() })
     }
 
-    /// The root.
+    /// The root folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.core.paths.root()
     }
 
-    /// The settings, those taken from the files filled in.
+    /// The settings, completed from the files.
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
         &self.core.config
     }
 
-    /// Whether messages may be appended.
+    /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.core.writing.is_some()
     }
 
-    /// What opening for write found and did; `None` in a store opened for reading.
+    /// Result of recovery; `None` for a reader.
     #[must_use]
     pub fn recovery(&self) -> Option<&RecoveryReport> {
         self.core.writing.as_ref().map(|writing| &writing.recovery)
     }
 
-    /// The log.
     #[must_use]
     pub fn log(&self) -> &CommitLog {
         &self.core.log
     }
 
-    /// Where everything that is in queues and index ends.
+    /// End of what is in queues and index.
     #[must_use]
     pub fn dispatched_offset(&self) -> u64 {
         match &self.core.writing {
@@ -171,8 +159,7 @@ impl MessageStore {
 
     /// Appends one message.
     ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for a message that may not be, [`Error::Io`] when the disk is full,
+    /// # Errors [`Error::InvalidMessage`], [`Error::Io`] when the disk is full,
     /// [`Error::FlushTimeout`] when it is stored but not flushed in time, [`Error::Poisoned`],
     /// [`Error::ReadOnly`], [`Error::Closed`].
     #[inline]
@@ -188,11 +175,10 @@ impl MessageStore {
         core.wait_durable(writing, result)
     }
 
-    /// Appends messages in order; those of a chunk of 1,024 are checked before any of them is
-    /// written, and all of them wait for one flush.
+    /// Appends messages in order. Each chunk of 1,024 is checked before any of it is written; all
+    /// wait for one flush.
     ///
-    /// # Errors
-    /// [`BatchError`]: what was written before, and the error of the message at fault.
+    /// # Errors [`BatchError`]: the results so far, and the failed message's error.
     pub fn append_many(
         &self,
         messages: &[NewMessage<'_>],
@@ -200,11 +186,10 @@ impl MessageStore {
         self.append_checked(messages, append::check)
     }
 
-    /// Appends messages as [`MessageStore::append_many`] does, their bodies in memory that another
-    /// thread may write to: each record has the checksum of what was copied into it.
+    /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
+    /// checksum is computed from the copy in the record.
     ///
-    /// # Errors
-    /// As [`MessageStore::append_many`].
+    /// # Errors As [`MessageStore::append_many`].
     pub fn append_shared(
         &self,
         messages: &[NewMessage<'_>],
@@ -243,12 +228,11 @@ impl MessageStore {
                 break 'chunks;
             }
         }
-        // What is told as written is durable, also where a later one was at fault.
+        // // Reported messages are durable even if a later one failed.
         if let Some(last) = results.last().copied()
             && let Err(error) = core.wait_durable(writing, last)
         {
-            // After a failed flush nobody can tell which of them are safe; those that only wait
-            // too long are stored.
+            // // After a failed flush none is known to be durable; after a timeout all are stored.
             if !matches!(error, Error::FlushTimeout { .. }) {
                 results.clear();
             }
@@ -261,11 +245,10 @@ impl MessageStore {
         }
     }
 
-    /// Appends the messages of one queue as a producer's batch: one behind the other in one file,
-    /// with consecutive numbers and one store time, all of them or none.
+    /// Appends messages of one queue as a batch, all or none: consecutive in one file and in the
+    /// queue, with one store time.
     ///
-    /// # Errors
-    /// As [`MessageStore::append`]; nothing was written where a message may not be or the disk is
+    /// # Errors As [`MessageStore::append`]; nothing is written if a message is invalid or the disk
     /// full.
     pub fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
         let core = &*self.core;
@@ -292,10 +275,9 @@ impl MessageStore {
         Ok(results)
     }
 
-    /// Makes everything appended so far durable, queues and index included.
+    /// Flushes everything appended so far, and queues and index.
     ///
-    /// # Errors
-    /// [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
+    /// # Errors [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
     pub fn flush(&self) -> Result<()> {
         let writing = self.core.writing()?;
         self.core.flush_log(writing)?;
@@ -303,10 +285,9 @@ impl MessageStore {
         self.core.flush_derived(writing)
     }
 
-    /// Waits until everything appended so far is in queues and index.
+    /// Dispatches everything appended so far.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full.
+    /// # Errors [`Error::Io`] when the disk is full.
     pub fn wait_dispatched(&self) -> Result<()> {
         let writing = self.core.writing()?;
         if self.core.config.flush_disk_type == FlushDiskType::Sync {
@@ -315,20 +296,18 @@ impl MessageStore {
         self.core.catch_up()
     }
 
-    /// Reads one record whole, by the place where it begins.
+    /// Reads one record by its offset.
     ///
-    /// # Errors
-    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins there,
-    /// [`Error::Corrupt`] when one does but its body's checksum is wrong.
+    /// # Errors [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
+    /// there, [`Error::Corrupt`] for a wrong body checksum.
     pub fn get(&self, physical_offset: i64) -> Result<Box<[u8]>> {
         self.core.check_open()?;
         self.core.log.get(physical_offset, self.core.readable_end())
     }
 
-    /// Reads a queue from a number on.
+    /// Reads a queue from an offset on.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn read(
         &self,
         topic: &[u8],
@@ -342,10 +321,9 @@ impl MessageStore {
         self.read_halting(topic, queue_id, queue_offset, max_messages, max_bytes, filter, halt)
     }
 
-    /// [`MessageStore::read`], which answers with what it has taken when `halt` says so.
+    /// [`MessageStore::read`] that returns early when `halt` says so.
     ///
-    /// # Errors
-    /// As [`MessageStore::read`].
+    /// # Errors As [`MessageStore::read`].
     #[expect(clippy::too_many_arguments, reason = "those of a read, and one")]
     pub fn read_halting(
         &self,
@@ -376,10 +354,9 @@ impl MessageStore {
         self.core.ask(topic, queue_id, |view| queue_read::read(&self.core.log, view, &request))
     }
 
-    /// The queue offset that belongs to a time.
+    /// Finds the queue offset for a time.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn offset_at(
         &self,
         topic: &[u8],
@@ -393,10 +370,9 @@ impl MessageStore {
         })
     }
 
-    /// The store time of the message of that number; `None` where there is none.
+    /// Store time of a message; `None` if there is none.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
         self.core.ask(topic, queue_id, |view| match view {
@@ -405,29 +381,26 @@ impl MessageStore {
         })
     }
 
-    /// Messages by key.
+    /// Finds messages by key.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.core.check_open()?;
         self.core.catch_up_to_read()?;
         self.core.ask_index(|| key_query::query(&self.core, query))
     }
 
-    /// One queue as it is now; `None` where there is none.
+    /// One queue as it is now.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.core.check_open()?;
         self.core.ask(topic, queue_id, |view| Ok(view.cloned()))
     }
 
-    /// Every queue that there is, by topic and number.
+    /// All queues, sorted.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
         self.core.check_open()?;
         let lacking = self.core.catch_up_to_read()?;
@@ -447,13 +420,13 @@ impl MessageStore {
         Ok(names)
     }
 
-    /// One past the last byte that a reader may see.
+    /// End of what readers see.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
         self.core.readable_end()
     }
 
-    /// A walk over all records from `start` to `end`, each checked.
+    /// Walks over all records from `start` to `end` and checks each.
     #[must_use]
     pub fn scanner(&self, start: u64, end: Option<u64>, verify_crc: bool) -> Scanner<'_> {
         let readable = self.core.readable_end();
@@ -465,20 +438,18 @@ impl MessageStore {
         )
     }
 
-    /// Moves the view of a reader forward to what is there now. Does nothing for a writer.
+    /// Updates a reader's view; does nothing for a writer.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn refresh(&self) -> Result<()> {
         self.core.check_open()?;
         if self.core.writing.is_some() { Ok(()) } else { open::refresh(&self.core) }
     }
 
-    /// Waits until the log reaches beyond `physical_offset`, looking again from time to time in a
-    /// store that another process writes; `false` when the time is over.
+    /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
+    /// `false` on timeout.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_millis(1);
@@ -496,20 +467,18 @@ impl MessageStore {
         }
     }
 
-    /// What happened since the store was opened and its user must hear of.
+    /// Events since the store was opened.
     #[must_use]
     #[inline]
     pub fn notices(&self) -> &Notices {
         &self.core.notices
     }
 
-    /// Ends the store's threads, makes everything durable, lets the next writer in and lets go of
-    /// files and maps, those excepted that a reader still holds. A second
-    /// call does nothing, and one in a child that was forked off while the store was open leaves all
-    /// of it to the parent.
+    /// Ends the threads, flushes everything, and releases lock, files and maps, except files that a
+    /// reader holds. A second call does nothing, nor one in a forked child: the store is its
+    /// parent's.
     ///
-    /// # Errors
-    /// [`Error::Io`]; `abort` stays then, and the next open recovers.
+    /// # Errors [`Error::Io`]; `abort` stays then, and the next open recovers.
     pub fn close(&self) -> Result<()> {
         if self.is_of_parent() {
             self.core.closed.store(true, Ordering::Release);
@@ -518,7 +487,7 @@ impl MessageStore {
         if self.core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // A group that is writing its places has the lock of the folder until it is done.
+        // // A group that is committing holds the folder's lock.
         drop(self.groups.lock());
         let services = self.services.lock().take();
         if let Some(services) = services {
@@ -532,19 +501,18 @@ impl MessageStore {
         closed
     }
 
-    /// Whether this process was forked off the one that opened the store.
+    /// Whether this process is a fork of the one that opened the store.
     #[must_use]
     pub fn is_of_parent(&self) -> bool {
         self.pid != std::process::id()
     }
 
-    /// Whether the store was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.core.closed.load(Ordering::Acquire)
     }
 
-    /// Holds back or lets go dispatch, for tests of what is not dispatched.
+    /// Holds or releases dispatch, for tests.
     pub fn hold_dispatch(&self, held: bool) {
         if let Some(writing) = &self.core.writing {
             writing.dispatch_held.store(held, Ordering::Release);
@@ -555,12 +523,12 @@ impl MessageStore {
 impl Drop for MessageStore {
     fn drop(&mut self) {
         if self.is_of_parent() {
-            // Lock, maps and threads are the parent's.
+            // // Lock, maps and threads are the parent's.
             let services = self.services.get_mut();
             std::mem::forget((services.take(), Arc::clone(&self.core)));
             return;
         }
-        // Nobody is left to hear of an error; `abort` stays, and the next open recovers.
+        // // On an error `abort` stays, and the next open recovers.
         let _ = self.close();
     }
 }

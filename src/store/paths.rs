@@ -1,4 +1,4 @@
-//! The names below a store's root, each once (`org.apache.rocketmq.store.config.StorePathConfigHelper`).
+//! Names below a store's root (`org.apache.rocketmq.store.config.StorePathConfigHelper`).
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ use crate::config::StoreConfig;
 /// Our own file below `config`.
 pub const SETTINGS_FILE: &str = "mqstore.json";
 
-/// The root of a store and the places below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePaths {
     root: PathBuf,
@@ -16,8 +15,7 @@ pub struct StorePaths {
 }
 
 impl StorePaths {
-    /// The places of the store at `root`; the commit log may lie elsewhere by `config`, where a
-    /// relative folder counts from the root.
+    /// Paths of the store at `root`; `config` may move the commit log, relative to the root.
     #[must_use]
     pub fn new(root: &Path, config: &StoreConfig) -> Self {
         let mut commit_log: Vec<_> =
@@ -35,117 +33,108 @@ impl StorePaths {
         Self { root: root.to_owned(), commit_log, read_only }
     }
 
-    /// The root.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The folders of the commit log that take no new files.
+    /// Folders of the commit log that take no new files.
     #[must_use]
     pub fn read_only_commit_log(&self) -> &[PathBuf] {
         &self.read_only
     }
 
-    /// The folders of the commit log.
     #[must_use]
     pub fn commit_log(&self) -> &[PathBuf] {
         &self.commit_log
     }
 
-    /// The folder of the consume queues.
     #[must_use]
     pub fn consume_queue(&self) -> PathBuf {
         self.root.join("consumequeue")
     }
 
-    /// The folder of the queues that keep batches together.
     #[must_use]
     pub fn batch_consume_queue(&self) -> PathBuf {
         self.root.join("batchconsumequeue")
     }
 
-    /// The folder of the consume queues' extensions.
     #[must_use]
     pub fn consume_queue_ext(&self) -> PathBuf {
         self.root.join("consumequeue_ext")
     }
 
-    /// The folder of the index files.
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.root.join("index")
     }
 
-    /// The checkpoint file.
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
         self.root.join("checkpoint")
     }
 
-    /// The file that says the store was not closed.
+    /// Marks a store that is not closed.
     #[must_use]
     pub fn abort(&self) -> PathBuf {
         self.root.join("abort")
     }
 
-    /// What `abort` held before.
+    /// Previous content of `abort`.
     #[must_use]
     pub fn abort_backup(&self) -> PathBuf {
         self.root.join("abort.bak")
     }
 
-    /// What closing in good order says of the store's files.
+    /// The seal of a cleanly closed store.
     #[must_use]
     pub fn seal(&self) -> PathBuf {
         self.root.join("mqstore.seal")
     }
 
-    /// The durable mark: up to which place the log is on the disk.
+    /// The durable mark.
     #[must_use]
     pub fn mark(&self) -> PathBuf {
         self.root.join("mqstore.mark")
     }
 
-    /// The file whose first byte a writer keeps locked.
+    /// The writer's lock file.
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
 
-    /// The folder of the broker's configuration.
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.root.join("config")
     }
 
-    /// The settings that the store was made with, which RocketMQ does not read.
+    /// Settings at creation, which RocketMQ ignores.
     #[must_use]
     pub fn settings(&self) -> PathBuf {
         self.config().join(SETTINGS_FILE)
     }
 
-    /// The table of topics.
     #[must_use]
     pub fn topics(&self) -> PathBuf {
         self.config().join("topics.json")
     }
 
-    /// The table of consumer offsets: a broker with `enableLmq` has a file of its own
-    /// (`LmqConsumerOffsetManager#configFilePath`) and does not look at the other.
+    /// Consumer offsets: a broker with `enableLmq` uses a file of its own
+    /// (`LmqConsumerOffsetManager#configFilePath`).
     #[must_use]
     pub fn consumer_offsets(&self, enable_lmq: bool) -> PathBuf {
         let name = if enable_lmq { "lmqConsumerOffset.json" } else { "consumerOffset.json" };
         self.config().join(name)
     }
 
-    /// Where queues and index are made again before they take the place of the old ones.
+    /// Folder of a rebuild in progress.
     #[must_use]
     pub fn rebuild(&self) -> PathBuf {
         self.root.join("rebuild")
     }
 
-    /// Where bytes go that a repair takes out of the store's files.
+    /// Folder of data removed by repairs.
     #[must_use]
     pub fn quarantine(&self) -> PathBuf {
         self.root.join("quarantine")

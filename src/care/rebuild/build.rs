@@ -1,4 +1,4 @@
-//! Filling new queues and a new index from what was read of the log.
+//! Fills new queues and a new index from gathered chunks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::log::{Queue, QueueKind};
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
-/// How much of an index file is written before a thread of its own begins to flush it.
+/// Bytes of an index file between background flushes.
 const FLUSH_EVERY: usize = 16 << 20;
 
-/// Queues and index that are being made, or only counted.
+/// Queues and index being built, or counted only.
 #[derive(Debug)]
 pub(super) struct Build {
     queues: Option<QueueTable>,
@@ -27,22 +27,22 @@ pub(super) struct Build {
     /// By topic and number.
     pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
     pub(super) keys: u64,
-    /// Entries that no queue takes.
+    /// Entries without a possible queue.
     pub(super) refused: u64,
-    /// Units entered since the queues were written out.
+    /// Units added since the last write-out.
     waiting: usize,
 }
 
-/// How many units wait in memory before all queues are written out.
+/// Units in memory before all queues are written out.
 const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
-    /// Counts, and makes nothing.
+    /// Counts only.
     pub(super) fn count() -> Self {
         Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
     }
 
-    /// Makes the queues and the index below `dir`.
+    /// Builds queues and index below `dir`.
     pub(super) fn below(
         dir: &Path,
         storage: &Arc<dyn Storage>,
@@ -79,7 +79,7 @@ impl Build {
         Ok(Self { queues, index, ..Self::count() })
     }
 
-    /// Enters what chunks hold, queues and index side by side.
+    /// Adds chunks, queues and index in parallel.
     pub(super) fn take(&mut self, chunks: &[Chunk]) -> Result<()> {
         let Self { queues, index, found, keys, refused, waiting } = self;
         *waiting += chunks.iter().map(|chunk| chunk.gathered.units.len()).sum::<usize>();
@@ -99,7 +99,7 @@ impl Build {
         queued.and(indexed)
     }
 
-    /// Makes all of it durable.
+    /// Flushes everything.
     pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
         let (queues, index) = (self.queues.as_ref(), self.index.take());
         let flush_all = |queues: &QueueTable| {
@@ -115,7 +115,7 @@ impl Build {
         Ok(built)
     }
 
-    /// Whether a queue was found in the log.
+    /// Whether the log has messages of a queue.
     pub(super) fn has(&self, queue: &Queue) -> bool {
         self.found.contains_key(&(queue.topic().into(), queue.queue_id()))
     }
@@ -131,7 +131,7 @@ fn enter(
     for lane in &chunk.gathered.lanes {
         let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
             Some(Err(Error::InvalidMessage { .. })) => {
-                // Such as a topic that would lead out of the folder.
+                // // For example a topic that would lead out of the folder.
                 *refused += lane.units;
                 None
             }

@@ -1,6 +1,6 @@
-//! The broker's tables beside a damaged log: those that can be read come along, or else their backups,
-//! as a broker takes them (`ConfigManager#load`). One that is damaged is left out and told: with it no
-//! broker would start, and the messages do not need it.
+//! The broker's tables beside a damaged log: readable ones, or their backups, as a broker takes
+//! them (`ConfigManager#load`). Damaged ones are left out and reported: no broker would start with
+//! them, and messages do not need them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use crate::files::{FileKind, Storage};
 use crate::store::config_file::{backup_of, read_json};
 use crate::store::paths::SETTINGS_FILE;
 
-/// The tables below `folder` that can be read; what is wrong with the others goes to `problems`.
+/// Readable tables below `folder`; others are added to `problems`.
 pub(super) fn sound_tables(
     storage: &dyn Storage,
     folder: &Path,
@@ -73,7 +73,7 @@ pub(super) fn sound_tables(
     files
 }
 
-/// What a table holds that can be read; `None` where nothing is in it.
+/// Content of a readable table; `None` if empty.
 fn sound(storage: &dyn Storage, path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let Some(bytes) = read_json(storage, path)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);

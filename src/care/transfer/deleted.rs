@@ -1,5 +1,5 @@
-//! Topics that were deleted: their messages stay in the log until its files expire, but the broker's
-//! table does not name them, and no folder of queues either.
+//! Deleted topics: their messages stay in the log until it expires, but neither the broker's table
+//! nor a queue folder names them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::store::queue_table::is_broker_topic;
 use crate::store::{lock, swap};
 use crate::time::{Clock, SystemClock};
 
-/// Whether a topic with messages was deleted, as far as table and folders tell.
+/// Whether a topic with messages was deleted, by table and folders.
 pub(crate) fn is_deleted(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -29,10 +29,9 @@ pub(crate) fn is_deleted(
         && folders.iter().all(|dir| matches!(storage.kind(&dir.join(name)), Ok(None)))
 }
 
-/// Deletes topics from a closed store: their queues, and what `files` does not name of them.
+/// Deletes topics from a closed store: their queues, and their entries in `files`.
 ///
-/// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for a table that cannot be read.
+/// # Errors [`Error::Io`], [`Error::Corrupt`] for an unreadable table.
 pub(crate) fn delete(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -1,12 +1,10 @@
-//! Looking for damage: every record of the log, each queue entry and index entry against it, the
-//! checkpoint, the files' lengths and names, the broker's tables of topics and of what consumers have
-//! read against the queues.
+//! Detects damage: every record, queue entry, index entry, the checkpoint, lengths and names of
+//! files, the broker's tables.
 //!
-//! Nothing is written and no lock taken. First queues and index are read by themselves, which also
-//! notes how far they reach; then the log is walked, in parts on several threads, and each message
-//! held against its entries. So beside a running broker every entry that was noted has its message,
-//! and what is newer counts as not dispatched yet. Everything is read block by block, so memory grows
-//! with the number of queues and files, not with what they hold.
+//! Nothing is written or locked. First queues and index are read by themselves, including how far
+//! they reach. Then threads walk the log and match each message with its entries. So beside a
+//! running broker every known entry has its message, and newer messages count as not dispatched
+//! yet. Memory grows with the number of queues and files only.
 
 mod checkpoint;
 pub mod divided;
@@ -49,12 +47,12 @@ use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
-/// How closely a store is looked at.
+/// Depth of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// The frames of the log, lengths, names and headers.
+    /// Frames, lengths, names and headers.
     Quick,
-    /// All of it: checksums too, and every structure against the others.
+    /// Everything: checksums, and structures against each other.
     Full,
 }
 
@@ -69,16 +67,16 @@ impl Level {
     }
 }
 
-/// How [`verify`] goes about it.
+/// Options of [`verify`].
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyOptions {
-    /// How closely.
+    /// Depth.
     pub level: Level,
-    /// How many threads; as many as there are processors where it is left out.
+    /// Threads; `None` means one for each processor.
     pub threads: Option<usize>,
-    /// How many findings are listed; all are counted.
+    /// Findings listed; all are counted.
     pub most_findings: usize,
-    /// About how much of a file of the log a thread walks at a time. What comes out is the same.
+    /// Approximate bytes of a log file walked at a time; does not change the result.
     pub part_bytes: u64,
 }
 
@@ -88,48 +86,42 @@ impl Default for VerifyOptions {
     }
 }
 
-/// What was looked at.
+/// Amounts that were checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyCounts {
-    /// Messages of the log, damaged bodies included.
+    /// Messages, including damaged ones.
     pub messages: u64,
-    /// Bytes of the log up to its end.
     pub log_bytes: u64,
-    /// Files of the log.
     pub log_files: u64,
-    /// Queues.
     pub queues: u64,
     /// Their entries.
     pub queue_entries: u64,
-    /// Index files.
     pub index_files: u64,
     /// Their entries.
     pub index_entries: u64,
 }
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
-    /// The store.
     pub path: PathBuf,
-    /// How closely it was looked at.
+    /// Depth.
     pub level: Level,
-    /// Whether nothing is wrong: no finding, or only such as are worth knowing.
+    /// Whether there are no findings beyond information.
     pub ok: bool,
-    /// What was found, by path and offset, as many as were asked for.
+    /// Findings by path and offset, up to the limit.
     pub findings: Vec<Finding>,
-    /// How many findings there are of each code, listed or not.
+    /// Number of findings by code, including unlisted ones.
     pub found: BTreeMap<Code, u64>,
-    /// What was looked at.
+    /// Amounts that were checked.
     pub counts: VerifyCounts,
 }
 
-/// Looks for damage in the store at `path`. `progress` is called now and then with the bytes that
-/// were looked at and those there are, on the calling thread, and can end it.
+/// Checks the store at `path`. `progress` gets the bytes done and in all on the calling thread, and
+/// can end it.
 ///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] where a setting differs from the files,
-/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` when `progress` ended it.
+/// # Errors [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
+/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` if `progress` ended it.
 pub fn verify(
     path: &Path,
     config: StoreConfig,
@@ -157,18 +149,16 @@ pub fn verify_on(
     })
 }
 
-/// In what state a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Closed in good order.
     Closed,
-    /// Not closed, and nobody has it.
+    /// Not closed and unused.
     Crashed,
     /// A process writes to it.
     InUse,
 }
 
-/// What every part of the check needs.
+/// Inputs of every part of the check.
 struct Context<'a> {
     storage: Arc<dyn Storage>,
     paths: StorePaths,
@@ -178,11 +168,11 @@ struct Context<'a> {
     state: State,
     full: bool,
     threads: usize,
-    /// What was stored up to this time is known to be on disk.
+    /// Messages up to this store time are durable.
     flushed_ms: i64,
-    /// So is what lies before this place.
+    /// Messages before this offset are durable.
     durable: u64,
-    /// A store time later than this is in the future.
+    /// Later store times are in the future.
     latest_ms: i64,
 }
 
@@ -206,7 +196,7 @@ impl Context<'_> {
         }
     }
 
-    /// Whether there is a folder; anything else of that name is reported.
+    /// Whether the folder exists; reports anything else of that name.
     fn is_folder(&self, dir: &Path) -> Result<bool> {
         match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
             Some(FileKind::Directory) => Ok(true),
@@ -220,7 +210,7 @@ impl Context<'_> {
 
     fn stray(&self, stray: &Stray) {
         let (code, severity) = match stray.kind {
-            // What a writer refuses to make a file beside.
+            // // Writers refuse to create a file beside it.
             FileKind::Other => (Code::NoRegularFile, Severity::Error),
             FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
         };
@@ -248,7 +238,7 @@ impl Context<'_> {
         self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
     }
 
-    /// Reports an error of one file; the check goes on with the others.
+    /// Reports a file's error; the check continues.
     fn error(&self, path: &Path, error: Error) {
         match error {
             Error::Corrupt(fault) => {
@@ -262,9 +252,8 @@ impl Context<'_> {
         }
     }
 
-    /// Holds the lengths and names of a run's files against each other.
     fn check_files(&self, run: &FileRun) {
-        // What a crash leaves of a file that was being made; before others it lost what it held.
+        // // At the end a crash left it; before others it lost content.
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
@@ -276,10 +265,10 @@ impl Context<'_> {
     }
 }
 
-/// What is known of a store before anything of it is read through.
+/// Known facts before reading contents.
 struct Prepared {
     log: FileRun,
-    /// The number of the last file of the log that begins with a message.
+    /// Index of the last log file that begins with a message.
     last: Option<usize>,
     queues: Queues,
     tables: Tables,
@@ -313,7 +302,7 @@ fn prepare<'a>(
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     cx.state = state(&cx)?;
-    // Read before the log, which a writer may make longer meanwhile.
+    // // Read before the log, which a writer may extend.
     let mark = checkpoint::mark(&cx);
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
@@ -355,13 +344,13 @@ fn check(
     let Prepared { log, last, queues, .. } = &known;
     let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes);
     let Some(walks) = walks else {
-        // Whole files leave nothing in doubt.
+        // // Whole files leave nothing in doubt.
         return check(storage, path, config, options, threads, meter, None);
     };
     conclude(cx, &known, &index, queue_entries, &walks, options.level)
 }
 
-/// Puts together what was read, and looks at what only all of it tells.
+/// Joins all results and checks what only the whole shows.
 fn conclude(
     cx: Context<'_>,
     known: &Prepared,
@@ -374,7 +363,7 @@ fn conclude(
     let joined = log_walk::join(&cx, log, walks);
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
-        // A time that no message has proves nothing.
+        // // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
         queues::report_missing(&cx, queues, tables, trusted_ms);
@@ -403,7 +392,7 @@ fn conclude(
     Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
 }
 
-/// Whether the store was closed, and whether somebody has it now.
+/// Detects whether the store was closed, and whether it is in use.
 fn state(cx: &Context<'_>) -> Result<State> {
     let root = cx.paths.root();
     for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
@@ -438,7 +427,7 @@ fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
     cx.meter.set_total(log_bytes.saturating_add(queue_bytes).max(1));
 }
 
-/// Reads one queue by itself; how many entries it has.
+/// Reads one queue by itself; returns its number of entries.
 fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     if !cx.full {
         return 0;
@@ -461,19 +450,19 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     }
 }
 
-/// How many index files are read at the same time: each takes memory for its slots.
+/// Index files checked at once: each needs memory for its slots.
 const INDEX_READERS: usize = 4;
 
-/// What looks at index files by themselves.
+/// Results of checking index files.
 type States = Vec<Option<IndexState>>;
 
-/// Lists the index files; `states` looks at each by itself.
+/// Lists the index files; `states` checks each.
 fn read_index(
     cx: &Context<'_>,
     states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
 ) -> Result<Index> {
     match list_index(cx, states) {
-        // One file that cannot be read must not end the whole check.
+        // // One unreadable file must not end the check.
         Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
             cx.error(&path, Error::io(op, &path)(source));
             Ok(Index::none())
@@ -493,12 +482,12 @@ fn list_index(
         return Ok(Index::nothing());
     }
     let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
-        // What is wrong with a damaged file is told of that file.
+        // // A damaged file has its own finding.
         Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
         Err(NoLayout { path, reason, .. }) => {
             let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
                             broker has them: until then the store cannot be opened for writing";
-            // What is whole by itself and only contradicts the settings is no fault of the store.
+            // // A valid file that only contradicts the settings is no fault.
             let untold =
                 StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
             let is_whole = index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
@@ -518,7 +507,7 @@ fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) ->
         .collect()
 }
 
-/// What only the walk over the whole log can tell: entries that no message was met for.
+/// Checks entries without a message, after the whole walk.
 fn check_behind(
     cx: &Context<'_>,
     log: &FileRun,
@@ -527,7 +516,7 @@ fn check_behind(
     walks: &[FileWalk],
     walked: &Walked,
 ) -> Result<()> {
-    // A message that lies in two files may have been met twice.
+    // // A message in two files may have matched twice.
     let doubtful = !log.check().is_empty();
     queues.list.par_iter().for_each(|queue| {
         let all_met = queue.met.load(Ordering::Relaxed) == queue.live;

@@ -1,5 +1,4 @@
-//! Reading one file of the log frame by frame, in memory that does not grow with what a frame claims,
-//! and finding the next record behind bytes that are none.
+//! Reads a log file frame by frame in bounded memory, and finds the next record behind damage.
 
 use std::io;
 use std::path::Path;
@@ -13,39 +12,39 @@ use crate::format::message::elided::{self, Checksum, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
 
-/// What is read at a time: enough to be worth a call, little enough to stay in the processor's cache.
+/// Bytes read at a time, small enough for the cache.
 pub(in crate::care) const BLOCK: usize = 256 << 10;
-/// How many doubtful places of a block are looked at more closely.
+/// Doubtful positions of a block that are examined closely.
 const LOOKS: usize = 256;
 
-/// One file of the log, read in order.
+/// A log file, read in order.
 pub(in crate::care) struct FileReader<'a> {
     file: Arc<dyn StorageFile>,
     path: &'a Path,
-    /// The physical offset of the file's first byte.
+    /// Physical offset of the file's first byte.
     pub(in crate::care) base: u64,
-    /// Bytes of it that belong to the log: all, but no more than a file has.
+    /// Bytes that belong to the log.
     pub(in crate::care) len: u64,
-    /// Where a blank must end.
+    /// Required end of a blank.
     pub(in crate::care) file_size: u64,
     block: Vec<u8>,
     start: u64,
     filled: usize,
-    /// The last large record without its body, and what is wrong with its checksums.
+    /// The last large record without its body, and its checksum faults.
     elided: Vec<u8>,
     faults: Faults,
-    /// Zeros that were read last: from where on, and what ends them.
+    /// Last zeros: start, and the position that ends them.
     zeros: Option<(u64, Option<u64>)>,
 }
 
-/// Which checksums of a record are wrong.
+/// Wrong checksums of a record.
 #[derive(Clone, Debug, Default)]
 pub(in crate::care) struct Faults {
     pub(in crate::care) body: Option<FormatError>,
     pub(in crate::care) properties: Option<FormatError>,
 }
 
-/// A record as it lies in the file; of a large one the body is left out.
+/// A record in the file; a large one without its body.
 #[derive(Clone, Copy)]
 pub(in crate::care) struct Record<'a> {
     pub(in crate::care) view: MessageView<'a>,
@@ -53,13 +52,12 @@ pub(in crate::care) struct Record<'a> {
     pub(in crate::care) is_elided: bool,
 }
 
-/// What lies at a position.
+/// Content at a position.
 pub(in crate::care) enum Lies<'a> {
     Record(Record<'a>),
     Blank(u32),
     Empty,
     Bad(FormatError),
-    /// The file ends here.
     End,
 }
 
@@ -86,7 +84,7 @@ impl<'a> FileReader<'a> {
         }
     }
 
-    /// The same with the memory of a reader before.
+    /// Reuses a previous reader's memory.
     pub(in crate::care) fn with_block(self, block: Vec<u8>) -> Self {
         Self { block, ..self }
     }
@@ -100,7 +98,7 @@ impl<'a> FileReader<'a> {
         usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX)
     }
 
-    /// Sees to it that `wanted` bytes at `at` are in the block, or as many as the file has.
+    /// Loads `wanted` bytes at `at`, or as many as the file has.
     fn fill(&mut self, at: u64, wanted: usize) -> Result<()> {
         let wanted = wanted.min(BLOCK).min(self.room(at));
         if rest(&self.block, self.start, self.filled, at).len() >= wanted {
@@ -115,7 +113,7 @@ impl<'a> FileReader<'a> {
         let block = self.block.get_mut(..len).unwrap_or_default();
         self.filled = self.file.read_at(block, at).map_err(Error::io("read", self.path))?;
         if self.filled < len {
-            // Cut short since its length was taken.
+            // // Truncated since its length was read.
             self.len = self.len.min(at.saturating_add(self.filled as u64));
         }
         Ok(())
@@ -127,8 +125,8 @@ impl<'a> FileReader<'a> {
         Ok(rest(&self.block, self.start, self.filled, at))
     }
 
-    /// What lies at `at`. With `sums`, the checksums of a large record are taken on the way, for
-    /// [`FileReader::faults`]; a smaller one is whole, and its own to check.
+    /// Reads the frame at `at`. With `sums` a large record's checksums are computed for
+    /// [`FileReader::faults`]; the caller checks a small one.
     pub(in crate::care) fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         if at >= self.len {
             return Ok(Lies::End);
@@ -140,18 +138,17 @@ impl<'a> FileReader<'a> {
         Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), 0))
     }
 
-    /// The record at `at`, where the block holds a sound one: what [`FileReader::read`] finds nearly
-    /// always, in less time.
+    /// Fast path of [`FileReader::read`]: a valid record inside the block.
     #[inline(always)]
     pub(in crate::care) fn whole(&self, at: u64) -> Option<MessageView<'_>> {
         message::read_whole(rest(&self.block, self.start, self.filled, at))
     }
 
-    /// The same, where the block does not hold all of it yet.
+    /// Slow path: more has to be read.
     #[cold]
     fn read_more(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         let room = self.room(at);
-        // At most twice: the first bytes tell the record's size.
+        // // At most twice: the first bytes tell the record's size.
         let mut needed = peek::HEAD;
         for _ in 0..2 {
             self.fill(at, needed)?;
@@ -164,7 +161,7 @@ impl<'a> FileReader<'a> {
         Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), room))
     }
 
-    /// A record that is larger than a block: what is before and behind its body.
+    /// Reads a record larger than a block without its body.
     fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<Lies<'_>> {
         let head = self.bytes(at, HEAD_MOST)?;
         let place = match elided::body_place(head, size) {
@@ -200,7 +197,7 @@ impl<'a> FileReader<'a> {
         })
     }
 
-    /// Both checksums of a large record, its body read piece by piece.
+    /// Computes both checksums of a large record piece by piece.
     fn sum_up(&mut self, at: u64, size: usize, head: &[u8], tail: &[u8]) -> Result<Faults> {
         let (mut body, mut whole) = (Checksum::default(), Checksum::default());
         whole.update(head);
@@ -245,12 +242,12 @@ impl<'a> FileReader<'a> {
         Ok(faults)
     }
 
-    /// What is wrong with the checksums of the large record that was read last.
+    /// Checksum faults of the last large record.
     pub(in crate::care) fn take_faults(&mut self) -> Faults {
         std::mem::take(&mut self.faults)
     }
 
-    /// The first byte from `at` on that is not zero.
+    /// First non-zero byte from `at` on.
     pub(in crate::care) fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
@@ -263,7 +260,7 @@ impl<'a> FileReader<'a> {
         Ok(found)
     }
 
-    /// The same, as far as it lies before `to`, or a block behind.
+    /// First non-zero byte before `to`, or a block behind.
     fn find_nonzero(&mut self, at: u64, to: u64) -> Result<Option<u64>> {
         let mut at = at;
         while at < to.min(self.len) {
@@ -282,7 +279,7 @@ impl<'a> FileReader<'a> {
         Ok(None)
     }
 
-    /// The first bytes at `at`, as many of them as there are. The block stays where it is.
+    /// First bytes at `at`, without moving the block.
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
         let mut bytes = [0; SIGNATURE];
         let there = rest(&self.block, self.start, self.filled, at);
@@ -296,8 +293,8 @@ impl<'a> FileReader<'a> {
         Ok((bytes, read))
     }
 
-    /// Whether a frame of the log may begin at `at`: a record that names this place, a blank that
-    /// ends with the file, zeros up to the end, or the end of the file.
+    /// Whether a frame may begin at `at`: a record with this offset, a blank that ends with the
+    /// file, zeros to the end, or the end.
     pub(in crate::care) fn looks_right(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
@@ -315,8 +312,8 @@ impl<'a> FileReader<'a> {
         })
     }
 
-    /// Where the damaged frame at `at` seems to end: behind as many bytes as it claims, if its size
-    /// is a record's and the log goes on there.
+    /// End of the damaged frame at `at`, if its claimed size is plausible and the log continues
+    /// there.
     pub(in crate::care) fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
@@ -327,14 +324,13 @@ impl<'a> FileReader<'a> {
         Ok((end <= self.len && self.looks_right(end)?).then_some(end))
     }
 
-    /// The next place from `at` on where a record begins, whole or damaged: two of three must speak
-    /// for it, that it has a record's magic code, that it names this place as its own, and that
-    /// the log goes on where it ends.
+    /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
+    /// offset, and a log that continues at its end.
     pub(in crate::care) fn resync(&mut self, at: u64) -> Result<Option<u64>> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
         while at < self.len {
-            // Holes of a sparse file are passed over.
+            // // Holes are skipped.
             match self.next_nonzero(at)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
@@ -358,7 +354,7 @@ impl<'a> FileReader<'a> {
                 }
             }
             let looked_at = bytes.len() - SIGNATURE + 1;
-            // Bytes made to look like records must not cost more than others do.
+            // // Look-alikes must not cost more.
             let mut fuel = LOOKS;
             for &(place, certain) in &likely {
                 if certain {
@@ -376,13 +372,12 @@ impl<'a> FileReader<'a> {
         Ok(None)
     }
 
-    /// The first place in `from..to` where bytes have a record's magic code and name the place as their
-    /// own. That is a record, or a body made to look like one: whoever relies on it must come to the
-    /// same place from a record before.
+    /// First position in `from..to` with a magic code and its own offset. It may be a look-alike in
+    /// a body: the caller must reach it from an earlier record.
     pub(in crate::care) fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
-            // Each stretch of the zeros behind a log looks at its own alone.
+            // // Each stretch examines only its own part of the zeros behind a log.
             match self.find_nonzero(at, to)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
@@ -403,7 +398,7 @@ impl<'a> FileReader<'a> {
         Ok(None)
     }
 
-    /// Whether a record that lacks its magic code or its own place begins at `at` all the same.
+    /// Whether a record without magic code or offset begins at `at`.
     fn may_begin_at(&mut self, at: u64) -> Result<bool> {
         if self.claimed_end(at)?.is_none() {
             return Ok(false);
@@ -413,8 +408,7 @@ impl<'a> FileReader<'a> {
     }
 }
 
-/// The place of the first byte that is not zero. Parts are looked at as a whole, which is many times as
-/// fast as byte by byte.
+/// Position of the first non-zero byte, many bytes at a time.
 fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
     let number =
@@ -423,7 +417,7 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
-/// What a frame amounts to, with `room` bytes to the end of its file.
+/// Judges a frame `room` bytes before its file's end.
 #[inline]
 fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<'_> {
     match frame {
@@ -442,7 +436,7 @@ fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<
     }
 }
 
-/// The checksum that a record holds of itself, if it has one.
+/// A record's own checksum, if it has one.
 pub(in crate::care) fn property_crc(view: &MessageView<'_>) -> Option<u32> {
     view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
@@ -455,8 +449,8 @@ fn rest(block: &[u8], start: u64, filled: usize, at: u64) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// The record at `place`, its body left out, and its size; `None` where no record begins that names
-/// this place, or no longer any file holds it.
+/// Reads the record at `place` without its body, and its size; `None` if there is none with this
+/// offset, or no file.
 pub(in crate::care) fn probe<'b>(
     log: &FileRun,
     place: u64,

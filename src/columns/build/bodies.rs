@@ -19,7 +19,6 @@ const MOST_PINNED: usize = 4 << 20;
 pub(crate) struct Pinned {
     block: Arc<Block>,
     buffer: Buffer,
-    /// Its number in the batch.
     number: usize,
 }
 

@@ -44,7 +44,6 @@ const SHORT_TEXT: usize = 64;
 /// Room of a column beside that.
 const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
 
-/// Limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
     /// At least 1.
@@ -109,7 +108,6 @@ struct Waiting {
     /// Position of the record in the block.
     place: usize,
     size: usize,
-    /// The decompressed body.
     body: Option<Vec<u8>>,
 }
 
@@ -237,7 +235,6 @@ impl BatchBuilder {
         Ok(self)
     }
 
-    /// Keeps bodies compressed.
     #[must_use]
     pub fn keeping_bodies(mut self) -> Self {
         self.undoes_body = false;
@@ -355,7 +352,6 @@ impl BatchBuilder {
     }
 }
 
-/// The decompressed body.
 #[inline]
 fn readable_body<'a>(view: &MessageView<'a>) -> Result<Cow<'a, [u8]>, FormatError> {
     body::decompress(view.body(), view.sys_flag(), MOST_BODY).map_err(|error| at_body(view, error))

@@ -17,7 +17,6 @@ use crate::format::message::properties::{self, split_keys};
 
 /// Maximum properties read of one message.
 const MOST_PROPERTIES: usize = 1024;
-/// Usual number of properties.
 const USUAL_PROPERTIES: usize = 6;
 /// Up to this number duplicates are found without a table.
 const FEW_PROPERTIES: usize = 24;
@@ -90,7 +89,6 @@ pub(crate) struct MessageIds {
     id: Vec<u8>,
 }
 
-/// Hexadecimal digits of the offset.
 const OFFSET_DIGITS: usize = 16;
 
 impl MessageIds {

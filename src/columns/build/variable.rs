@@ -33,7 +33,6 @@ enum Kind {
 enum Layout {
     /// End of each value, after an initial 0.
     Offsets(Gathered<i32>),
-    /// Arrow views.
     Views(Gathered<u128>),
 }
 

@@ -84,7 +84,6 @@ fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
     }
 }
 
-/// A column and its array.
 pub(crate) type Given = (Column, ArrayRef);
 
 /// A dictionary counts as its values' type.
@@ -103,7 +102,6 @@ fn wrong_type(column: Column, found: &DataType) -> RowsError {
     RowsError::Type { name: column.name(), wanted: column.data_type(), found: found.clone() }
 }
 
-/// Casts an array; a value that does not fit is an error.
 fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, RowsError> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, to, &strict)

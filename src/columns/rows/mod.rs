@@ -25,13 +25,11 @@ use crate::store::write::property_block::PropertyBlock;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
-    /// An unknown column.
     #[error("a message has no column {name:?}; its columns are {}", all_names())]
     Unknown { name: String },
     /// A duplicate column.
     #[error("column {name} is given twice")]
     Twice { name: &'static str },
-    /// A missing column.
     #[error("column {name} is missing")]
     Missing { name: &'static str },
     /// A column of the wrong type.
@@ -172,7 +170,6 @@ impl MessageRows {
         Ok(messages)
     }
 
-    /// Whether a row has a property of that name.
     #[must_use]
     pub fn has_property(&self, row: usize, name: &[u8]) -> bool {
         self.pairs(row).any(|(known, _)| known == name)

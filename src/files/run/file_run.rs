@@ -230,7 +230,6 @@ impl FileRun {
         self.files().first().map(|file| file.base_offset)
     }
 
-    /// End of the last file.
     #[must_use]
     pub fn end_offset(&self) -> Option<u64> {
         self.files().last().map(|file| file.base_offset.saturating_add(self.file_size()))
@@ -302,7 +301,7 @@ impl FileRun {
     /// Reads from `offset` until `buffer` is full or the file ends. Returns the bytes read, 0 if no
     /// file holds `offset`.
     ///
-    /// # Errors [`Error::Io`] when the system cannot read.
+    /// # Errors [`Error::Io`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(file) = self.find(offset) else { return Ok(0) };
         self.read_file_at(&file, buffer, offset)
@@ -310,7 +309,7 @@ impl FileRun {
 
     /// [`FileRun::read_at`] from a known file.
     ///
-    /// # Errors [`Error::Io`] when the system cannot read.
+    /// # Errors [`Error::Io`].
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
@@ -352,7 +351,6 @@ impl FileRun {
         }
     }
 
-    /// Lock for creating files.
     pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
         self.creating.lock()
     }
@@ -377,7 +375,6 @@ impl FileRun {
         Ok(file)
     }
 
-    /// Path for a new file.
     pub(crate) fn next_path(&self, base_offset: u64) -> Result<PathBuf> {
         let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
         // // Unknown disk usage counts as empty.

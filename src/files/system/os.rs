@@ -199,7 +199,6 @@ impl Storage for Os {
     }
 }
 
-/// State of the disk that holds or will hold a path.
 fn disk_of(path: &Path) -> io::Result<nix::sys::statvfs::Statvfs> {
     let there = path.ancestors().find(|above| above.exists()).unwrap_or(path);
     Ok(nix::sys::statvfs::statvfs(there)?)

@@ -31,14 +31,12 @@ pub enum FileKind {
 pub struct DirEntry {
     /// The name alone.
     pub name: OsString,
-    /// Its kind.
     pub kind: FileKind,
     pub len: u64,
     /// Identity on its file system; 0 if unknown.
     pub inode: u64,
 }
 
-/// State of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     pub len: u64,
@@ -97,7 +95,6 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn exchange(&self, _one: &Path, _other: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Removes a file's name.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
@@ -125,11 +122,9 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
-    /// Free bytes for this process on the disk of a path.
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
         Ok(u64::MAX)
     }
-    /// Usage in percent of the disk of a path.
     fn used_percent(&self, _dir: &Path) -> io::Result<u64> {
         Ok(0)
     }

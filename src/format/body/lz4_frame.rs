@@ -225,7 +225,6 @@ mod tests {
         }
     }
 
-    /// A frame with these flags around stored blocks.
     fn frame(flags: u8, blocks: &[&[u8]], size: Option<u64>) -> Vec<u8> {
         let mut descriptor = vec![VERSION | flags, 0x40];
         descriptor.extend(size.iter().flat_map(|size| size.swap_bytes().to_be_bytes()));

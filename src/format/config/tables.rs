@@ -33,7 +33,6 @@ impl Root {
         }
     }
 
-    /// The table of that name; empty if missing.
     fn table(&self, name: &str) -> Result<Option<&Map<String, Value>>, FormatError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -98,9 +97,7 @@ const fn kind_of(value: &Value) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicConfig {
     pub name: String,
-    /// Queues to read.
     pub read_queue_nums: i32,
-    /// Queues to write.
     pub write_queue_nums: i32,
     /// 4 to read, 2 to write, 6 both.
     pub perm: i32,

@@ -174,7 +174,6 @@ pub fn read_whole(bytes: &[u8]) -> Option<MessageView<'_>> {
     split_record(bytes.get(..size)?, version).ok()
 }
 
-/// Reads a frame that is no record.
 #[cold]
 fn read_other<'a>(size: i32, magic: i32) -> Result<Frame<'a>, FrameError> {
     match (magic, u32::try_from(size)) {

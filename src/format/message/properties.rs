@@ -35,7 +35,6 @@ pub mod names {
     pub const INNER_BASE: &[u8] = b"INNER_BASE";
     /// Additional queues for dispatch, separated by commas.
     pub const INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
-    /// Queue offsets in these.
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     /// Checksum of the record.
     pub const CRC32: &[u8] = b"__CRC32#";

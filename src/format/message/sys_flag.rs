@@ -60,11 +60,9 @@ impl Transaction {
 pub enum Compression {
     /// Not compressed.
     None,
-    /// A zlib stream.
     Zlib,
     /// An LZ4 frame.
     Lz4,
-    /// A zstd frame.
     Zstd,
 }
 

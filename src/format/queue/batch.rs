@@ -166,7 +166,6 @@ pub fn join_properties<'a>(item: &'a [u8], batch: &'a [u8]) -> Cow<'a, [u8]> {
 /// Range of queue offsets of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerRange {
-    /// First queue offset.
     pub base_queue_offset: i64,
     /// Number of messages; 1 unless it is an inner batch.
     pub message_count: i16,
@@ -200,7 +199,6 @@ fn number<T: std::str::FromStr>(name: &str, value: &[u8]) -> Result<T, FormatErr
     })
 }
 
-/// An entry of a batch queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchQueueEntry {
     pub physical_offset: i64,

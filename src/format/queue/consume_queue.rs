@@ -95,7 +95,6 @@ impl DelayLevels {
     }
 }
 
-/// An entry of a consume queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct QueueEntry {
     pub physical_offset: i64,

@@ -65,9 +65,7 @@ pub struct ExtUnit<'a> {
 /// A structure in the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtFrame<'a> {
-    /// A unit and its length.
     Unit(ExtUnit<'a>, usize),
-    /// End of the file.
     End,
     /// Nothing was written here.
     Empty,

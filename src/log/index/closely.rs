@@ -1,10 +1,10 @@
-//! A walk along a chain of an index file that holds each entry against what lies around it, for queries
-//! that must not come back short in silence.
+//! Walks a chain and checks each entry against its neighbours, so that a query never misses
+//! messages silently.
 //!
-//! Entries lie in the order of their messages, and a link leads to the newest older entry of its slot: so
-//! between an entry and the one that it links to none is in the slot. What is read anyway shows that for
-//! the entries just before; a chain that seems to end is held against entries 1, 2, 4 and so on, one of
-//! which a link named that lost its only bit.
+//! Entries have the order of messages, and a link names the slot's next older entry: no entry
+//! between them belongs to the slot. Blocks that are read anyway show this for nearby entries. An
+//! apparent end of a chain is compared with entries 1, 2, 4 and so on, which a link that lost its
+//! only bit may have named.
 
 use parking_lot::Mutex;
 use std::ops::RangeInclusive;
@@ -16,26 +16,26 @@ use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::bytes::i32_in;
 use crate::format::index::{IndexEntry, IndexLayout, SLOT_LEN};
 
-/// How many entries before one are looked at: as many as are read with it.
+/// Entries checked before one: those read with it.
 const LOOKED_BACK: u32 = 203;
 
-/// Entries of one file that slots and links are held against, once they were read.
+/// Known entries of a file, for checks of slots and links.
 #[derive(Debug, Default)]
 pub(crate) struct Witnesses(Mutex<Arc<Witnessed>>);
 
-/// The hashes of some entries.
+/// Hashes of known entries.
 #[derive(Debug, Default)]
 pub(crate) struct Witnessed {
-    /// How many entries there were, the unused one included.
+    /// Count including the unused entry.
     count: u32,
-    /// Of the last entries, the newest first.
+    /// The last entries, newest first.
     tail: Vec<i32>,
-    /// Of the entries 1, 2, 4 and so on.
+    /// Entries 1, 2, 4 and so on.
     powers: Vec<i32>,
 }
 
 impl Witnesses {
-    /// What they are in a file of that count.
+    /// Hashes for a file of that count.
     pub(crate) fn at<B: IndexBytes>(
         &self,
         bytes: &mut B,
@@ -51,13 +51,13 @@ impl Witnesses {
                 .entry(layout.entry_position(number))
                 .map(|entry| IndexEntry::decode(&entry).key_hash)
         };
-        // A file that was cut may hold others.
+        // // A truncated file may hold others.
         let mut powers = if known.count < count { known.powers.clone() } else { Vec::new() };
         while 1_u32 << powers.len() < count {
             powers.push(hash_of(1 << powers.len())?);
         }
         let first = count.saturating_sub(LOOKED_BACK).max(1);
-        // The last one first: it is read together with those before it.
+        // // The last one first: it is read together with those before it.
         let tail = (first..count).rev().map(&mut hash_of).collect::<Result<Vec<_>>>()?;
         let new = Arc::new(Witnessed { count, tail, powers });
         *self.0.lock() = Arc::clone(&new);
@@ -66,7 +66,7 @@ impl Witnesses {
 }
 
 impl Witnessed {
-    /// Whether a slot that names the first entry of `walk` leaves out one that is in it.
+    /// Whether the slot should name a newer entry than the start of `walk`.
     pub(crate) fn contradict(&self, layout: &IndexLayout, slot: u32, walk: Walk) -> bool {
         let newer = self.count.saturating_sub(1).saturating_sub(walk.next) as usize;
         self.tail.iter().take(newer).any(|&hash| layout.is_in_slot(hash, slot))
@@ -81,18 +81,18 @@ impl Witnessed {
     }
 }
 
-/// An entry of a chain, and where the messages lie that the entries around it are of.
+/// An entry with the offsets of its neighbours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed<'a> {
     pub(crate) number: u32,
     pub(crate) entry: &'a IndexEntry,
-    /// That of the entry before; -1 where there is none.
+    /// Of the previous entry, or -1.
     pub(crate) before: i64,
-    /// That of the entry behind; where there is none, one more than where the last message lies.
+    /// Of the next entry, or one more than the last offset.
     pub(crate) behind: i64,
 }
 
-/// One file while a walk goes on in it.
+/// One file during a walk.
 pub(crate) struct Close<'a, B> {
     pub(crate) bytes: &'a mut B,
     pub(crate) layout: &'a IndexLayout,
@@ -103,8 +103,7 @@ pub(crate) struct Close<'a, B> {
 }
 
 impl<B: IndexBytes> Close<'_, B> {
-    /// Goes on until the chain's end or until `take` says `false`; the entry for which it does so
-    /// comes next again.
+    /// Walks until the end or until `take` returns `false`; that entry comes next again.
     pub(crate) fn run(
         &mut self,
         walk: &mut Walk,
@@ -113,7 +112,7 @@ impl<B: IndexBytes> Close<'_, B> {
         while !walk.is_at_end() {
             let number = walk.next;
             let behind = match number + 1 < self.head.count {
-                // Read first, so that what is read with it ends with it.
+                // // Read first, so that its block ends with it.
                 true => self.entry(number + 1)?.physical_offset,
                 false => self.end_behind(number)?,
             };
@@ -142,8 +141,7 @@ impl<B: IndexBytes> Close<'_, B> {
         Ok(IndexEntry::decode(&self.bytes.entry(self.layout.entry_position(number))?))
     }
 
-    /// One more than where the last message lies, as the header says, which may say so a moment after
-    /// the entry was counted.
+    /// The header's last offset plus one; the header may lag behind the count.
     fn end_behind(&mut self, number: u32) -> Result<i64> {
         let at = self.entry(number)?.physical_offset;
         let mut end = self.head.header.end_physical_offset;
@@ -157,7 +155,7 @@ impl<B: IndexBytes> Close<'_, B> {
         Ok(end.saturating_add(1))
     }
 
-    /// What an entry contradicts: its slot, or the order of the messages.
+    /// Contradiction of an entry with its slot or the order of messages.
     #[inline]
     fn fault(
         &self,
@@ -170,7 +168,7 @@ impl<B: IndexBytes> Close<'_, B> {
             let expected = format!("a hash of slot {}", self.slot);
             return Some(self.finding(number, 0, expected, format!("hash {hash}")));
         }
-        // Below 0 the link is none, unless it named an entry before its sign was changed.
+        // // A negative link is none, unless only its sign bit was flipped.
         if entry.prev_entry < 0 && entry.prev_entry != i32::MIN {
             return Some(self.left_out(number, entry.prev_entry));
         }
@@ -182,7 +180,7 @@ impl<B: IndexBytes> Close<'_, B> {
         None
     }
 
-    /// An entry of the slot that the link from `number` to `next` leaves out.
+    /// An entry of the slot between `number` and `next`.
     #[inline]
     fn passed_over(&mut self, number: u32, next: u32) -> Result<Option<Corruption>> {
         let first = number.saturating_sub(LOOKED_BACK).max(next + 1);
@@ -214,8 +212,7 @@ impl<B: IndexBytes> Close<'_, B> {
     }
 }
 
-/// Whether a slot that counts as empty, since what it names is below 0, named an entry before its sign was
-/// changed.
+/// Whether a negative slot named an entry before its sign bit was flipped.
 pub(crate) fn names_an_entry<B: IndexBytes>(
     bytes: &mut B,
     layout: &IndexLayout,
@@ -225,7 +222,7 @@ pub(crate) fn names_an_entry<B: IndexBytes>(
     Ok(value < 0 && value != i32::MIN)
 }
 
-/// A slot that names an older entry than its newest.
+/// Corruption for a slot that names an older entry than its newest.
 #[cold]
 pub(crate) fn wrong_slot(path: &Path, layout: &IndexLayout, slot: u32, walk: Walk) -> Corruption {
     Corruption {

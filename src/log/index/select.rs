@@ -1,5 +1,5 @@
-//! Look-ups in one index file (`org.apache.rocketmq.store.index.IndexFile#selectPhyOffset`), one by
-//! one or many at once.
+//! Look-ups in one index file, single or many at once
+//! (`org.apache.rocketmq.store.index.IndexFile#selectPhyOffset`).
 
 use super::chain::{Head, IndexBytes, MapBytes, ReadBytes, Walk};
 use super::closely::{Close, Placed, names_an_entry, wrong_slot};
@@ -7,12 +7,10 @@ use super::file::{Bytes, IndexFile};
 use crate::error::{Corruption, Error, Result};
 use crate::format::index::{IndexEntry, IndexLayout};
 
-/// How many look-ups [`IndexFile::select_many`] keeps in flight: enough to hide the memory's latency,
-/// few enough for the processor to keep count of.
+/// Concurrent look-ups of [`IndexFile::select_many`]: enough to hide memory latency.
 const LANES: usize = 16;
 
-/// Runs an expression with the bytes of a file, of whatever kind, and with whether another one may be
-/// writing to them.
+/// Runs an expression with a file's bytes and whether a writer may be active.
 macro_rules! with_bytes {
     ($file:expr, |$bytes:ident, $live:ident| $body:expr) => {
         match &$file.bytes {
@@ -33,15 +31,13 @@ macro_rules! with_bytes {
 }
 
 impl IndexFile {
-    /// The physical offsets under a key hash, newest first, appended to `out` until that holds `max`.
+    /// Appends the offsets under a hash to `out`, newest first, up to `max` in all.
     ///
-    /// As in RocketMQ times count in whole seconds since the file's begin, and the first entry before
-    /// `begin_ms` ends the search: a message up to 999 ms after `end_ms` may be among those found, and
-    /// one up to 999 ms after `begin_ms` missing. Unsound slots and links end the search and are added
-    /// to `findings`.
+    /// As in RocketMQ times are whole seconds since the file's begin, and the first entry before
+    /// `begin_ms` ends the search: results may be up to 999 ms after `end_ms`, and messages up to
+    /// 999 ms after `begin_ms` may be missing. Damage ends the search and goes to `findings`.
     ///
-    /// # Errors
-    /// As [`IndexFile::header`].
+    /// # Errors As [`IndexFile::header`].
     #[inline]
     pub fn select(
         &self,
@@ -52,16 +48,15 @@ impl IndexFile {
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
-        // The slot comes in from memory while the system is asked for the file's length.
+        // // Fetches the slot while the system returns the length.
         self.prefetch_slot(self.layout().slot_of(key_hash));
         self.batch()?.select(key_hash, begin_ms, end_ms, max, out, findings)
     }
 
-    /// [`IndexFile::select`] for many key hashes, at most `max` offsets each; one answer for each is
-    /// added to `out`. Through a map this is several times as fast as one by one.
+    /// [`IndexFile::select`] for many hashes, `max` offsets each, one answer each in `out`. Through
+    /// a map several times as fast as one by one.
     ///
-    /// # Errors
-    /// As [`IndexFile::header`]; no answer is added then.
+    /// # Errors As [`IndexFile::header`]; no answer is added then.
     pub fn select_many(
         &self,
         key_hashes: &[i32],
@@ -80,23 +75,20 @@ impl IndexFile {
         })
     }
 
-    /// Look-ups that share one question to the system, whether the file still has its length. For
-    /// short tight loops: while a batch is in use, a process that shortens the file, which RocketMQ
-    /// and this library never do, turns reads through a map into a signal.
+    /// Look-ups that share one length check. For short loops: if a process shortens the file
+    /// meanwhile, which RocketMQ and this library never do, reads through a map raise a signal.
     ///
-    /// # Errors
-    /// As [`IndexFile::header`].
+    /// # Errors As [`IndexFile::header`].
     #[inline]
     pub fn batch(&self) -> Result<IndexBatch<'_>> {
         self.check_length()?;
         Ok(IndexBatch::new(self))
     }
 
-    /// The entries of a hash's slot with their numbers, newest first, at most `max`; other hashes
-    /// that fall into the slot are among them.
+    /// Entries of a hash's slot with their numbers, newest first, at most `max`, including other
+    /// hashes.
     ///
-    /// # Errors
-    /// As [`IndexFile::header`].
+    /// # Errors As [`IndexFile::header`].
     pub fn chain(
         &self,
         key_hash: i32,
@@ -115,8 +107,8 @@ impl IndexFile {
         Ok(chain)
     }
 
-    /// The beginning of a hash's chain, and the header it was read under. That the slot names the newest
-    /// of its entries is held against the last entries of the file.
+    /// Start of a hash's chain and the header. Checks against the file's last entries that the slot
+    /// names its newest.
     pub(crate) fn walk(
         &self,
         key_hash: i32,
@@ -124,7 +116,7 @@ impl IndexFile {
     ) -> Result<(Walk, Head)> {
         let mut head = self.head()?;
         let slot = self.layout().slot_of(key_hash);
-        // Entries that were counted before the slot was read are in it.
+        // // Entries counted before the slot was read are in it.
         let count = head.count;
         let walk = with_bytes!(self, |bytes, live| {
             let walk = Walk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
@@ -139,8 +131,7 @@ impl IndexFile {
         Ok((walk, head))
     }
 
-    /// As [`IndexFile::go_on`], with each entry held against its neighbours and its slot. What contradicts
-    /// itself ends the walk.
+    /// [`IndexFile::go_on`] that checks each entry; a contradiction ends the walk.
     pub(crate) fn go_on_closely(
         &self,
         walk: &mut Walk,
@@ -157,8 +148,7 @@ impl IndexFile {
         })
     }
 
-    /// Follows a chain until its end or until `take` says `false`; the entry for which it does so
-    /// comes next again.
+    /// Walks until the end or until `take` returns `false`; that entry comes next again.
     fn go_on(
         &self,
         walk: &mut Walk,
@@ -170,23 +160,18 @@ impl IndexFile {
     }
 }
 
-/// See [`IndexFile::batch`].
 #[derive(Clone, Copy, Debug)]
 pub struct IndexBatch<'a> {
     file: &'a IndexFile,
 }
 
 impl<'a> IndexBatch<'a> {
-    /// Of a file that was asked for its length.
+    /// For a file whose length was checked.
     #[inline]
     pub(crate) fn new(file: &'a IndexFile) -> Self {
         Self { file }
     }
 
-    /// As [`IndexFile::select`].
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     #[inline]
     pub fn select(
         &self,
@@ -201,13 +186,12 @@ impl<'a> IndexBatch<'a> {
         self.select_under(&mut head, &Wanted { key_hash, begin_ms, end_ms, max }, out, findings)
     }
 
-    /// The header as it is now.
     #[inline]
     pub(crate) fn head(&self) -> Result<Head> {
         with_bytes!(self.file, |bytes, _live| Head::read(bytes, self.file.layout()))
     }
 
-    /// A look-up under a header that was read before.
+    /// A look-up with a known header.
     #[inline]
     pub(crate) fn select_under(
         &self,
@@ -223,21 +207,21 @@ impl<'a> IndexBatch<'a> {
     }
 }
 
-/// What a look-up takes from a chain.
+/// Criteria of a look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Of topic and key, never negative.
+    /// Never negative.
     pub(crate) key_hash: i32,
-    /// First store time that counts.
+    /// First store time.
     pub(crate) begin_ms: i64,
-    /// Last store time that counts.
+    /// Last store time.
     pub(crate) end_ms: i64,
-    /// How many offsets may be found in all.
+    /// Maximum offsets in all.
     pub(crate) max: usize,
 }
 
 impl Wanted {
-    /// Takes one entry; whether the chain may hold more.
+    /// Takes one entry; returns whether the chain may hold more.
     #[inline]
     fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
         let time_ms = file_begin_ms.saturating_add(i64::from(entry.seconds) * 1000);
@@ -248,7 +232,7 @@ impl Wanted {
     }
 }
 
-/// One file while look-ups go on in it.
+/// One file during look-ups.
 struct Search<'a, B> {
     bytes: &'a mut B,
     layout: &'a IndexLayout,
@@ -264,7 +248,7 @@ impl<B: IndexBytes> Search<'_, B> {
     }
 }
 
-/// The physical offsets of a key, newest first, appended to `out` until that holds `wanted.max`.
+/// Appends a key's offsets to `out`, newest first, up to `wanted.max`.
 #[inline]
 fn select<B: IndexBytes>(
     mut search: Search<'_, B>,
@@ -282,7 +266,7 @@ fn select<B: IndexBytes>(
     Ok(())
 }
 
-/// The answers to several look-ups, one after the other. To be used again: it keeps its memory.
+/// Answers of several look-ups; reusable, keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct OffsetLists {
     offsets: Vec<i64>,
@@ -291,13 +275,12 @@ pub struct OffsetLists {
 }
 
 impl OffsetLists {
-    /// No answers yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No answers yet, and memory for so many look-ups of one offset each.
+    /// With memory for so many look-ups of one offset each.
     #[must_use]
     pub fn with_capacity(look_ups: usize) -> Self {
         Self {
@@ -307,19 +290,17 @@ impl OffsetLists {
         }
     }
 
-    /// How many look-ups were answered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether none was.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The physical offsets that look-up `number` found, newest first.
+    /// Offsets of look-up `number`, newest first.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<&[i64]> {
         let end = *self.ends.get(number)?;
@@ -330,59 +311,57 @@ impl OffsetLists {
         self.offsets.get(start..end)
     }
 
-    /// The answers in order.
     pub fn iter(&self) -> impl Iterator<Item = &[i64]> {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// All offsets, answer after answer.
     #[must_use]
     pub fn offsets(&self) -> &[i64] {
         &self.offsets
     }
 
-    /// Where each answer ends in [`OffsetLists::offsets`].
+    /// End of each answer in [`OffsetLists::offsets`].
     #[must_use]
     pub fn ends(&self) -> &[usize] {
         &self.ends
     }
 
-    /// All offsets, answer after answer, and where each answer ends among them.
+    /// All offsets, and the end of each answer.
     #[must_use]
     pub fn into_parts(self) -> (Vec<i64>, Vec<usize>) {
         (self.offsets, self.ends)
     }
 
-    /// Forgets all answers and keeps the memory.
+    /// Clears the answers, keeps the memory.
     pub fn clear(&mut self) {
         self.offsets.clear();
         self.ends.clear();
     }
 }
 
-/// What look-ups in flight have found so far.
+/// Results of running look-ups.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     lanes: Vec<Lane>,
-    /// Answers in the order in which walks ended.
+    /// In the order in which walks ended.
     found: Vec<i64>,
-    /// For each query the start and length of its answer in `found`.
+    /// Start and length of each answer in `found`.
     places: Vec<(usize, usize)>,
 }
 
-/// One look-up in flight.
+/// A running look-up.
 #[derive(Clone, Debug, Default)]
 struct Lane {
     query: usize,
     key_hash: i32,
     slot: u32,
-    /// `None` before the slot was read.
+    /// `None` before the slot is read.
     walk: Option<Walk>,
     found: Vec<i64>,
 }
 
 impl Lane {
-    /// Begins with a query: its slot is on the way when the lane is next looked at.
+    /// Starts a query: prefetches its slot.
     #[inline]
     fn load<B: IndexBytes>(&mut self, bytes: &B, layout: &IndexLayout, query: usize, hash: i32) {
         self.query = query;
@@ -393,7 +372,7 @@ impl Lane {
         bytes.prefetch(layout.slot_position(self.slot));
     }
 
-    /// Does the one read that was fetched ahead, and fetches the next; whether there is a next.
+    /// Reads what was prefetched and prefetches the next; returns whether there is one.
     #[inline]
     fn advance<B: IndexBytes>(
         &mut self,
@@ -423,8 +402,8 @@ impl Lane {
     }
 }
 
-/// Many look-ups at once, [`LANES`] of them in flight: while one waits for memory, others go on. The
-/// answers are those of [`select`], each with an own maximum.
+/// Runs [`LANES`] look-ups at once: while one waits for memory, others proceed. The answers equal
+/// those of [`select`], each with its own maximum.
 fn select_many<B: IndexBytes>(
     mut search: Search<'_, B>,
     key_hashes: &[i32],
@@ -467,7 +446,7 @@ fn select_many<B: IndexBytes>(
             }
         }
     }
-    // Walks end in any order.
+    // // Walks end in any order.
     for (start, len) in places.drain(..) {
         offsets.extend_from_slice(found.get(start..start + len).unwrap_or_default());
         ends.push(offsets.len());

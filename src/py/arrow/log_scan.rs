@@ -42,7 +42,6 @@ struct LogSlice {
 }
 
 impl LogSlice {
-    /// Builds batches of a slice or its parts.
     fn maker(&self, schema: &SchemaRef, slice: Slice) -> Result<LogBatches, BatchError> {
         let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
         if let Some(broker) = &self.broker {

@@ -66,7 +66,6 @@ impl ArrowSchema {
     }
 }
 
-/// Source of a scan's batches.
 pub(crate) trait BatchSource: Send + Sync {
     fn schema(&self) -> SchemaRef;
 
@@ -195,7 +194,6 @@ impl Batches for std::vec::IntoIter<RecordBatch> {
     }
 }
 
-/// The exception for an error.
 fn exception(error: BatchError) -> PyErr {
     match error {
         BatchError::Store(error) => error.into(),
@@ -225,7 +223,6 @@ impl Iterator for Stream {
     }
 }
 
-/// The error as Arrow's.
 fn failed(error: BatchError) -> ArrowError {
     let error = match error {
         BatchError::Arrow(error) => return error,
@@ -251,7 +248,6 @@ impl fmt::Display for Text {
 
 impl std::error::Error for Text {}
 
-/// Messages of a store.
 struct Messages {
     store: Arc<MessageStore>,
     scan: Scan,
@@ -319,7 +315,6 @@ impl Batches for BatchesAhead {
     }
 }
 
-/// Columns by name; duplicates are refused.
 fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
     named_columns(names, Column::by_name)
 }

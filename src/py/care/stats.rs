@@ -99,7 +99,6 @@ pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {
     (totals.messages, totals.bytes, totals.first_store_timestamp_ms, totals.last_store_timestamp_ms)
 }
 
-/// Groupings by name; duplicates are refused.
 fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     let mut groupings = Vec::new();
     for name in names {

@@ -12,7 +12,6 @@ use super::stats::totals_row;
 use crate::py::progress::with_progress;
 use crate::py::store::config_of;
 
-/// Reported quantiles.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 /// What a report shows of the messages; damage is passed over.

@@ -22,7 +22,6 @@ use crate::py::values::{AppendResult, AppendSummary};
 /// Results so far, and the address in message ids.
 type Written = Vec<(error::AppendResult, Host)>;
 
-/// The failed row and its error.
 type Failure = (usize, Error);
 
 #[pymethods]

@@ -75,7 +75,6 @@ pub(crate) struct Message {
     prepared_transaction_offset: i64,
     /// The stored property block, unless given as one.
     block: Box<[u8]>,
-    /// Whether the properties count inner messages.
     counts_inner_messages: bool,
 }
 
@@ -366,7 +365,6 @@ impl Message {
     }
 }
 
-/// Keys as a tuple.
 fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if let Ok(keys) = keys.cast_exact::<PyTuple>() {
         return Ok(keys.clone());

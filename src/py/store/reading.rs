@@ -100,7 +100,6 @@ pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
     tags.map_or(TagFilter::ALL, TagFilter::parse)
 }
 
-/// Filter and bounds of a scan.
 pub(crate) fn scan_filter(
     topics: Option<&Bound<'_, PyAny>>,
     tags: Option<&str>,

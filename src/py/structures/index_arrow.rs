@@ -23,7 +23,6 @@ use crate::store::read::halt::Halt;
 
 use crate::py::arrow::scan::{BatchSource, Batches};
 
-/// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
 /// Reads entries from number `first` on into `raw`.

@@ -1,5 +1,5 @@
-//! From the log to the queues and the index: what each record needs there
-//! (`DispatchRequest`, `DefaultMessageStore.doDispatch`).
+//! Dispatches records of the log to queues and index (`DispatchRequest`,
+//! `DefaultMessageStore.doDispatch`).
 
 use crate::error::{Error, Result};
 use crate::format::message::MessageView;
@@ -15,28 +15,25 @@ use crate::log::{Queue, QueueKind};
 use super::lmq;
 use crate::store::queue_table::QueueTable;
 
-/// What the queues and the index take from one record.
+/// Input of queues and index for one record.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchRequest<'a> {
-    /// The topic, as its bytes.
+    /// Topic bytes.
     pub topic: &'a [u8],
-    /// The queue's number.
     pub queue_id: i32,
-    /// The record's entry number there.
     pub queue_offset: i64,
-    /// Where the record lies.
+    /// Its offset in the commit log.
     pub physical_offset: i64,
     pub store_size: u32,
-    /// The store's time of it.
     pub store_timestamp_ms: i64,
-    /// What kind of transaction message it is, if it is one.
+    /// Kind of transaction.
     pub transaction: Transaction,
-    /// The properties that matter here.
+    /// Relevant properties.
     pub properties: Indexed<'a>,
 }
 
 impl<'a> DispatchRequest<'a> {
-    /// The request of a stored record (`CommitLog.checkMessageAndReturnSize`).
+    /// The request for a record (`CommitLog.checkMessageAndReturnSize`).
     #[inline(always)]
     #[must_use]
     pub fn of(view: &MessageView<'a>) -> Self {
@@ -52,27 +49,26 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// Whether the record has an entry in a queue: a prepared or rolled back message has none.
+    /// Whether the record gets a queue entry: a prepared or rolled back message does not.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         matches!(self.transaction, Transaction::None | Transaction::Commit)
     }
 
-    /// The queues beside its own that the record has entries in, with its number in each
-    /// (`MultiDispatchUtils`, `ConsumeQueue.multiDispatchLmqQueue`). A name that can be no such
-    /// queue, or has no number, is passed over, and stops nothing but itself.
+    /// Additional queues of the record, with its queue offset in each (`MultiDispatchUtils`,
+    /// `ConsumeQueue.multiDispatchLmqQueue`). Invalid names are skipped.
     pub fn more_queues(&self) -> impl Iterator<Item = (&'a [u8], i64)> {
         lmq::pairs(self.topic, &self.properties)
     }
 
-    /// One past the record's last byte.
+    /// End of the record.
     #[must_use]
     pub fn end(&self) -> u64 {
         u64::try_from(self.physical_offset).unwrap_or(0).saturating_add(u64::from(self.store_size))
     }
 
-    /// The queue offsets that the record stands for in a queue of that kind: one, or those of a batch
-    /// that is kept together. A batch whose properties do not tell them counts as one message.
+    /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
+    /// invalid properties counts as one message.
     #[inline]
     #[must_use]
     pub fn range(&self, kind: QueueKind) -> InnerRange {
@@ -85,7 +81,7 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// The record in a queue that has it at `range`.
+    /// The queue's unit for the record at `range`.
     #[inline]
     #[must_use]
     pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> Unit {
@@ -105,7 +101,7 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// What the index takes of it.
+    /// Input of the index.
     #[must_use]
     pub fn keys(&self) -> DispatchKeys<'a> {
         DispatchKeys {
@@ -119,19 +115,18 @@ impl<'a> DispatchRequest<'a> {
     }
 }
 
-/// Puts records into the queues and the index.
+/// Dispatches records.
 #[derive(Debug)]
 pub struct Dispatcher {
-    /// The index, unless it is switched off or cannot be used.
+    /// The index, unless disabled or unusable.
     pub index: Option<IndexService>,
 }
 
 impl Dispatcher {
-    /// Dispatches one record into `queue`, or into the queue that the table knows.
+    /// Dispatches one record into `queue`, or its queue in the table.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the same record may be dispatched again later, since what
-    /// is there already is left as it is.
+    /// # Errors [`Error::Io`] when the disk is full; the record may be dispatched again, since
+    /// existing entries are kept.
     #[inline]
     pub fn dispatch(
         &mut self,
@@ -174,8 +169,8 @@ impl Dispatcher {
     }
 }
 
-/// A record that no queue can take, such as one with an impossible queue number, must not hold up those
-/// behind it.
+/// Ignores a record that no queue accepts, such as one with an impossible queue number: it must not
+/// block the next ones.
 fn pass_over_refused(added: Result<Added>) -> Result<()> {
     match added {
         Ok(_) | Err(Error::InvalidMessage { .. }) => Ok(()),

@@ -1,6 +1,5 @@
-//! Reading a log in parts on several threads, for what queues and index need of it. Where a part's
-//! first record begins is guessed by the thread that reads it; whether that is right is known once the
-//! part before has come to the same place.
+//! Reads a log in parts on several threads, for queues and index. A thread guesses where its part's
+//! first record begins; the end of the previous part confirms it.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -17,59 +16,55 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
-/// How many bytes of the log a part has.
 const PART: u64 = 2 << 20;
-/// In how many of them its first record is sought.
+/// Bytes searched for the first record.
 const SOUGHT: u64 = 512 << 10;
-/// A shorter log is not worth a thread.
+/// A shorter log uses one thread.
 const LONG: u64 = 8 << 20;
-/// At most so many threads read.
+/// Maximum threads.
 const MOST_THREADS: usize = 4;
-/// How many parts of each thread wait to be taken.
 const AHEAD: usize = 2;
-/// How much memory is kept of what was read.
 const MOST_KEPT: usize = 32 << 20;
 
-/// What is to be read, and for what.
+/// A range of the log and the derived data to collect from it.
 #[derive(Debug)]
 pub struct LogReading<'a> {
     log: &'a CommitLog,
     wanted: Wanted<'a>,
     end: u64,
     verify_crc: bool,
-    /// Records outside of this part may lack bytes.
+    /// Records outside this part may lack bytes.
     flushed: Flushed,
     blocks: Arc<BlockPool>,
     spare: SpareGathered,
 }
 
-/// What was read of a part.
+/// Result of a part.
 #[derive(Debug, Default)]
 pub struct LogPart {
-    /// Where its first record begins, if one was found.
+    /// Start of the first record found.
     begin: Option<u64>,
-    /// Where the next record would begin.
+    /// Start of the next record.
     end: u64,
     /// Why there is none.
     stop: Option<Stop>,
-    /// Where the last record begins.
     pub last_record: Option<u64>,
-    /// Where the first record begins that may lack bytes.
+    /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
-    /// Whether the record that would be next does.
+    /// Whether the next record lacks bytes.
     pub lacks_bytes: bool,
-    /// What its records need.
+    /// Data of its records.
     pub gathered: Gathered,
 }
 
 impl LogPart {
-    /// Where the first record begins.
+    /// Start of the first record.
     #[must_use]
     pub fn begin(&self) -> u64 {
         self.begin.unwrap_or(self.end)
     }
 
-    /// Where the record behind them would begin.
+    /// Start of the next record.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
@@ -77,7 +72,7 @@ impl LogPart {
 }
 
 impl<'a> LogReading<'a> {
-    /// Reads `log` up to `end`; with `verify_crc` each body is held against its checksum.
+    /// Reads `log` up to `end`; `verify_crc` checks bodies.
     #[must_use]
     pub fn new(log: &'a CommitLog, wanted: Wanted<'a>, end: u64, verify_crc: bool) -> Self {
         Self {
@@ -91,16 +86,16 @@ impl<'a> LogReading<'a> {
         }
     }
 
-    /// Looks closely at records that are not known to be flushed.
+    /// Checks records closely that are not known to be flushed.
     #[must_use]
     pub fn flushed(self, flushed: Flushed) -> Self {
         Self { flushed, ..self }
     }
 
-    /// Hands the parts from `from` on, where a record must begin, to `take` in order, until that breaks.
+    /// Passes the parts from `from` on, where a record must begin, to `take` in order until it
+    /// breaks.
     ///
-    /// # Errors
-    /// What `take` answers; [`Error::Io`] when the system cannot read.
+    /// # Errors Errors of `take`; [`Error::Io`].
     pub fn each(
         &self,
         from: u64,
@@ -129,7 +124,7 @@ impl<'a> LogReading<'a> {
                     .map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
                 readers.push(parts);
             }
-            // Each thread ends behind its last part, or when its channel is let go of at the end.
+            // // A thread ends after its last part, or when its channel is dropped.
             let mut found = |number: usize| match readers.get(number % threads).map(|r| r.recv()) {
                 Some(Ok(part)) => part,
                 _ => Ok(LogPart::default()),
@@ -138,13 +133,13 @@ impl<'a> LogReading<'a> {
         })
     }
 
-    /// The bytes of part `number`, which may end within a record.
+    /// Bytes of part `number`, which may end inside a record.
     fn bytes_of(&self, from: u64, number: usize) -> Option<Range<u64>> {
         let start = from.saturating_add(PART.saturating_mul(number as u64));
         (start < self.end).then(|| start..start.saturating_add(PART).min(self.end))
     }
 
-    /// What was found of each part counts where the part before ends at its beginning; else it is read
+    /// Joins parts: one counts if the previous part ends at its start; otherwise it is read again
     /// from there.
     fn put_together(
         &self,
@@ -175,7 +170,7 @@ impl<'a> LogReading<'a> {
         Ok(Walked { end: next, stop: Some(Stop::End) })
     }
 
-    /// Reads the records that begin in `from..to`; the first must begin at `from`, or is sought.
+    /// Reads the records that begin in `from..to`; the first is at `from`, or is searched.
     fn read(&self, from: u64, is_record: bool, to: u64) -> Result<LogPart> {
         let mut scanner =
             Scanner::new(self.log, from, self.end, self.verify_crc).sharing(&self.blocks);
@@ -213,14 +208,14 @@ impl<'a> LogReading<'a> {
         Ok(part)
     }
 
-    /// Where the memory of what is no longer needed goes.
+    /// Takes back memory.
     #[must_use]
     pub fn spare(&self) -> &SpareGathered {
         &self.spare
     }
 }
 
-/// The parts that were read last, as many as there is memory for.
+/// The last parts, as many as memory allows.
 #[derive(Debug, Default)]
 pub struct LastParts {
     parts: VecDeque<LogPart>,
@@ -228,7 +223,7 @@ pub struct LastParts {
 }
 
 impl LastParts {
-    /// Keeps a part, the next behind the one before; the oldest go.
+    /// Keeps the next part and drops the oldest.
     pub(crate) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
         self.bytes += part.gathered.bytes();
         self.parts.push_back(part);
@@ -240,7 +235,7 @@ impl LastParts {
         }
     }
 
-    /// Those whose records begin at or behind `from`.
+    /// Parts whose records begin at or behind `from`.
     pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
         let before = self.parts.partition_point(|part| part.begin() < from);
         self.parts.drain(..before);
@@ -262,7 +257,7 @@ mod tests {
             let begin = Some(begin * 100);
             last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
-        // 4 MiB each; of a part that begins before the place asked for only some would be wanted.
+        // // 4 MiB each; a part that begins earlier would be wanted only in part.
         let begins: Vec<u64> = last.parts.iter().map(LogPart::begin).collect();
         assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
         assert_eq!(last.from(701).iter().map(LogPart::begin).collect::<Vec<_>>(), [800, 900]);

@@ -1,4 +1,4 @@
-//! Putting into queues and index what recovery found undispatched, of a long log in bulk.
+//! Dispatches in bulk what recovery found undispatched.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::log_parts::{LastParts, LogPart, LogReading};
 use crate::store::open::recover::beside;
 use crate::store::write::core::{Core, Writing};
 
-/// A shorter part of the log is put into the index key by key.
+/// A shorter part of the log is indexed key by key.
 const LONG: u64 = 16 << 20;
 
-/// How many entries of queues wait in memory before all are written out.
+/// Entries in memory before all queues are written out.
 const MOST_WAITING: usize = 1 << 18;
 
 impl Core {
-    /// Dispatches what recovery found undispatched, of which it has `read` some, while another thread
-    /// does `durable`; how many records that was.
+    /// Dispatches what is undispatched, reusing parts in `read`, while another thread runs
+    /// `durable`. Returns the number of records.
     pub(crate) fn redispatch_beside(
         &self,
         read: LastParts,
@@ -83,16 +83,16 @@ impl Core {
     }
 }
 
-/// Where entries of queues go.
+/// Destination of queue entries.
 struct Queues<'c> {
     core: &'c Core,
-    /// How many came since all were written out.
+    /// Entries since the last write-out.
     waiting: usize,
 }
 
 impl Queues<'_> {
     fn add(&mut self, gathered: &Gathered) -> Result<()> {
-        // No thread does it yet, and of very many queues each would hold entries in memory.
+        // // No thread commits yet, and each of many queues would keep entries in memory.
         self.waiting += gathered.units.len();
         if self.waiting >= MOST_WAITING {
             self.core.queues.commit()?;
@@ -102,14 +102,13 @@ impl Queues<'_> {
     }
 }
 
-/// Where keys go.
 enum Keys {
     /// There is no index.
     None,
     /// Through the map of its last file.
     One(IndexService),
-    /// Into new files, written in order; those before reach up to a message some of whose keys they
-    /// may hold.
+    /// Into new files, in order; earlier files reach up to a message whose keys they may hold in
+    /// part.
     Bulk { service: IndexService, builder: Box<IndexBuilder>, reach: Option<(i64, usize)> },
 }
 
@@ -146,7 +145,7 @@ impl Keys {
         }
     }
 
-    /// The service again, and up to which store time full files were made durable, if any were.
+    /// Returns the service, and the store time up to which full files are durable.
     fn finish(self) -> Result<(Option<IndexService>, Option<i64>)> {
         match self {
             Self::None => Ok((None, None)),

@@ -1,4 +1,4 @@
-//! The store as a whole: what goes in comes out, also after a restart or a crash.
+//! The store as a whole: messages come back, also after a restart or crash.
 
 use super::*;
 use crate::format::message::properties::{self, names};
@@ -116,7 +116,7 @@ fn files_made_ready_whole_hold_the_same() {
     store.close().unwrap();
 }
 
-/// A copy of a store that was never closed, as a killed process leaves it.
+/// A copy of an unclosed store, as a killed process leaves it.
 fn crashed_copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
@@ -290,7 +290,7 @@ fn cq14_a_message_for_more_queues_is_read_from_each() {
     }
     check(&store, 3);
     store.close().unwrap();
-    // Opened without the settings the queues stay as they are.
+    // // Without the settings the queues stay as they are.
     let store = open(dir.path(), OpenMode::ReadWrite).unwrap();
     check(&store, 3);
     assert!(store.recovery().unwrap().rebuilt.is_empty());
@@ -308,7 +308,7 @@ fn nothing_is_appended_behind_the_close_by_a_thread_that_came_before() {
     let store = open(dir.path(), OpenMode::Create).unwrap();
     fill(&store, 0, 3);
     let (core, message) = (&*store.core, NewMessage::new(b"Topic", b"late"));
-    // It has passed the first look at whether the store is open, and not yet got the appender.
+    // // Checked that the store is open, and does not have the appender yet.
     let writing = core.writing().unwrap();
     let size = core.log.run().file_size();
     let checked = append::check(&message, &core.config, &core.queues, size).unwrap();
@@ -392,7 +392,7 @@ fn unreadable_topics_are_told_and_end_no_writing() {
     check(&open(dir.path(), OpenMode::Read).unwrap(), 40);
 }
 
-/// A clock that steps back is no reason to take whole messages behind damage for remains.
+/// A clock that steps back does not turn whole messages behind damage into remains.
 #[test]
 fn rc09_messages_older_than_those_before_them_are_not_cut_either() {
     let dir = tempfile::tempdir().unwrap();

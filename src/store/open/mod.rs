@@ -1,4 +1,4 @@
-//! Opening a store: what is there, which settings the files bear out, and the state they are in.
+//! Opens a store: finds its files, settings and state.
 
 pub mod analysis;
 pub mod index_settings;
@@ -45,18 +45,18 @@ use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
 use super::write::topics::{self, TopicTable};
 
-/// A store that is open, its threads not yet started.
+/// An open store whose threads are not started.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) core: Core,
 }
 
-/// What a writer does about damage before messages that were flushed.
+/// A writer's policy for damage before flushed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFlushedDamage {
-    /// Changes nothing and says so.
+    /// Refuse without a change.
     Refuse,
-    /// Ends the log there, as it was told, and keeps aside what lies behind.
+    /// End the log there, as requested, and keep the rest in quarantine.
     Cut,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn open(
         return open_to_read(paths, config, storage, clock);
     }
     make_folder(&*storage, path)?;
-    // The lock comes before anything else is looked at or touched.
+    // // Lock before reading anything.
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
@@ -93,7 +93,7 @@ pub(super) fn open(
     for dir in written.iter().chain([&paths.consume_queue()]) {
         make_folder(&*storage, dir)?;
     }
-    // From here on nothing is made in what somebody else puts at these paths.
+    // // From here on nothing is created in another store at these paths.
     let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
     let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
     let mode = match (there, crashed) {
@@ -110,7 +110,7 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
-    // A swap of folders changes the root in the end.
+    // // Completing a swap changes the root.
     let state = || {
         let root = storage.stamp(paths.root()).ok().flatten();
         (swap::is_listed(&*storage, &paths), root)
@@ -152,8 +152,8 @@ fn open_to_read(
     Ok(Opened { core })
 }
 
-/// Sees how far the log of a reader reaches now, and what its queues cannot be trusted for; what of the
-/// files that say so could not be read.
+/// Updates a reader's end of the log and the doubt about its queues; returns errors of files that
+/// tell it.
 fn look(core: &Core) -> Result<Vec<Error>> {
     let (is_open_or_crashed, mut unread) = was_left_open(core);
     let left_out = queue_view::find_end(&core.log, Some(&core.queues), !is_open_or_crashed)?;
@@ -161,8 +161,8 @@ fn look(core: &Core) -> Result<Vec<Error>> {
     judge(core, is_open_or_crashed, left_out, unread)
 }
 
-/// Whether `abort` lies there. What cannot be read says nothing: the store may be in use, and nothing
-/// known to be flushed.
+/// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
+/// flushed.
 fn was_left_open(core: &Core) -> (bool, Vec<Error>) {
     match lock::was_aborted(&*core.storage, &core.paths) {
         Ok(aborted) => (aborted, Vec::new()),
@@ -170,7 +170,7 @@ fn was_left_open(core: &Core) -> (bool, Vec<Error>) {
     }
 }
 
-/// Sees what a reader's queues cannot be trusted for.
+/// Updates the doubt about a reader's queues.
 fn judge(
     core: &Core,
     open_or_crashed: bool,
@@ -198,14 +198,14 @@ fn judge(
     Ok(unread)
 }
 
-/// From where on a reader holds its queues against the log. While another process swaps folders some
-/// queues may be missing: they are listed again when it is done.
+/// Offset from which a reader compares queues with the log. During another process's swap queues
+/// may be missing, so they are listed again afterwards.
 fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> {
     let storage = &*core.storage;
     for _ in 0..SWAP_WAITS {
         let is_swapping = swap::is_listed(storage, &core.paths);
         if is_swapping && !StoreLock::is_held(storage, &core.paths) {
-            // It was killed on the way, and the next writer finishes it.
+            // // That process was killed; the next writer finishes the swap.
             break;
         }
         let doubt = queue_view::start_of_doubt(&core.log, &core.queues, flushed, crashed)?;
@@ -220,16 +220,15 @@ fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> 
             index.refresh()?;
         }
     }
-    // The log alone tells everything.
+    // // The log alone tells everything.
     Ok(core.log.min_offset())
 }
 
-/// How often a reader looks whether another process is done with swapping folders, and the time in
-/// between: a second in all.
+/// Checks for the end of another process's swap, a millisecond apart.
 const SWAP_WAITS: u32 = 1000;
 const SWAP_WAIT: Duration = Duration::from_millis(1);
 
-/// Lists a reader's queues and index again, because files of them were gone. The log's readable end stays.
+/// Lists a reader's queues and index again after files were missing. The log's end stays.
 pub(super) fn list_again(core: &Core) -> Result<()> {
     let _turn = core.refreshing.lock();
     core.queues.refresh()?;
@@ -241,7 +240,7 @@ pub(super) fn list_again(core: &Core) -> Result<()> {
     judge(core, is_open_or_crashed, left_out, unread).map(drop)
 }
 
-/// Tells of a last record that a reader leaves out.
+/// Error for a last record that a reader leaves out.
 #[cold]
 fn half_there(log: &CommitLog, at: u64) -> Error {
     let file = log.run().find(at);
@@ -252,7 +251,7 @@ fn half_there(log: &CommitLog, at: u64) -> Error {
     Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
 }
 
-/// Moves a reader's view forward.
+/// Updates a reader's view.
 pub(super) fn refresh(core: &Core) -> Result<()> {
     let _turn = core.refreshing.lock();
     core.log.run().refresh()?;
@@ -302,8 +301,8 @@ fn open_to_write(
         latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
     let index_known_ms = found.index_known_ms();
-    // The session that crashed goes on under its own `abort`: with a new one the mark would not be
-    // believed, should recovery be stopped before it writes the mark again.
+    // // Keep the crashed session's `abort`: a new one would invalidate the mark if recovery stops
+    // before writing it.
     let goes_on =
         !is_clean && durable.is_some_and(|mark| mark.is_of_last_session(&*storage, &paths));
     let mark = || {
@@ -328,13 +327,14 @@ fn open_to_write(
     if damage == OnFlushedDamage::Refuse {
         found.refuse_damage(&analysis)?;
     }
-    // From here on the store is changed.
+    // // From here on the store is changed.
     if !written_early {
         mark()?;
     }
     remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
     if durable.is_some_and(|durable| durable.place > analysis.end) {
-        // The cut was asked for. Stopped behind it, the next opening must not miss what it took.
+        // // The cut was requested. If it stops here, the next open must not expect the removed
+        // messages.
         durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
     }
     let now_ms = clock.now_ms();
@@ -356,7 +356,7 @@ fn open_to_write(
              of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
         ));
     }
-    // A time later than the newest record, or before all of them, proves nothing.
+    // // A time outside the range of records proves nothing.
     let fields = &mut checkpoint.fields;
     let newest = analysis.newest_timestamp_ms;
     fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
@@ -379,7 +379,7 @@ fn open_to_write(
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
     let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
     let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
-    // A log that was not read does not tell where its last message begins.
+    // // An unread log does not tell where its last message begins.
     let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
     let last = last.unwrap_or(analysis.end);
     let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
@@ -425,7 +425,7 @@ fn open_to_write(
     let is_written = written_early || mode != RecoveryMode::Crash;
     let dispatched =
         core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
-    // From here on all of it is durable.
+    // // From here on all of it is durable.
     let durable = DurableMark::set(&*core.storage, &core.paths, durable, place)?;
     for queue in core.queues.all() {
         queue.set_next_offset(queue.max_offset());
@@ -444,14 +444,13 @@ fn open_to_write(
     Ok(Opened { core })
 }
 
-/// The least bytes of the log that a message with a key takes.
+/// Minimum bytes of a message with a key.
 const LEAST_MESSAGE: u64 = 100;
-/// The block in which most file systems give disk space.
+/// Usual block size of file systems.
 const BLOCK: u64 = 4096;
 
-/// Reckons the disk space that entries need for a thousand bytes of the log, where each message is as
-/// short as can be and has one key. Small files fill their last blocks in part only; an eighth more goes
-/// to folders and the file system's own tables.
+/// Disk space of entries for a thousand bytes of log with the shortest messages and one key each.
+/// An eighth more covers partly filled blocks, folders and file system tables.
 fn entries_per_mille(config: &StoreConfig) -> u64 {
     let in_blocks = |entry: u64, room: u64, file: u64| {
         entry.saturating_mul(file.next_multiple_of(BLOCK)).div_ceil(room.max(1))
@@ -460,22 +459,21 @@ fn entries_per_mille(config: &StoreConfig) -> u64 {
     let slots = u64::from(config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS));
     let keys = 20 * u64::from(config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES));
     let index = if config.message_index_enable { in_blocks(20, keys, 4 * slots + keys) } else { 0 };
-    // A unit of the extension without a bit map.
+    // // A unit of the extension without a bitmap.
     let ext = if config.enable_consume_queue_ext { 2 * 20 } else { 0 };
     (in_blocks(20, queue, queue) + index + ext) * 1000 / LEAST_MESSAGE * 9 / 8
 }
 
-/// Disk space for the small files: the checkpoint, the seal, the tables of `config` and their folders.
+/// Disk space of small files: checkpoint, seal, tables and folders.
 const SMALL_FILES: u64 = 64 << 10;
 
-/// Reckons what closing will need of the disk, and tells where the disk has not that much: appends fail
-/// then.
+/// Computes the disk space for closing, and warns if the disk lacks it: appends fail then.
 fn reckon_room(core: &Core) {
     let Some(room) = core.log.room() else { return };
     let queues = core.queues.all().len() as u64;
     room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
     if let Some(index) = &core.index {
-        // The next index file: its slots and its first entries.
+        // // The next index file: slots and first entries.
         let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
         room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
     }
@@ -485,7 +483,7 @@ fn reckon_room(core: &Core) {
     }
 }
 
-/// Reads the durable mark; one that cannot be believed is told, and the checkpoint counts instead.
+/// Reads the durable mark; an invalid one gives a warning, and the checkpoint counts.
 fn read_mark(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -500,8 +498,7 @@ fn read_mark(
     }
 }
 
-/// Takes out of the index what cannot be relied on; from which place on the log must be read again
-/// for it.
+/// Removes unreliable parts of the index; returns where the log must be read again for it.
 fn mend_index(
     service: &mut IndexService,
     analysis: &Analysis,
@@ -521,7 +518,7 @@ fn mend_index(
         Some(file) => service.run().open(file)?.header()?.begin_physical_offset,
         None => i64::MAX,
     };
-    // The beginning is missing: file by file it cannot be put in front, so all of it is made again.
+    // // Files cannot be added in front, so the whole index is rebuilt.
     if u64::try_from(begins).unwrap_or(u64::MAX) > first_keyed {
         service.remove_from(0)?;
         return Ok(log.min_offset());
@@ -537,7 +534,7 @@ fn mend_index(
     }
 }
 
-/// Whether the index holds every key of the record at which it ends: a crash may have kept some.
+/// Whether the index holds every key of its last record: a crash may have kept some.
 fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<bool> {
     let mut buffer = Vec::new();
     let Found::Message(view) = log.read(reach, 0, &mut buffer)? else {
@@ -549,7 +546,7 @@ fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<b
     Ok(service.keys_put(view.physical_offset())? >= wanted)
 }
 
-/// The store time of a record; `None` where none is, such as in a file that retention deleted.
+/// Store time of a record; `None` if there is none, as in a file that retention deleted.
 fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
     log.store_timestamp_ms(u64::try_from(offset).unwrap_or(u64::MAX), 0)
 }

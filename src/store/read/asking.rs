@@ -1,4 +1,4 @@
-//! Questions of readers to queues and index whose files another process may swap meanwhile.
+//! Retries reads of queues and index while another process may swap their files.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::queue_view::{Overlay, QueueView};
 use crate::store::open;
 use crate::store::write::core::Core;
 
-/// How often a reader asks again whose files were gone.
+/// Attempts after files were missing.
 const ATTEMPTS: usize = 16;
 
 impl Core {
@@ -24,8 +24,8 @@ impl Core {
         Ok(Arc::clone(reading.overlay.get_or_init(|| read)))
     }
 
-    /// Asks one queue. What a reader found while another process took files away or swapped folders is
-    /// no answer: it lists them again, and asks again.
+    /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and
+    /// retries.
     pub(crate) fn ask<T>(
         &self,
         topic: &[u8],
@@ -43,7 +43,7 @@ impl Core {
         Err(self.never_still())
     }
 
-    /// Asks the index, in the same way.
+    /// Reads the index, with retries.
     pub(crate) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         let Some(index) = self.index.as_ref().filter(|_| self.writing.is_none()) else {
             return ask();
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// A queue that lacks nothing.
+    /// A queue without an overlay.
     fn whole(&self, queue: Arc<Queue>, topic: &[u8], queue_id: i32) -> Result<QueueView> {
         let mut view = QueueView::whole(Arc::clone(&queue));
         let held = Held { log: &self.log, view: &view, topic, queue_id };

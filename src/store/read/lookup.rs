@@ -1,4 +1,4 @@
-//! Single questions to a store: a message by its id, and how far things have come.
+//! Single queries: a message by its id, and how far log and queues have come.
 
 use crate::error::{Error, Result};
 use crate::format::message::host;
@@ -10,12 +10,11 @@ use crate::store::MessageStore;
 use crate::store::mark::Flushed;
 
 impl MessageStore {
-    /// The record of the message with an id, which names the store's address and a place in its log
+    /// Reads the message with an id: the store's address and an offset
     /// (`MessageDecoder#decodeMessageId`).
     ///
-    /// # Errors
-    /// [`Error::MessageNotFound`] for what is no id, for a place where no record begins, and for
-    /// another store's address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::MessageNotFound`] for an invalid id, no record there, or another store's
+    /// address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
     pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         self.check_open()?;
         let shown: String = message_id.chars().take(64).collect();
@@ -44,34 +43,32 @@ impl MessageStore {
         }
     }
 
-    /// Whether the store is open still.
+    /// Checks that the store is open.
     ///
-    /// # Errors
-    /// [`Error::Closed`].
+    /// # Errors [`Error::Closed`].
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         self.core.check_open()
     }
 
-    /// Whether there are index files that fit the settings.
+    /// Whether usable index files exist.
     #[must_use]
     pub fn index_is_usable(&self) -> bool {
         self.core.index.is_some()
     }
 
-    /// Whether a reader left out a last record in whose topic or properties zeros lie, as in one that
-    /// did not come to the disk whole.
+    /// Whether a reader left out a last record with zeros in topic or properties, as in an
+    /// incomplete one.
     #[must_use]
     pub fn leaves_out_last(&self) -> bool {
         self.core.reading().left_out.is_some()
     }
 
-    /// Up to where the log is known to be durable. For a reader: its end where no `abort` lies, else
-    /// the durable mark, or where RocketMQ has written since, the end of the last record that is older
-    /// than the checkpoint's newest.
+    /// End of the log known to be durable. For a reader: the log's end if `abort` is missing, else
+    /// the durable mark; if RocketMQ has written since, the last record older than the checkpoint's
+    /// newest.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn flushed_offset(&self) -> Result<u64> {
         self.check_open()?;
         let core = &*self.core;
@@ -81,14 +78,14 @@ impl MessageStore {
         let flushed = core.reading().flushed;
         match flushed {
             None => Ok(core.log.end_offset()),
-            // The mark of the session that has the store, or had it last.
+            // // The mark of the current or last session.
             Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(core.log.end_offset())),
             Some(Flushed { before_ms, .. }) => durable_end(&core.log, before_ms),
         }
     }
 }
 
-/// The end of the last record stored before `flushed_ms`. Store times rise along the log.
+/// End of the last record stored before `flushed_ms`. Store times rise along the log.
 fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
     let files = log.run().files();
     let mut from = log.min_offset();
@@ -176,7 +173,7 @@ mod tests {
         }
         let reader = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
         let flushed = reader.flushed_offset().unwrap();
-        // The newest time itself may have had more messages than were flushed.
+        // // More messages of the newest time may exist than were flushed.
         assert_eq!(i64::try_from(flushed), Ok(newest.physical_offset));
         assert!(reader.end_offset() > flushed);
         store.close().unwrap();

@@ -1,10 +1,10 @@
-//! Reading: by queue offset, by time, by key, and in the order of the log.
+//! Reading by queue offset, time, key, and in log order.
 //!
-//! Open the file of the question: `queue_read.rs` (messages of a queue from an offset on), `time_search.rs`
-//! (the offset that belongs to a time), `key_query.rs` (messages by key), `lookup.rs` (one message by id),
-//! `scan.rs` (all messages in order), `scan_part.rs` and `slice.rs` (the same, divided among several
-//! readers), `groups.rs` (consumer offsets). `queue_view.rs` is one queue as a reader sees it: its files,
-//! and what the log holds beyond them.
+//! Open the file of your question: `queue_read.rs` (messages of a queue from an offset on),
+//! `time_search.rs` (queue offset for a time), `key_query.rs` (messages by key), `lookup.rs` (one
+//! message by id), `scan.rs` (all messages in order), `scan_part.rs` and `slice.rs` (divided among
+//! readers), `groups.rs` (consumer offsets). `queue_view.rs` is a queue as a reader sees it: its
+//! files, and what the log holds beyond them.
 
 pub(crate) mod asking;
 pub mod groups;

@@ -1,4 +1,4 @@
-//! The store's threads: each calls the steps of the store at intervals and has no logic of its own.
+//! The store's threads: each calls steps of the store at intervals, without logic of its own.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::retention::{DiskUse, Occasion};
 use crate::config::{DeleteRules, FlushDiskType};
 use crate::error::{Error, Result};
 
-/// How long at the most until it is seen to that files and pages are ready ahead of the writer.
+/// Interval of preparing files and pages.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
 
-/// How long the care of queues and index rests.
+/// Interval of maintaining queues and index.
 const CARE_EVERY: Duration = Duration::from_millis(20);
 
-/// How long after the start files are first looked at (`DefaultMessageStore#addScheduleTask`).
+/// Delay of the first retention check (`DefaultMessageStore#addScheduleTask`).
 const CLEAN_FROM: Duration = Duration::from_secs(60);
 
-/// How often the durable mark is made durable, so that it is no more than a second behind.
+/// Interval of flushing the durable mark, so that it lags less than a second.
 const MARK_EVERY: Duration = Duration::from_millis(500);
 
-/// The running threads of a store that is open for writing.
+/// Running threads of a writable store.
 #[derive(Debug)]
 pub(crate) struct Services {
     stopped: Arc<(Mutex<bool>, Condvar)>,
@@ -33,8 +33,7 @@ pub(crate) struct Services {
 impl Services {
     /// Starts the threads.
     ///
-    /// # Errors
-    /// [`Error::Io`] when the system gives no thread.
+    /// # Errors [`Error::Io`] when the system starts no thread.
     pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
         let mut services = Self { stopped: Arc::clone(&stopped), threads: Vec::new() };
@@ -86,13 +85,13 @@ impl Services {
             writing.files_bell.ring();
         }
         for thread in self.threads {
-            // A thread that panicked has nothing left to wait for.
+            // // A panicked thread has nothing to wait for.
             let _ = thread.join();
         }
     }
 }
 
-/// Flushes the log when somebody waits for it, or when enough of it waits, or when it waits long.
+/// Flushes the log on request, when enough is pending, or after an interval.
 fn flush_loop(core: &Core) {
     let Some(writing) = &core.writing else { return };
     let interval = Duration::from_millis(core.config.flush_interval_commit_log);
@@ -106,7 +105,7 @@ fn flush_loop(core: &Core) {
         let asked = core.config.flush_disk_type == FlushDiskType::Sync;
         if asked || due || pages >= core.config.flush_commit_log_least_pages {
             if core.flush_log(writing).is_err() {
-                // The gate is closed for good; whoever waits has the error.
+                // // The gate is closed for good; waiting threads got the error.
                 return;
             }
             if due {
@@ -116,7 +115,7 @@ fn flush_loop(core: &Core) {
     }
 }
 
-/// Makes the next pages ready.
+/// Prepares the next pages.
 fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let mut prepared = Prepared::default();
@@ -135,7 +134,7 @@ fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     }
 }
 
-/// Makes the next file, and takes disk space ahead of the writer.
+/// Creates the next file and takes disk space ahead of the writer.
 fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     loop {
@@ -144,7 +143,7 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             if *stopped.0.lock() {
                 return;
             }
-            // What could not be done is tried again: the append that needs it gets the error.
+            // // Retried later; the append that needs it gets the error.
             if !core.allocate_step(writing).unwrap_or(false) {
                 break;
             }
@@ -152,14 +151,14 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     }
 }
 
-/// Makes the durable mark durable.
+/// Flushes the durable mark.
 fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let mut stop = stopped.0.lock();
     while !*stop {
         stopped.1.wait_for(&mut stop, MARK_EVERY);
         drop(stop);
-        // A mark that stays behind is safe, so a failure is left to the next round.
+        // // A stale mark is safe, so a failure is left to the next round.
         if !writing.gate.has_failed() {
             let _ = writing.sync_mark();
         }
@@ -167,7 +166,7 @@ fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     }
 }
 
-/// Makes the queues visible and durable, and sees to what has had its time.
+/// Commits and flushes queues and index, and runs retention.
 fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let commit_every = Duration::from_millis(core.config.flush_interval_consume_queue);
@@ -175,7 +174,7 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let mut committed = core.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
     let clean_every = Duration::from_millis(core.config.clean_resource_interval);
-    // RocketMQ looks a minute after the start, and a program that is done before never would.
+    // // RocketMQ waits a minute, which a short program never reaches.
     let rules = core.config.delete_rules();
     let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
     let (started, mut last_clean) = (Instant::now(), None::<Instant>);
@@ -186,13 +185,13 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             return;
         }
         drop(stop);
-        // Each of these is tried again by the next round.
+        // // The next round retries each of these.
         let end = core.readable_end();
         if last_commit.elapsed() >= commit_every || end.saturating_sub(committed) >= COMMIT_BYTES {
             (last_commit, committed) = (Instant::now(), end);
             let _ = core.catch_up().and_then(|()| core.commit_step(writing));
         } else if core.config.flush_disk_type == FlushDiskType::Sync {
-            // What is durable may be seen; no flush waits for it.
+            // // Durable records become visible; no flush waits for this.
             let _ = core.catch_up();
         }
         if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {

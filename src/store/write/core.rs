@@ -1,4 +1,4 @@
-//! What a store's own threads and its callers share, and the steps that they take.
+//! State shared by a store's threads and callers, and the threads' steps.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
@@ -29,17 +29,15 @@ use crate::store::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::queue_view::Overlay;
 
-/// After so many bytes of the log the entries of its messages are written to the queues' files, so
-/// that they take little memory.
+/// Bytes of log after which queue entries are written to files, to save memory.
 pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
 
-/// Disk space that one more queue may need at close: the block that its next entry begins, and its share
-/// of folders and tables.
+/// Disk space that one more queue may need at close: a block, folders and tables.
 pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
-/// So many messages of a batch, which take some microseconds, have one look at the clock.
+/// Messages of a batch per clock reading.
 const ONE_TIME: usize = 32;
 
-/// What the store's own threads and its callers share.
+/// State shared by a store's threads and callers.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) paths: StorePaths,
@@ -48,72 +46,72 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) queues: QueueTable,
-    /// The index for queries; `None` where there is none that can be used.
+    /// The index for queries, if usable.
     pub(crate) index: Option<Arc<IndexRun>>,
-    /// `None` in a store opened for reading.
+    /// `None` for a reader.
     pub(crate) writing: Option<Writing>,
     pub(crate) reading: RwLock<Reading>,
-    /// Held by the thread that looks how far the store reaches now: of two answers the later one counts.
+    /// Lock of refreshing a view: the later result counts.
     pub(crate) refreshing: Mutex<()>,
     pub(crate) closed: AtomicBool,
-    /// What was met at open that is no damage but worth knowing.
+    /// Warnings from open.
     pub(crate) warnings: Vec<String>,
-    /// What happened since.
+    /// Events since.
     pub(crate) notices: Notices,
-    /// Store times of files that `keep_hours` asked for.
+    /// Store times of files for `keep_hours`.
     pub(crate) ages: FileAges,
 }
 
-/// What only a writer has.
+/// State of a writer.
 #[derive(Debug)]
 pub(crate) struct Writing {
     pub(crate) lock: Mutex<Option<StoreLock>>,
     pub(crate) appender: Mutex<Appender>,
     pub(crate) dispatcher: Mutex<Dispatcher>,
-    /// Everything before this place is in queues and index.
+    /// End of what is in queues and index.
     pub(crate) dispatched: AtomicU64,
-    /// The newest store time in the queues.
+    /// Newest store time in the queues.
     pub(crate) dispatched_ms: AtomicI64,
     pub(crate) gate: FlushGate,
-    /// What is written now of log and index, for the threads that work ahead.
+    /// Files being written, for the threads that work ahead.
     pub(crate) log_front: Arc<Front>,
     pub(crate) index_front: Arc<Front>,
-    /// Rings while appending goes on, for the thread that makes pages ready.
+    /// Rings as appends continue, for preparing pages.
     pub(crate) bell: Arc<Bell>,
-    /// Rings while appending is fast, for the thread that makes files.
+    /// Rings during fast appends, for creating files.
     pub(crate) files_bell: Bell,
-    /// Whether a flush makes the pages clean that were written last, and whether one did.
+    /// Whether a flush is making the newest pages clean, and whether one did.
     pub(crate) log_flushing: AtomicBool,
     pub(crate) log_flushed: AtomicBool,
     pub(crate) checkpoint: Mutex<StoreCheckpoint>,
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<TopicTable>,
-    /// Whether the disk is too full for anything to be appended.
+    /// Whether the disk is too full to append.
     pub(crate) disk_full: AtomicBool,
-    /// Where the log began when queues and index were cleaned last.
+    /// The log's beginning when queues and index were last cleaned.
     pub(crate) cleaned_to: AtomicU64,
-    /// Tests hold dispatch to see what is not dispatched.
+    /// Tests hold dispatch.
     pub(crate) dispatch_held: AtomicBool,
     pub(crate) recovery: RecoveryReport,
 }
 
-/// What a reader of somebody else's store knows beside the log.
+/// State of a reader beside the log.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) overlay: OnceLock<Arc<Overlay>>,
-    /// From here on the queues are held against the log.
+    /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
-    /// After a crash: index files with messages stored later than this are not relied on.
+    /// After a crash: index files with later messages are not trusted.
     pub(crate) index_known_ms: Option<i64>,
-    /// Where `abort` lies: the part of the log that is known to be durable.
+    /// The part of the log known to be durable, if `abort` exists.
     pub(crate) flushed: Option<Flushed>,
-    /// Where the last record lies that was left out although it may be whole.
+    /// Offset of a last record left out although it may be whole.
     pub(crate) left_out: Option<u64>,
 }
 
 impl Writing {
-    /// Ends all writing: what was to be made durable may be lost, and no later flush can tell.
+    /// Ends all writing: unflushed data may be lost, and no later flush can tell.
     fn poison(&self, error: &Error) {
         if let Some(moved) = Moved::told_by(error) {
             return self.gate.fail(moved.path.clone(), moved.to_string());
@@ -126,8 +124,8 @@ impl Writing {
         self.gate.fail(path, error.to_string());
     }
 
-    /// Writes the durable mark. On a full disk it stays behind, which is safe: a file system that writes
-    /// each change to a new place may want room for it.
+    /// Writes the durable mark. On a full disk it stays behind, which is safe: a copy-on-write file
+    /// system may need room for it.
     fn set_mark(&self, place: u64) -> Result<()> {
         match self.mark.as_ref().map_or(Ok(()), |mark| mark.write(place)) {
             Err(error) if error.is_full_disk() => Ok(()),
@@ -135,13 +133,12 @@ impl Writing {
         }
     }
 
-    /// Takes the durable mark to the disk.
+    /// Flushes the durable mark.
     pub(crate) fn sync_mark(&self) -> Result<()> {
         self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
     }
 
-    /// Ends all writing where a file is not what this process left there, or the store was moved; the
-    /// error for the caller.
+    /// Ends all writing if a file was changed by others or the store moved; returns the error.
     pub(crate) fn heed(&self, error: Error) -> Error {
         let moved = Moved::told_by(&error);
         if moved.is_some() || matches!(error, Error::Corrupt(_)) {
@@ -153,13 +150,13 @@ impl Writing {
         }
     }
 
-    /// For whoever has the turn at what closing does: one that was overtaken by it must not touch what
-    /// the next writer has.
+    /// Fails if the store was closed while the caller waited: another process may own the files by
+    /// now.
     pub(crate) fn check_locked(&self) -> Result<()> {
         if self.lock.lock().is_some() { Ok(()) } else { Err(Error::Closed) }
     }
 
-    /// Called by whoever has the dispatcher.
+    /// Called with the dispatcher's lock.
     #[inline]
     pub(crate) fn has_dispatched(&self, request: &DispatchRequest<'_>) {
         if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
@@ -184,7 +181,7 @@ impl Core {
         self.reading.read()
     }
 
-    /// Under `SYNC_FLUSH` nobody sees a record that is not durable.
+    /// End visible to readers: under `SYNC_FLUSH` only durable records.
     pub(crate) fn readable_end(&self) -> u64 {
         match (&self.writing, self.config.flush_disk_type) {
             (Some(_), FlushDiskType::Sync) => self.log.flushed_offset(),
@@ -210,7 +207,7 @@ impl Core {
         self.append_at(writing, appender, checked, self.clock.now_ms())
     }
 
-    /// Appends messages, `results` telling of each that is in the log; stops at the first that is not.
+    /// Appends messages into `results`; stops at the first failure.
     pub(crate) fn append_all_locked(
         &self,
         writing: &Writing,
@@ -228,8 +225,8 @@ impl Core {
         Ok(())
     }
 
-    /// Asked by whoever has the appender: what closes takes it after it said so, so that nothing is
-    /// written behind the last flush or without the lock.
+    /// Checked with the appender's lock: closing takes it afterwards, so nothing is written behind
+    /// the last flush or without the store's lock.
     #[inline]
     pub(crate) fn may_append(&self, writing: &Writing) -> Result<()> {
         self.check_open()?;
@@ -258,13 +255,13 @@ impl Core {
                 room.needs(QUEUE_BYTES);
             }
         }
-        // Straight into queues and index, unless something before it is not there yet.
+        // // Dispatched directly, unless earlier records are not yet.
         if self.config.flush_disk_type == FlushDiskType::Async
             && writing.dispatched.load(Ordering::Acquire) >= placed.before
             && !writing.dispatch_held.load(Ordering::Acquire)
         {
             let mut dispatcher = writing.dispatcher.lock();
-            // A reader may have dispatched it in between.
+            // // A reader may have dispatched it meanwhile.
             let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
             if (placed.before..=at).contains(&writing.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {
@@ -276,7 +273,7 @@ impl Core {
                     self.reput(writing, &mut dispatcher, self.log.end_offset()).map(|_| ())
                 };
                 match outcome {
-                    // The message is in the log; the queues follow when there is room again.
+                    // // The message is in the log; the queues follow when there is room.
                     Ok(()) => {}
                     Err(error @ Error::Io { .. }) => drop(writing.heed(error)),
                     Err(error) => return Err(writing.heed(error)),
@@ -305,7 +302,7 @@ impl Core {
         }
     }
 
-    /// One flush of the log, on whichever thread; a failure ends all writing.
+    /// Flushes the log once, on any thread; a failure ends all writing.
     pub(crate) fn flush_log(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.turn();
         self.poisoned(writing)?;
@@ -319,9 +316,9 @@ impl Core {
         if let Some(lock) = &*writing.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
-        // What was flushed is in the files that were open; the next ones are found by their paths.
+        // // The flush reached the open files; later ones are found by path.
         outcome = outcome.and_then(|end| self.check_place().map(|()| end));
-        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as it is for RocketMQ.
+        // // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
         let is_sync = self.config.flush_disk_type == FlushDiskType::Sync;
         outcome = outcome
             .and_then(|end| writing.set_mark(if is_sync { end } else { last }).map(|()| end));
@@ -343,12 +340,12 @@ impl Core {
         }
     }
 
-    /// Fails where the store is no longer at its path.
+    /// Fails if the store is no longer at its path.
     fn check_place(&self) -> Result<()> {
         self.storage.check_place().map_err(Error::io("flush", self.paths.root()))
     }
 
-    /// Brings queues and index level with what may be seen of the log.
+    /// Dispatches everything visible.
     pub(crate) fn catch_up(&self) -> Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
         let end = self.readable_end();
@@ -361,8 +358,7 @@ impl Core {
         Ok(())
     }
 
-    /// Brings queues and index level for a reader. A full disk does not keep it from an answer: what
-    /// the queues lack then is read from the log.
+    /// Dispatches for a reader. On a full disk the reader gets the missing entries from the log.
     pub(crate) fn catch_up_to_read(&self) -> Result<Option<Overlay>> {
         match self.catch_up() {
             Err(error) if error.is_full_disk() => {
@@ -373,7 +369,7 @@ impl Core {
         }
     }
 
-    /// Lets queries see every key that was put.
+    /// Makes all put keys visible to queries.
     pub(crate) fn drain_index(&self, writing: &Writing) -> Result<()> {
         match &mut writing.dispatcher.lock().index {
             Some(index) => index.drain(),
@@ -381,8 +377,8 @@ impl Core {
         }
     }
 
-    /// From where on the log must be read for keys that the index does not hold, or is not relied
-    /// on for.
+    /// Offset from which keys must be read from the log, because the index lacks them or is not
+    /// trusted.
     pub(crate) fn index_reach(&self) -> Result<u64> {
         if self.index.is_none() {
             return Ok(self.log.min_offset());
@@ -393,7 +389,7 @@ impl Core {
         self.index_files_reach(self.reading().index_known_ms)
     }
 
-    /// The same by the index files alone, as far as they are known to be whole.
+    /// [`Core::index_reach`] by the index files alone, as far as they are trusted.
     pub(crate) fn index_files_reach(&self, known_ms: Option<i64>) -> Result<u64> {
         let Some(index) = &self.index else { return Ok(self.log.min_offset()) };
         let mut reach = None;
@@ -436,8 +432,8 @@ impl Core {
         }
     }
 
-    /// Makes queues, index and checkpoint durable. A failed flush ends all writing, and so does a file
-    /// that another process changed; a full disk is met again by the next call.
+    /// Flushes queues, index and checkpoint. A failed flush or a foreign change ends all writing;
+    /// after a full disk the next call retries.
     pub(crate) fn flush_derived(&self, writing: &Writing) -> Result<()> {
         let _turn = writing.gate.derived_turn();
         self.poisoned(writing)?;
@@ -454,12 +450,12 @@ impl Core {
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
         let dispatched = writing.dispatched.load(Ordering::Acquire);
-        // The checkpoint takes no time from the future: it would call flushed what comes later.
+        // // No time from the future: it would call later messages flushed.
         let newest_ms = writing.appender.lock().newest_timestamp_ms;
         self.queues.flush()?;
         self.entered(dispatched);
         let index = writing.dispatcher.lock().index.as_mut().map(IndexService::begin_flush);
-        // Appending goes on meanwhile. What is full and durable need not be built again after a crash.
+        // // Appends continue. Full, flushed files need no rebuild after a crash.
         let index_ms = match index.transpose()? {
             Some(flush) => flush.run()?,
             None => None,
@@ -474,13 +470,13 @@ impl Core {
         checkpoint.flush(&*self.storage)?;
         drop(checkpoint);
         match writing.topics.lock().save(&*self.storage, &self.paths, self.clock.now_ms()) {
-            // Opening warned of it: a table that cannot be read is a broker's, and stays as it is.
+            // // Open warned of it: an unreadable table is the broker's and stays.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,
         }
     }
 
-    /// Writes queue entries to where other processes see them.
+    /// Writes queue entries to the files, visible to other processes.
     pub(crate) fn commit_step(&self, writing: &Writing) -> Result<()> {
         self.drain_index(writing)?;
         let dispatched = writing.dispatched.load(Ordering::Acquire);
@@ -489,7 +485,7 @@ impl Core {
         Ok(())
     }
 
-    /// Says that the entries before a place are written, so that no disk space need be left for them.
+    /// Releases disk space reserved for entries before an offset.
     fn entered(&self, offset: u64) {
         if let Some(room) = self.log.room() {
             room.entered(offset);
@@ -505,14 +501,14 @@ impl Core {
             appender.writer.release();
             let spare = self.log.end_offset();
             drop(appender);
-            // A file made ahead that took no message goes.
+            // // Removes an unused file created ahead.
             let size = self.log.run().file_size();
             let first_unused = if spare == 0 { 0 } else { spare.div_ceil(size) * size };
             self.log.run().remove_from(first_unused)?;
             if writing.dispatched.load(Ordering::Acquire) >= self.log.end_offset() {
                 let newest_ms = writing.appender.lock().newest_timestamp_ms;
                 let end = self.log.end_offset();
-                // Without a seal the next opening reads the log, and is none the worse.
+                // // A missing seal only makes the next open slower.
                 let _ = Seal::put(&*self.storage, &self.paths, &self.config, end, newest_ms);
                 lock::remove_abort(&*self.storage, &self.paths)?;
             }
@@ -521,11 +517,11 @@ impl Core {
         let turns = (writing.gate.turn(), writing.gate.derived_turn());
         writing.lock.lock().take();
         drop(turns);
-        // Whoever closes hears that writing has ended, whichever file it ended with.
+        // // Reports the error that ended writing, whichever file failed.
         outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
     }
 
-    /// Lets go of files and maps, as far as no reader holds them.
+    /// Releases files and maps that no reader holds.
     pub(crate) fn close_files(&self) {
         if let Some(writing) = &self.writing {
             writing.appender.lock().writer.release();
@@ -538,7 +534,7 @@ impl Core {
         if let Some(index) = &self.index {
             index.close_files();
         }
-        // The queues share the log's open files.
+        // // The queues share the log's open files.
         self.log.run().close_files();
     }
 }

@@ -1,4 +1,4 @@
-//! The queues that appends go to, found without the table that all threads share.
+//! Queues used by appends, found without the shared table.
 
 use std::sync::Arc;
 
@@ -14,24 +14,23 @@ use crate::store::queue_table::QueueTable;
 pub struct KnownQueues {
     queues: Vec<Arc<Queue>>,
     topics: Vec<KnownTopic>,
-    /// Which of `topics` has a name.
+    /// Index in `topics` by name.
     numbers: HashMap<Box<[u8]>, usize>,
-    /// The topic asked for last, which mostly is the next one's too.
+    /// The last topic, likely the next one's too.
     latest: usize,
 }
 
 #[derive(Debug)]
 struct KnownTopic {
     name: Box<[u8]>,
-    /// Which of all queues has a number.
+    /// Index in all queues by number.
     queues: HashMap<i32, usize>,
 }
 
 impl KnownQueues {
-    /// The queue of a message; `true` where the store has not met it before.
+    /// Finds a message's queue; `true` if it is new to the store.
     ///
-    /// # Errors
-    /// As [`QueueTable::get_or_create`].
+    /// # Errors As [`QueueTable::get_or_create`].
     #[inline]
     pub fn get(
         &mut self,

@@ -1,11 +1,11 @@
-//! Writing: from a message to a durable record.
+//! Writes: from a message to a durable record.
 //!
-//! Open `append.rs` first: it checks a message, gives it its place and its queue offset, and encodes it.
-//! `property_block.rs` builds the properties, `inner_batch.rs` the records that keep batches together.
-//! `core.rs` holds the state of a writer and its steps; `background.rs` runs these steps on threads.
-//! `group_commit.rs` lets callers of `SYNC_FLUSH` wait for one flush together; `allocate.rs` and
-//! `prepare.rs` work ahead of the writer. `topics.rs` keeps `topics.json`. `retention.rs` judges which files
-//! may go, `clean.rs` deletes them.
+//! Open `append.rs` first: it checks a message, assigns its offsets and encodes it.
+//! `property_block.rs` builds properties, `inner_batch.rs` inner batches. `core.rs` holds a
+//! writer's state and steps; `background.rs` runs the steps on threads. `group_commit.rs` lets
+//! callers under `SYNC_FLUSH` share a flush; `allocate.rs` and `prepare.rs` work ahead of the
+//! writer. `topics.rs` keeps `topics.json`. `retention.rs` decides which files may go, `clean.rs`
+//! deletes them.
 
 pub(crate) mod allocate;
 pub mod append;

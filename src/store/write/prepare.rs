@@ -1,4 +1,4 @@
-//! Pages ahead of the writer, of the log and of the index, so that an append meets no page fault.
+//! Prepares pages of log and index ahead of the writer, so that an append meets no page fault.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use super::core::{Core, Writing};
 use crate::files::Ahead;
 use crate::log::log_writer::NEAR_THE_END;
 
-/// What the preparing thread keeps between its steps.
+/// State of the preparing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    /// The index file whose slots are brought into memory, and those that are not yet.
+    /// The current index file, and its slots that are not loaded yet.
     index: Option<(Arc<Ahead>, Range<usize>)>,
 }
 
 impl Core {
-    /// Makes one more piece of each file ready; whether there is more to do at once. `waited` is
-    /// whether this is the first step since the thread waited.
+    /// Prepares one piece of each file; returns whether there is more to do. `waited` means the
+    /// first step after a wait.
     pub(crate) fn prepare_step(
         &self,
         writing: &Writing,
@@ -32,7 +32,7 @@ impl Core {
                 writing.files_bell.ring();
             }
         }
-        // A long flush makes the writer's page clean all the while.
+        // // During a long flush the writer's page becomes clean again and again.
         if writing.log_flushed.swap(false, Ordering::AcqRel)
             || (waited && writing.log_flushing.load(Ordering::Acquire))
         {
@@ -53,7 +53,7 @@ impl Core {
         busy: bool,
     ) -> bool {
         let Some(active) = writing.index_front.files().active else { return false };
-        // The map of a file that is full is let go of.
+        // // Releases the map of a full file.
         prepared.index.take_if(|(known, _)| !Arc::ptr_eq(known, &active));
         if busy && prepared.index.is_none() {
             let end = self.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
@@ -63,7 +63,7 @@ impl Core {
         if waited {
             active.look();
         }
-        // Piece by piece: the log must not wait for all of the slots.
+        // // Piece by piece: the log must not wait for all slots.
         let slots = prepared.index.as_mut().filter(|_| busy);
         let more = slots.is_some_and(|(index, left)| index.prepare_piece(left));
         active.prepare() | more

@@ -1,5 +1,4 @@
-//! Each entry of a queue of either kind against the log, where the walk over the log showed that not
-//! all of them are right.
+//! Compares each queue entry with the log, where the walk left some unmatched.
 
 use std::path::PathBuf;
 
@@ -12,10 +11,10 @@ use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::message::MessageView;
 
-/// A code, what should be there, and what is.
+/// Code, expected, found.
 pub(in crate::care::verify) type Wrong = (Code, String, String);
 
-/// The file that holds the entry of `LEN` bytes at a place of a queue, and the byte there.
+/// File and byte of an entry.
 pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64) {
     let offset = u64::try_from(place).unwrap_or(0).saturating_mul(LEN as u64);
     match queue.run.find(offset) {
@@ -24,9 +23,8 @@ pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64)
     }
 }
 
-/// Looks at each entry of a queue before `end`, a place in it: whether it leads to a message, and what
-/// `judge` says of the two. It gets the entry with its place and a text that names both, the message
-/// without its body, and its size.
+/// Checks each entry before `end`: whether it leads to a message, and the result of `judge`. That
+/// gets the entry, its position, a description, the message without its body, and its size.
 pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
     cx: &Context<'_>,
     queue: &Queue,
@@ -48,7 +46,7 @@ pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
             Some((Code::QueueNowhere, format!("an offset before {}", walked.log_end), found))
         } else {
             match probe(log, at, &mut buffer)? {
-                // A missing file was reported.
+                // // A missing file was reported.
                 None if log.find(at).is_none() => None,
                 None => Some((Code::QueueNowhere, "the beginning of a message".to_owned(), found)),
                 Some((view, size)) => judge(place, entry, found, &view, size),
@@ -56,7 +54,7 @@ pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
         };
         let Some((code, expected, found)) = wrong else { return Ok(()) };
         let (path, offset) = spot::<LEN>(queue, place);
-        // A crash may leave entries of messages that did not come to the disk.
+        // // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
         let severity = if unclean { Severity::Warning } else { Severity::Error };
         cx.findings.add(code, severity, &path, Some(offset), expected, found);

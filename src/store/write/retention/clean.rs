@@ -1,5 +1,4 @@
-//! Deleting what has had its time, in bounded steps (`CleanCommitLogService`,
-//! `CleanConsumeQueueService`).
+//! Deletes expired files in bounded steps (`CleanCommitLogService`, `CleanConsumeQueueService`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,19 +17,15 @@ use crate::store::write::retention;
 /// // `ENOSPC` on Linux and macOS.
 const NO_SPACE: i32 = 28;
 
-/// What one step deleted.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Files of the log.
     pub log_files: usize,
-    /// Files of queues.
     pub queue_files: usize,
-    /// Index files.
     pub index_files: usize,
 }
 
 impl Cleaned {
-    /// Whether nothing was.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.log_files == 0 && self.queue_files == 0 && self.index_files == 0
@@ -38,11 +33,10 @@ impl Cleaned {
 }
 
 impl MessageStore {
-    /// Counts the messages and bytes that the log no longer holds: the entries of queues that lead before
-    /// its beginning, and the physical offset where it begins.
+    /// Counts messages and bytes that the log no longer holds, by queue entries before its
+    /// beginning.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn deleted(&self) -> Result<(u64, u64)> {
         self.core.check_open()?;
         let start = self.core.log.min_offset();
@@ -54,35 +48,32 @@ impl MessageStore {
         Ok((messages, start))
     }
 
-    /// How full the disks are that hold the store.
+    /// Disk usage of the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
         DiskUse::now(&*self.core.storage, &self.core.paths)
     }
 
-    /// What [`MessageStore::clean_step`] would do; nothing is changed.
+    /// Plans [`MessageStore::clean_step`] without a change.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
         self.core.check_open()?;
         self.core.judge(occasion)
     }
 
-    /// One round of retention, which the store's own thread does from time to time where the settings ask
-    /// for it: files that have had their time, or for which there is no room, are deleted.
+    /// One round of retention: deletes expired files, or files for lack of space. The store's
+    /// thread runs it if the settings ask for it.
     ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
+    /// # Errors [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
     pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
         self.core.clean_step(self.core.writing()?, occasion)
     }
 }
 
 impl Core {
-    /// One round: files of the log that have had their time, then those of queues and index that lead
-    /// to nothing any more. By RocketMQ's rules nothing may be appended past the last level of space,
-    /// until a later step finds room.
+    /// One round: expired log files, then queue and index files that lead nowhere. RocketMQ's rules
+    /// stop appends beyond the last level of disk usage until a later step finds room.
     pub(crate) fn clean_step(&self, writing: &Writing, occasion: &Occasion) -> Result<Cleaned> {
         let rules = self.config.delete_rules();
         let is_full = rules == DeleteRules::RocketMq
@@ -100,16 +91,16 @@ impl Core {
                 return Ok(());
             }
             self.clean_derived(writing, log_start, &mut cleaned).inspect_err(|_| {
-                // The next step tries again.
+                // // The next step retries.
                 writing.cleaned_to.store(0, Ordering::Release);
             })
         });
-        // Told once the queues begin where the log does.
+        // // Reported once the queues begin where the log does.
         notice.into_iter().for_each(|notice| self.notices.push(notice));
         outcome.map(|()| cleaned)
     }
 
-    /// Deletes files of the log: how many, what there is to tell of them, and what went wrong behind them.
+    /// Deletes log files; returns their number, the notice, and an error.
     fn clean_log(
         &self,
         writing: &Writing,
@@ -121,7 +112,7 @@ impl Core {
         let mut gone = Vec::new();
         let mut outcome = Ok(());
         for verdict in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
-            // No flush meets a file that goes meanwhile.
+            // // Excludes flushes of these files.
             let _turn = writing.gate.turn();
             let is_first = || run.files().first().is_some_and(|first| first.path == verdict.path);
             outcome = writing.check_locked();
@@ -140,7 +131,7 @@ impl Core {
         Ok((gone.len(), notice, outcome))
     }
 
-    /// Tells which part of the log was deleted and why, and which groups had not read it.
+    /// Describes the deleted part of the log, and the groups that had not read it.
     fn describe_deleted(&self, gone: &[&Verdict], last: &Verdict, old_start: u64) -> String {
         let new_start = self.log.min_offset();
         let unread = match self.unread(old_start, new_start) {
@@ -157,7 +148,7 @@ impl Core {
         )
     }
 
-    /// What becomes of each file of the log on that occasion.
+    /// Decides about each log file.
     fn judge_log(&self, occasion: &Occasion) -> Result<Vec<Verdict>> {
         let safe_end = match &self.writing {
             Some(writing) => {
@@ -187,7 +178,7 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses an append while the disk is as full as `disk_space_warning_level_ratio` says.
+    /// Error for an append beyond `disk_space_warning_level_ratio`.
     #[cold]
     pub(crate) fn disk_is_full(&self) -> Error {
         Error::Io {
@@ -198,21 +189,20 @@ impl Core {
     }
 }
 
-/// All files of a store that retention looks at, and what becomes of each.
+/// All files of a store with retention's decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// The log's files, then those of queues, then the index's, each oldest first.
+    /// Log, queue and index files, each oldest first.
     pub files: Vec<Verdict>,
-    /// Where the log begins.
     pub log_start: u64,
-    /// Where it begins when all that goes is gone.
+    /// Start of the log after the deletion.
     pub new_log_start: u64,
-    /// Messages between the two that consumer groups have not read.
+    /// Messages in between that consumer groups have not read.
     pub unread: Vec<Unread>,
 }
 
 impl Core {
-    /// What a step would do on that occasion; nothing is changed.
+    /// Plans a step without a change.
     pub(crate) fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
         let run = self.log.run();
         let mut files = self.judge_log(occasion)?;
