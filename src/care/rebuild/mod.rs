@@ -81,7 +81,7 @@ pub struct RebuiltQueue {
     pub kind: QueueKind,
     /// Number of entries.
     pub entries: u64,
-    /// The first queue offset.
+    /// First queue offset.
     pub min_offset: i64,
     /// One past the last.
     pub max_offset: i64,
