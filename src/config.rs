@@ -236,11 +236,17 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
+    /// Default file size of the commit log.
     pub const COMMIT_LOG_FILE: u64 = 1 << 30;
+    /// Default file size of consume queues.
     pub const CONSUME_QUEUE_FILE: u64 = 6_000_000;
+    /// Default file size of batch queues.
     pub const BATCH_QUEUE_FILE: u64 = 13_800_000;
+    /// Default file size of queue extensions.
     pub const QUEUE_EXT_FILE: u64 = 50_331_648;
+    /// Default slots of an index file.
     pub const INDEX_SLOTS: u32 = IndexLayout::DEFAULT.slots();
+    /// Default entries of an index file.
     pub const INDEX_ENTRIES: u32 = IndexLayout::DEFAULT.entries();
 
     /// Sets one setting from text; returns `false` for an unknown name.
@@ -277,7 +283,7 @@ impl StoreConfig {
             }
             "enable_consume_queue_ext" => self.enable_consume_queue_ext = flag(name, value)?,
             "mapped_file_size_consume_queue_ext" => {
-                // // The shortest unit and the end mark.
+                // The shortest unit and the end mark.
                 self.mapped_file_size_consume_queue_ext = Some(in_range(name, value, 24, 1 << 31)?);
             }
             "message_delay_level" => {

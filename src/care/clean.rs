@@ -11,18 +11,16 @@ use crate::store::{MessageStore, OpenMode};
 /// Result of retention or of a dry run.
 #[derive(Clone, Debug)]
 pub struct CleanReport {
+    /// The store.
     pub path: PathBuf,
     /// Every file with the decision.
     pub judgement: Judgement,
     /// The settings used, completed from the files.
     pub config: StoreConfig,
-    /// Disk usage.
     pub disk: DiskUse,
-    /// Resulting pressure.
     pub pressure: Pressure,
     /// Bytes of the deleted files.
     pub freed_bytes: u64,
-    /// Notices of the deletion.
     pub notices: Vec<String>,
 }
 

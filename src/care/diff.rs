@@ -12,11 +12,13 @@ use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
 use crate::store::{MessageStore, OpenMode};
 
+/// Differences listed; all are counted.
 pub const MOST_LISTED: usize = 10_000;
 /// Messages of a queue held at a time.
 const PIECE_MESSAGES: usize = 512;
 const PIECE_BYTES: u64 = 4 << 20;
 
+/// Kind of difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
     /// The second store lacks the message.
@@ -28,7 +30,6 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,22 +40,27 @@ impl DifferenceKind {
     }
 }
 
-/// A message that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
+    /// Kind.
     pub kind: DifferenceKind,
+    /// Topic bytes.
     pub topic: Box<[u8]>,
+    /// The queue.
     pub queue_id: i32,
-    /// The message's queue offset.
     pub queue_offset: i64,
     /// Differing fields of messages that both have.
     pub fields: Vec<&'static str>,
 }
 
+/// A queue that differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueDiff {
+    /// Topic bytes.
     pub topic: Box<[u8]>,
+    /// The queue.
     pub queue_id: i32,
+    /// Equal messages.
     pub same: u64,
     /// Messages that the second store lacks.
     pub missing: u64,
@@ -69,10 +75,9 @@ pub struct QueueDiff {
 pub struct DiffReport {
     /// Queues of both stores.
     pub queues: u64,
-    /// Equal messages.
     pub messages: u64,
+    /// Differing queues, sorted.
     pub differing: Vec<QueueDiff>,
-    /// The first differences.
     pub differences: Vec<Difference>,
 }
 
@@ -117,8 +122,8 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Compares the store at `b` with the one at `a`. Both are only read. `progress` gets the number of
-/// queues done and in all, and can end it.
+/// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
+/// all, and can end it.
 ///
 /// # Errors [`Error::NotAStore`], [`Error::Io`], [`Error::NotDispatched`].
 pub fn diff(

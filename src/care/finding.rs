@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Severity {
     /// Damage.
     Error,
     /// A risk of loss, or of misleading RocketMQ.
     Warning,
+    /// Information, no fault.
     Info,
 }
 
 impl Severity {
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,17 +44,18 @@ macro_rules! codes {
             /// All codes, sorted by name.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The stable name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// Title.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* }
             }
 
+            /// Remedy.
             #[must_use]
             pub const fn fix(self) -> &'static str {
                 match self { $(Self::$variant => $fix,)* }
@@ -221,6 +223,7 @@ impl fmt::Display for Code {
     }
 }
 
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Finding {
     /// The file or folder, relative to the root if inside.
@@ -228,9 +231,13 @@ pub struct Finding {
     pub path: PathBuf,
     /// The byte in it; `None` for the whole file.
     pub offset: Option<u64>,
+    /// Its code.
     pub code: Code,
+    /// Severity.
     pub severity: Severity,
+    /// Expected.
     pub expected: String,
+    /// Found.
     pub found: String,
 }
 
@@ -439,18 +446,18 @@ mod tests {
             offsets.iter().for_each(|offset| add(&findings, *offset));
             findings
         };
-        // // A duplicate from another part counts once.
+        // A duplicate from another part counts once.
         let all = part(3, &[1, 1, 2]);
         all.join(part(3, &[2]).into_found());
         assert_eq!(all.into_parts().1, BTreeMap::from([(Code::LogFrame, 2)]));
-        // // Unlisted findings of a part are counted too.
+        // Unlisted findings of a part are counted too.
         let all = part(3, &[9]);
         all.join(part(2, &[1, 2, 3, 4]).into_found());
         all.join(part(2, &[5, 6]).into_found());
         let (list, counts, wrong) = all.into_parts();
         assert_eq!(list.iter().filter_map(|f| f.offset).collect::<Vec<_>>(), [1, 2, 5]);
         assert_eq!((counts, wrong), (BTreeMap::from([(Code::LogFrame, 7)]), true));
-        // // With limit 0 nothing is listed.
+        // With limit 0 nothing is listed.
         let none = part(0, &[1]);
         none.join(part(0, &[2]).into_found());
         let (list, counts, wrong) = none.into_parts();

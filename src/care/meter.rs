@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Interval between reports.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Progress of some work.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     done: AtomicU64,
@@ -52,7 +50,7 @@ pub(super) fn watched<T: Send>(
     pool.in_place_scope(|scope| {
         let meter = &meter;
         scope.spawn(move |_| {
-            // // The receiver lives until then.
+            // The receiver lives until then.
             let _ = done.send(work(meter));
         });
         loop {

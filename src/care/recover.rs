@@ -31,7 +31,7 @@ pub fn recover(
     store.close()?;
     match report {
         Some(report) => Ok(RecoveryPlan { report, refusal: None }),
-        // // A writable store has one.
+        // A writable store has one.
         None => Err(crate::Error::Closed),
     }
 }

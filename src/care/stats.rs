@@ -22,22 +22,24 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
 
-/// A dimension of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
+    /// Topic.
     Topic,
+    /// Queue number.
     QueueId,
     /// Hour of the store time, UTC.
     Hour,
     /// Day of the store time, UTC.
     Day,
+    /// Tags.
     Tags,
 }
 
 impl Grouping {
+    /// All groupings.
     pub const ALL: [Self; 5] = [Self::Topic, Self::QueueId, Self::Hour, Self::Day, Self::Tags];
 
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,7 +51,6 @@ impl Grouping {
         }
     }
 
-    /// The grouping of that name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|grouping| grouping.name() == name)
@@ -63,7 +64,6 @@ pub struct StatsOptions {
     pub by: Vec<Grouping>,
     /// Messages to count.
     pub filter: ScanFilter,
-    /// Behaviour at damage.
     pub on_damage: OnDamage,
     /// Approximate maximum memory of groups.
     pub most_bytes: usize,
@@ -85,12 +85,12 @@ impl StatsOptions {
 /// Number, size and time range of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of messages.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
     /// Lowest store time, Unix milliseconds; 0 for none.
     pub first_store_timestamp_ms: i64,
+    /// Highest store time.
     pub last_store_timestamp_ms: i64,
 }
 
@@ -110,11 +110,12 @@ impl Totals {
 /// A group; unused dimensions are empty or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
+    /// Topic bytes.
     pub topic: Box<[u8]>,
+    /// Queue.
     pub queue_id: i32,
     /// Start of the day, Unix milliseconds.
     pub day_ms: i64,
-    /// Start of the hour.
     pub hour_ms: i64,
     /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
@@ -131,7 +132,7 @@ struct GroupOf<'a> {
 
 impl Hash for GroupOf<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // // Equal to `Group`'s derived hash: a box hashes like its slice.
+        // Equal to `Group`'s derived hash: a box hashes like its slice.
         self.topic.hash(state);
         self.queue_id.hash(state);
         self.day_ms.hash(state);
@@ -165,12 +166,12 @@ impl From<&GroupOf<'_>> for Group {
 /// Result of [`stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
+    /// Groupings.
     pub by: Vec<Grouping>,
     /// Sorted.
     pub groups: Vec<(Group, Totals)>,
     /// Messages of groups beyond the limit.
     pub others: Totals,
-    /// Skipped damage.
     pub skipped: Skipped,
     /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),
@@ -272,7 +273,7 @@ mod tests {
         let places =
             [-1_i64, 0, i64::MIN].map(|time| (time, store.append(&NewMessage::new(b"t", b""))));
         store.close().unwrap();
-        // // Appends refuse such a time, but a log may have it at byte 56 of a record.
+        // Appends refuse such a time, but a log may have it at byte 56 of a record.
         let log = dir.path().join("commitlog").join("0".repeat(20));
         let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
         for (time_ms, place) in places {

@@ -140,7 +140,6 @@ impl Function {
         }
     }
 
-    /// Result type.
     #[must_use]
     pub fn returns(self) -> DataType {
         match self {
@@ -258,7 +257,7 @@ impl Function {
         let Some(messages) = messages.as_struct_opt() else {
             return Err(self.wrong(std::slice::from_ref(messages)));
         };
-        // // A null struct may have anything in its fields, so only the others are read.
+        // A null struct may have anything in its fields, so only the others are read.
         let valid: UInt32Array = places(messages.nulls(), messages.len());
         let given = take(messages, &valid, None)?;
         let given = RecordBatch::from(given.as_struct());
@@ -323,7 +322,6 @@ fn at(numbers: &Int64Array, row: usize, column: Column) -> std::result::Result<i
     Err(Error::InvalidMessage { field: column.name(), reason, status, limit: None })
 }
 
-/// Columns stored in a record.
 fn decoded() -> Vec<Column> {
     let own = |column: &Column| !matches!(column, Column::Broker | Column::Error);
     Column::ALL.into_iter().filter(own).collect()
@@ -346,7 +344,7 @@ fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
     let mut rows = 0_u32;
     let mut places = Vec::with_capacity(raw.len());
     for bytes in raw {
-        // // A body that cannot be decompressed adds no row.
+        // A body that cannot be decompressed adds no row.
         let pushed = bytes.and_then(record).and_then(|view| builder.push(&view, None).ok());
         places.push(pushed.map(|_| rows));
         if let Some(full) = pushed {

@@ -28,7 +28,6 @@ pub enum BatchError {
     Arrow(#[from] ArrowError),
 }
 
-/// A scan, or a part of one.
 pub trait Scans {
     /// As [`Scan::run`].
     ///
@@ -62,6 +61,7 @@ impl Scans for ScanPart {
     }
 }
 
+/// Batches of a scan's messages.
 #[derive(Debug)]
 pub struct MessageBatches<S = Scan> {
     scan: S,
@@ -83,6 +83,7 @@ impl<S: Scans> MessageBatches<S> {
         (self.scan, self.ended, self.held) = (scan, false, None);
     }
 
+    /// The scan.
     #[must_use]
     pub fn scan(&self) -> &S {
         &self.scan

@@ -8,17 +8,21 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
-/// A column of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Column {
     /// The broker; null when reading one store.
     Broker,
+    /// The topic.
     Topic,
+    /// The queue.
     QueueId,
+    /// Queue offset.
     QueueOffset,
     /// The record's offset in the commit log.
     PhysicalOffset,
+    /// Length of the record.
     StoreSize,
+    /// Store time.
     StoreTimestamp,
     /// Producer's time.
     BornTimestamp,
@@ -28,9 +32,13 @@ pub enum Column {
     Keys,
     /// Property `UNIQ_KEY`.
     UniqueKey,
+    /// The store's message id.
     MessageId,
+    /// All properties.
     Properties,
+    /// The decompressed body.
     Body,
+    /// The stored body.
     RawBody,
     /// Checksum of the stored body.
     BodyCrc,
@@ -38,6 +46,7 @@ pub enum Column {
     SysFlag,
     /// The user's flag.
     Flag,
+    /// Producer's address.
     BornHost,
     /// The store's address.
     StoreHost,
@@ -49,11 +58,11 @@ pub enum Column {
     Error,
     /// The whole record; not a message column.
     Record,
+    /// Tags code; not a message column.
     TagsCode,
 }
 
 impl Column {
-    /// Schema of all columns.
     pub const ALL: [Self; 23] = [
         Self::Broker,
         Self::Topic,
@@ -85,6 +94,7 @@ impl Column {
         Self::ALL.into_iter().filter(|column| !matches!(column, Self::RawBody | Self::Error))
     }
 
+    /// Name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,7 +126,6 @@ impl Column {
         }
     }
 
-    /// The column of that name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|column| column.name() == name)
@@ -129,7 +138,6 @@ impl Column {
         Self::by_name(name).or_else(|| more.find(|column| column.name() == name))
     }
 
-    /// Arrow type.
     #[must_use]
     pub fn data_type(self) -> DataType {
         match self {
@@ -165,7 +173,6 @@ impl Column {
         }
     }
 
-    /// Arrow field.
     #[must_use]
     pub fn field(self) -> Field {
         Field::new(self.name(), self.data_type(), true)
@@ -200,7 +207,6 @@ fn like(own: &DataType, wanted: &DataType) -> DataType {
     }
 }
 
-/// Schema of all columns.
 #[must_use]
 pub fn schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| schema_of(&Column::ALL));

@@ -17,10 +17,8 @@ use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 use crate::store::read::slice::{Damage, Sink, Slice};
 
-/// Maximum damaged ranges held.
 const MOST_DAMAGE: usize = 1024;
 
-/// Batches of a slice's messages.
 #[derive(Debug)]
 pub struct SliceBatches {
     slice: Slice,

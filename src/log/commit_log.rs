@@ -12,14 +12,11 @@ use crate::files::{Ahead, FileRun, Room, StorageFile};
 use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
 
-/// Bytes rewritten at a time.
 const WRITTEN_AGAIN: usize = 1 << 20;
 /// Bytes rewritten before writeback starts.
 const PART: u64 = 8 << 20;
-/// First read of a record of unknown size.
 const FIRST_READ: usize = 4 << 10;
 
-/// The log for readers.
 #[derive(Debug)]
 pub struct CommitLog {
     run: FileRun,
@@ -95,8 +92,7 @@ impl CommitLog {
     }
 
     /// Flushes everything before `target` and returns how far the log is durable. Of the file
-    /// `mapped` only this range is written, since pages prepared behind it would have to be
-    /// prepared again.
+    /// `mapped` only this range is written: prepared pages behind it stay ready.
     ///
     /// # Errors [`Error::Io`]; nothing may be appended any more then.
     pub fn flush(&self, target: u64, mapped: Option<&(u64, Arc<Ahead>)>) -> Result<u64> {
@@ -181,13 +177,13 @@ impl CommitLog {
         }
         let room = self.room_at(offset, end);
         let mut wanted = if size_hint == 0 { FIRST_READ } else { size_hint }.min(room);
-        // // At most twice: the first bytes tell the record's size.
+        // At most twice: the first bytes tell the record's size.
         loop {
             buffer.resize(wanted, 0);
             let read = self.run.read_at(buffer, offset)?;
             buffer.truncate(read);
             if read == 0 && offset < self.min_offset() {
-                // // Deleted meanwhile.
+                // Deleted meanwhile.
                 return Ok(Found::OutOfRange);
             }
             match message::read_frame(buffer) {
@@ -308,7 +304,7 @@ fn write_part_again(
         && let Some(data) = file.next_data(position).map_err(Error::io("read", path))?
         && data < to
     {
-        // // Whole blocks: bytes written in a hole must not count as data.
+        // Whole blocks: bytes written in a hole must not count as data.
         let left = WRITTEN_AGAIN as u64 - data % WRITTEN_AGAIN as u64;
         let len = usize::try_from(left.min(to - data)).unwrap_or(WRITTEN_AGAIN);
         let bytes = block.get_mut(..len).unwrap_or_default();

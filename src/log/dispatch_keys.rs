@@ -44,7 +44,6 @@ impl<'a> DispatchKeys<'a> {
         self.iter().take(most).map(move |key| topic.with_key(key))
     }
 
-    /// Hashes of the keys beyond the limit.
     pub fn surplus_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
         let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };
         self.iter().take(all).skip(MAX_KEYS).map(move |key| topic.with_key(key))

@@ -26,7 +26,6 @@ pub struct LogWriter {
     log: Arc<CommitLog>,
     active: Option<Active>,
     end: u64,
-    /// Position of the next bell.
     tell_at: u64,
     tell_after: u64,
     bell: Arc<Bell>,
@@ -41,7 +40,6 @@ pub struct LogWriter {
     full: Option<Active>,
 }
 
-/// A log file open for writing.
 #[derive(Debug)]
 pub struct Active {
     base_offset: u64,
@@ -68,7 +66,7 @@ impl Active {
         if let Some(room) = log.room() {
             map.ahead().leave(room, base_offset);
         }
-        // // Pages before the position must not be touched: without a call for space, zeros are
+        // Pages before the position must not be touched: without a call for space, zeros are
         // written. But a sparse copy lacks space there, too.
         let position = position as usize;
         fill_holes(&**map.file(), &file.path, position..position)?;
@@ -85,7 +83,6 @@ impl Active {
 }
 
 impl LogWriter {
-    /// A writer at the log's end.
     #[must_use]
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.end_offset();
@@ -115,7 +112,7 @@ impl LogWriter {
     /// write-protected and mapped again.
     #[must_use]
     pub fn through_the_file(self) -> Self {
-        // // No pages to prepare.
+        // No pages to prepare.
         Self { staged: Some(Vec::new()), tell_at: u64::MAX, ..self }
     }
 
@@ -185,7 +182,7 @@ impl LogWriter {
             let next = position as usize + len;
             active.ahead().went_to(next);
             if self.staged.is_none() {
-                // // The next record is likely as long. Otherwise the following lock would wait for
+                // The next record is likely as long. Otherwise the following lock would wait for
                 // this memory.
                 active.map.prefetch_range(next, len.min(FETCHED));
             }
@@ -220,7 +217,7 @@ impl LogWriter {
             self.tell_front();
             return Ok(());
         }
-        // // Without the next file the last must not be closed.
+        // Without the next file the last must not be closed.
         if self.next.as_ref().is_none_or(|next| next.base_offset != base + size) {
             self.next = Some(Active::open(&self.log, base + size, 0)?);
         }
@@ -229,7 +226,7 @@ impl LogWriter {
         }
         self.tell_front();
         let Some(last) = &mut self.active else { return Err(Error::Closed) };
-        // // Positions fit into memory, and a file's size into an i32 record size.
+        // Positions fit into memory, and a file's size into an i32 record size.
         let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
         let window = last.map.window(position as usize, BLANK_LEN)?;
         message::write_blank(window, blank);

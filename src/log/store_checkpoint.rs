@@ -14,7 +14,6 @@ pub struct StoreCheckpoint {
     path: PathBuf,
     file: Option<Arc<dyn StorageFile>>,
     on_disk: Option<CheckpointFields>,
-    /// The current fields.
     pub fields: CheckpointFields,
 }
 

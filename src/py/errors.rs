@@ -66,9 +66,8 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     }
 }
 
-/// Error number for an error found by this library.
 fn errno_of(kind: io::ErrorKind) -> Option<i32> {
-    // // `ENOSPC` on Linux and macOS.
+    // `ENOSPC` on Linux and macOS.
     (kind == io::ErrorKind::StorageFull).then_some(28)
 }
 

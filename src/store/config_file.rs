@@ -60,7 +60,6 @@ pub struct Loaded<T> {
     instead: Option<Instead>,
 }
 
-/// Reason for using a backup.
 #[derive(Debug)]
 struct Instead {
     reason: String,
@@ -196,7 +195,6 @@ mod tests {
         let loaded = load(&Os, &path, digits).unwrap().unwrap();
         assert_eq!(loaded.table, 2);
         assert!(loaded.warning().unwrap().contains("a.json.bak is read"), "{loaded:?}");
-        // // An unreadable file is not replaced.
         assert!(matches!(loaded.for_writing(), Err(Error::Corrupt(_))));
         for text in ["", "-"] {
             std::fs::write(&path, text).unwrap();

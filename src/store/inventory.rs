@@ -30,7 +30,6 @@ pub enum Structure {
 }
 
 impl Structure {
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,17 +66,12 @@ pub struct Found {
     pub structure: Structure,
     /// Path below the root, with `/`.
     pub path: String,
-    /// Number of files.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// Counts by name.
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// Maximum depth of folders.
 const DEEPEST: usize = 4;
-/// Bytes read at a time.
 const BLOCK: usize = 1 << 16;
 
 /// Lists what lies below `root` and is not read, without following links.
@@ -105,7 +99,7 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
             continue;
         }
         inventory.add_database(name)?;
-        // // Brokers keep one for each kind of configuration.
+        // Brokers keep one for each kind of configuration.
         if name == "config" {
             for below in list(storage, &root.join(name))? {
                 if let Some(below) = below.name.to_str() {
@@ -177,7 +171,6 @@ impl Inventory<'_> {
         Ok(())
     }
 
-    /// Adds a RocksDB folder.
     fn add_database(&mut self, name: &str) -> Result<()> {
         let path = self.root.join(name);
         if self.storage.kind(&path).map_err(Error::io("stat", &path))? != Some(FileKind::Directory)
@@ -222,7 +215,7 @@ impl Inventory<'_> {
         let mut block = vec![0; BLOCK / len * len];
         let mut position = 0;
         loop {
-            // // A wheel is mostly holes; slots begin at multiples of their length.
+            // A wheel is mostly holes; slots begin at multiples of their length.
             if unit == Unit::Slot {
                 let data = file.next_data(position).map_err(Error::io("read", path))?;
                 let Some(data) = data else { return Ok(()) };
@@ -242,7 +235,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
     match unit {
         Unit::None => return false,
         Unit::Epoch => {
-            // // The leading checksum and number of lines have no dash.
+            // The leading checksum and number of lines have no dash.
             sums.units += block.iter().filter(|&&byte| byte == b'-').count() as u64;
         }
         Unit::Slot => {
@@ -256,7 +249,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
         }
         Unit::Timer => {
             for timer in block.as_chunks::<TIMER_UNIT_LEN>().0 {
-                // // A file's end has its magic code where a unit has one.
+                // A file's end has its magic code where a unit has one.
                 let is_end = i32_at(timer, 12) == Some(MAGIC_BLANK);
                 if is_end || i32_at(timer, 0) != Some(TIMER_UNIT_LEN as i32) {
                     return false;

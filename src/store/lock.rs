@@ -20,7 +20,7 @@ pub struct StoreLock {
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // // A forked child has a copy of the open file; the lock is its parent's.
+        // A forked child has a copy of the open file; the lock is its parent's.
         if self.pid == std::process::id() {
             let _ = self.file.unlock(0);
             let _ = self.file.unlock(OWN_WRITER);
@@ -56,7 +56,7 @@ impl OffsetsLock {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
         let is_broker = || file.is_locked() && !file.is_locked_beside(OWN_WRITER);
-        // // A writer that is opening or closing has one of its two locks.
+        // A writer that is opening or closing has one of its two locks.
         for left in (0..BROKER_TRIES).rev() {
             if !is_broker() {
                 break;
@@ -102,7 +102,7 @@ impl StoreLock {
         if !file.try_lock().map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
-        // // Tells our other processes this writer from a broker.
+        // Tells our other processes this writer from a broker.
         file.try_lock_beside(OWN_WRITER).map_err(Error::io("lock", &path))?;
         Ok(Self { file, pid: std::process::id() })
     }

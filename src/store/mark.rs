@@ -90,7 +90,7 @@ impl Mark {
         };
         let slots = SLOTS.map(|at| {
             let mut bytes = [0; SLOT_LEN];
-            // // An unreadable slot counts as torn.
+            // An unreadable slot counts as torn.
             file.read_at(&mut bytes, at).ok().and_then(|_| Self::decode(&bytes))
         });
         match slots.into_iter().flatten().max_by_key(|mark| mark.number) {
@@ -141,7 +141,6 @@ fn session(storage: &dyn Storage, paths: &StorePaths) -> Result<i32> {
     Ok(crc32(&bytes).cast_signed())
 }
 
-/// The durable mark of a writable store.
 #[derive(Debug)]
 pub struct DurableMark {
     path: PathBuf,
@@ -172,7 +171,7 @@ impl DurableMark {
         let session = session(storage, paths)?;
         let number = found.map_or(0, |found| found.number);
         let mark = Mark { place, number, session };
-        // // A file without a mark may have any length.
+        // A file without a mark may have any length.
         if found.is_none() {
             let mut bytes = mark.encode().to_vec();
             bytes.resize(FILE_LEN, 0);
@@ -185,7 +184,7 @@ impl DurableMark {
             this.next(place)?;
             this.sync()?;
             if place < found.place {
-                // // No slot may keep a higher offset, in case the newer one becomes unreadable.
+                // No slot may keep a higher offset, in case the newer one becomes unreadable.
                 this.next(place)?;
                 this.sync()?;
             }
@@ -266,7 +265,6 @@ mod tests {
         }
         let whole = std::fs::read(paths.mark()).unwrap();
         assert_eq!(whole.len(), FILE_LEN);
-        // // If one slot is lost, the other holds.
         for slot in [0, 4096] {
             for at in slot..slot + SLOT_LEN {
                 let mut bytes = whole.clone();

@@ -30,10 +30,12 @@ use super::read::time_search::{self, Boundary};
 use super::write::background::Services;
 use super::write::notices::Notices;
 
+/// Purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reading: nothing is locked, created or changed.
     Read,
+    /// Reading and writing an existing store.
     ReadWrite,
     /// Reading and writing; created if missing.
     Create,
@@ -49,6 +51,7 @@ type Check = for<'a> fn(
 /// Messages that [`MessageStore::append_many`] checks before writing any of them.
 const CHUNK: usize = 1024;
 
+/// A store of messages.
 #[derive(Debug)]
 pub struct MessageStore {
     pub(super) core: Arc<Core>,
@@ -63,7 +66,9 @@ pub struct MessageStore {
 pub struct BatchError {
     /// Messages written before.
     pub results: Vec<AppendResult>,
+    /// Index of the failed message.
     pub index: usize,
+    /// Its error.
     pub error: Error,
 }
 
@@ -143,6 +148,7 @@ impl MessageStore {
         self.core.writing.as_ref().map(|writing| &writing.recovery)
     }
 
+    /// The log.
     #[must_use]
     pub fn log(&self) -> &CommitLog {
         &self.core.log
@@ -228,11 +234,11 @@ impl MessageStore {
                 break 'chunks;
             }
         }
-        // // Reported messages are durable even if a later one failed.
+        // Reported messages are durable even if a later one failed.
         if let Some(last) = results.last().copied()
             && let Err(error) = core.wait_durable(writing, last)
         {
-            // // After a failed flush none is known to be durable; after a timeout all are stored.
+            // After a failed flush none is known to be durable; after a timeout all are stored.
             if !matches!(error, Error::FlushTimeout { .. }) {
                 results.clear();
             }
@@ -487,7 +493,7 @@ impl MessageStore {
         if self.core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // // A group that is committing holds the folder's lock.
+        // A group that is committing holds the folder's lock.
         drop(self.groups.lock());
         let services = self.services.lock().take();
         if let Some(services) = services {
@@ -507,12 +513,12 @@ impl MessageStore {
         self.pid != std::process::id()
     }
 
+    /// Whether the store is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.core.closed.load(Ordering::Acquire)
     }
 
-    /// Holds or releases dispatch, for tests.
     pub fn hold_dispatch(&self, held: bool) {
         if let Some(writing) = &self.core.writing {
             writing.dispatch_held.store(held, Ordering::Release);
@@ -523,12 +529,12 @@ impl MessageStore {
 impl Drop for MessageStore {
     fn drop(&mut self) {
         if self.is_of_parent() {
-            // // Lock, maps and threads are the parent's.
+            // Lock, maps and threads are the parent's.
             let services = self.services.get_mut();
             std::mem::forget((services.take(), Arc::clone(&self.core)));
             return;
         }
-        // // On an error `abort` stays, and the next open recovers.
+        // On an error `abort` stays, and the next open recovers.
         let _ = self.close();
     }
 }

@@ -92,7 +92,6 @@ impl StorePaths {
         self.root.join("mqstore.seal")
     }
 
-    /// The durable mark.
     #[must_use]
     pub fn mark(&self) -> PathBuf {
         self.root.join("mqstore.mark")

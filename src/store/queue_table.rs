@@ -161,7 +161,7 @@ impl QueueTable {
                         let before = folder();
                         let (queue, more) = self.load_queue(kind, name, id)?;
                         strays.extend(more);
-                        // // Another folder may have replaced this one.
+                        // Another folder may have replaced this one.
                         if queue.run().lacks_folder() || folder() != before {
                             self.is_torn.store(true, Ordering::Release);
                         }
@@ -261,7 +261,7 @@ impl QueueTable {
         }
         let mut table = self.table.write();
         let queues = table.entry(queue.topic().into()).or_default();
-        // // The first of two concurrent threads wins.
+        // The first of two concurrent threads wins.
         Arc::clone(queues.entry(queue.queue_id()).or_insert_with(|| Arc::new(queue)))
     }
 
@@ -309,7 +309,6 @@ impl QueueTable {
         &self.layout.dir
     }
 
-    /// An existing queue.
     #[must_use]
     pub fn get(&self, topic: &[u8], queue_id: i32) -> Option<Arc<Queue>> {
         let table = self.table.read();
@@ -347,7 +346,7 @@ impl QueueTable {
         for lane in &gathered.lanes {
             queues.push(match self.get_or_create(&lane.topic, lane.queue_id) {
                 Ok(queue) => Some(queue),
-                // // For example a topic that would lead out of the folder.
+                // For example a topic that would lead out of the folder.
                 Err(Error::InvalidMessage { .. }) => None,
                 Err(error) => return Err(error),
             });
@@ -378,7 +377,7 @@ impl QueueTable {
         let queues = self.all();
         self.commit_all(&queues)?;
         if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
-            // // Leaves little for each queue.
+            // Leaves little for each queue.
             self.sync_file_systems()?;
         }
         queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
@@ -408,7 +407,6 @@ impl QueueTable {
         table.values().flat_map(BTreeMap::values).any(|queue| queue.has_lost_files())
     }
 
-    /// All queues, sorted.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Queue>> {
         let table = self.table.read();

@@ -166,7 +166,7 @@ impl Remembered {
     fn fill(&self, config: &mut StoreConfig, wanted: impl Fn(Kind) -> bool) {
         let default = StoreConfig::default();
         for setting in &SETTINGS {
-            // // A field set directly counts as given.
+            // A field set directly counts as given.
             if (setting.value)(config) != (setting.value)(&default) {
                 config.given.insert(setting.name.to_owned());
             }

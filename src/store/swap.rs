@@ -1,8 +1,7 @@
 //! Replaces old folders by rebuilt ones, all or none, even if the process dies.
 //!
 //! The new folders are durable in `rebuild/new` before the list of moves is written. From then on
-//! the moves are completed, if necessary by the next open. Without a list `rebuild` is unfinished
-//! and removed. The old folders go to quarantine.
+//! the moves are completed, if necessary by the next open. The old folders go to quarantine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,6 @@ const MOST_BYTES: usize = 64 << 20;
 pub struct Move {
     /// Path from the root: a derived folder, or a topic's inside.
     pub folder: PathBuf,
-    /// Whether a new one replaces it.
     pub has_new: bool,
 }
 
@@ -41,7 +39,6 @@ struct Listed {
 }
 
 impl Listed {
-    /// Whether the folders were exchanged.
     fn is_in_place(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
         let place = paths.root().join(&self.step.folder);
         self.inode.is_some() && inode_of(storage, &place) == self.inode
@@ -103,7 +100,7 @@ pub fn replace(
     let settled = settle(storage, paths);
     let kept = paths.quarantine().join(kept);
     if let Err(error) = settled {
-        // // An immovable folder, such as a mount point, must not block every later open.
+        // An immovable folder, such as a mount point, must not block every later open.
         if let Err(undone) = undo(storage, paths, &kept, &listed) {
             return Err(Error::io("undo a rebuild of", paths.root())(io::Error::other(format!(
                 "{error}; then {undone}"
@@ -193,7 +190,7 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed)
     let to_come = step.has_new && is_there(&new)?;
     let to_go = if step.has_new { to_come } else { !is_there(&old)? };
     if to_go && is_there(&place)? {
-        // // A broker has created another one since.
+        // A broker has created another one since.
         let name = old.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for number in 1.. {
             if !is_there(&old)? {
@@ -216,7 +213,7 @@ fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> 
     let (above, before) = (to.parent().unwrap_or(to), from.parent().unwrap_or(from));
     storage.create_dir(above).map_err(Error::io("create", above))?;
     if to.starts_with(paths.quarantine()) {
-        // // As in a quarantine of cut bytes.
+        // As in a quarantine of cut bytes.
         let _ = storage.make_private(&paths.quarantine());
     }
     storage.rename(from, to).map_err(Error::io("rename", from))?;
@@ -278,7 +275,7 @@ fn remove_file(storage: &dyn Storage, path: &Path) -> Result<()> {
 ///
 /// # Errors [`Error::Io`].
 pub fn remove_tree(storage: &dyn Storage, dir: &Path) -> Result<()> {
-    // // Folders to empty; children precede parents.
+    // Folders to empty; children precede parents.
     let mut folders = vec![(dir.to_owned(), false)];
     while let Some((folder, is_emptied)) = folders.pop() {
         if is_emptied {

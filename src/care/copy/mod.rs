@@ -72,6 +72,7 @@ impl CopyOptions {
 /// Result of [`copy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyReport {
+    /// Messages copied.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
@@ -85,6 +86,7 @@ pub struct CopyReport {
     pub renumbered: bool,
     /// Whether every record keeps its physical offset.
     pub in_place: bool,
+    /// Copied configuration files.
     pub config_files: Vec<String>,
     /// Topics deleted in the source: their messages are in the copy's log and in no queue.
     pub deleted_topics: Vec<String>,
@@ -106,7 +108,7 @@ impl<'a> Deleted<'a> {
         filter: &ScanFilter,
     ) -> Self {
         let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-        // // A topic requested by name is served.
+        // A topic requested by name is served.
         let table = table.filter(|_| filter.topics.is_none());
         let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
         Self { storage, paths, table, judged: HashMap::new() }
@@ -130,9 +132,8 @@ impl<'a> Deleted<'a> {
 }
 
 /// Copies the requested messages of the store at `path` into a new one at `out`, with its
-/// configuration. A deleted topic stays deleted unless the filter names it: its messages are copied
-/// into the log alone. The source is only read. `progress` gets the bytes of the log done and in
-/// all, and can end it.
+/// configuration. A deleted topic's messages are copied into the log alone, unless the filter names
+/// it. `progress` gets the bytes done and in all, and can end it.
 ///
 /// # Errors [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`]
 /// for a queue with too many excluded messages to keep its numbers; [`Error::Io`].
@@ -153,7 +154,7 @@ pub fn copy(
     let base_offset = match (options.renumber, options.takes_all()) {
         (true, _) => 0,
         (false, true) => begin,
-        // // Behind the first file: a broker skips entries that lead before the log, but nothing
+        // Behind the first file: a broker skips entries that lead before the log, but nothing
         // lies before offset 0.
         (false, false) => begin.max(file_size),
     };
@@ -191,7 +192,7 @@ pub fn copy(
                 deleted.see(view.topic());
                 let record = Record::of(&view);
                 if record.property_crc {
-                    // // A new checksum must not hide damage.
+                    // A new checksum must not hide damage.
                     view.check_property_crc().map_err(|error| error.in_file(path, at))?;
                 }
                 match options.redaction.changed(&view)? {

@@ -18,23 +18,26 @@ pub enum Replacement {
     Zeros,
     /// A hex digest with the salt: equal content stays equal.
     Hash,
+    /// Constant bytes.
     Constant(Vec<u8>),
     /// An empty body, or no property.
     Remove,
 }
 
+/// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Topic patterns with `*` and `?`; empty means all topics.
     pub topics: Vec<String>,
-    /// Replacement of bodies.
     pub body: Option<Replacement>,
+    /// Replacements of properties by name.
     pub properties: Vec<(String, Replacement)>,
 }
 
 /// Rules; all that match a topic are applied in order.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
+    /// The rules.
     pub rules: Vec<Rule>,
     /// Hashed with every value, so that short ones cannot be guessed.
     pub salt: Vec<u8>,
@@ -117,7 +120,7 @@ impl Redaction {
             }
         } else if let Some(body) = self.body(&rules, record.body) {
             changed.body = Some(body);
-            // // The replacement is not compressed.
+            // The replacement is not compressed.
             changed.sys_flag &= !(sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK);
         }
         let same = changed.body.is_none() && changed.properties.is_none();
@@ -187,7 +190,7 @@ impl Redaction {
                 Replacement::Remove => {}
                 Replacement::Constant(bytes) => properties::push(&mut out, name, bytes),
                 Replacement::Zeros => properties::push(&mut out, name, &vec![b'0'; value.len()]),
-                // // Each key by itself, so that messages still share keys.
+                // Each key by itself, so that messages still share keys.
                 Replacement::Hash if name == names::KEYS => {
                     let keys: Vec<_> =
                         properties::split_keys(value).map(|key| self.hash(key)).collect();
@@ -216,7 +219,7 @@ impl Rule {
 /// Matches `*` and `?`, in time proportional to the product of the lengths.
 fn matches(pattern: &[char], text: &[char]) -> bool {
     let (mut at, mut in_pattern) = (0, 0);
-    // // Position to return to if the rest after the last star does not match.
+    // Position to return to if the rest after the last star does not match.
     let mut star: Option<(usize, usize)> = None;
     while let Some(character) = text.get(at) {
         match pattern.get(in_pattern) {

@@ -22,11 +22,9 @@ const MOST_NAMES: usize = 100_000;
 /// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
-/// Two keys with one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Collision {
     pub(super) hash: i32,
-    /// Their messages.
     pub(super) places: [u64; 2],
     /// Topic and key of the newer one.
     pub(super) topic: Box<[u8]>,
@@ -62,19 +60,16 @@ impl<T> Tally<T> {
     }
 }
 
-/// Result of the walk.
 #[derive(Debug, Default)]
 pub(super) struct LogFacts {
     pub(super) collisions: Tally<Collision>,
     /// Messages with a lower time than an earlier one: offset and time.
     pub(super) steps_back: Tally<(u64, i64)>,
-    /// The largest step back.
     pub(super) furthest_back_ms: i64,
     /// Messages with a lower time than their predecessor in the queue.
     pub(super) queue_steps_back: Tally<QueuePlace>,
     /// First messages of queue files with their predecessor's time.
     pub(super) ties_at_edges: Tally<QueuePlace>,
-    /// Messages of each topic.
     pub(super) topics: HashMap<Box<[u8]>, u64>,
 }
 

@@ -1,8 +1,7 @@
-//! Diagnoses known broken states of a store, each with evidence and the command that cures it.
+//! Diagnoses known broken states of a store, each with evidence and a cure.
 //!
 //! Input: findings of [`verify`](super::verify()), facts of the messages, and a forecast of
-//! RocketMQ's next start. A finding outside the known states is its own diagnosis. Nothing is
-//! written.
+//! RocketMQ's next start. A finding outside the known states is its own diagnosis.
 
 mod cure;
 mod log_facts;
@@ -33,15 +32,15 @@ use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
 use crate::store::read::queue_read;
 
-/// Maximum lines of evidence.
 const MOST_EVIDENCE: usize = 5;
 
 /// A state of a store and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
+    /// Its code.
     pub code: Code,
+    /// Severity.
     pub severity: Severity,
-    /// Evidence, a line each.
     pub evidence: Vec<String>,
     /// The shell command that cures it, if there is one.
     pub cure: Option<String>,
@@ -76,7 +75,7 @@ pub fn doctor(
     let queue_file_size = inspect::queue_layout(&*storage, &paths, config)
         .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
     let span = end.saturating_sub(log.min_offset()).max(1);
-    // // The second walk reads the log alone.
+    // The second walk reads the log alone.
     let facts = log_facts::read(&log, queue_file_size, &mut |done| {
         let done = u128::from(whole) * u128::from(done) / u128::from(span);
         let done = u64::try_from(done).unwrap_or(whole);
@@ -115,7 +114,7 @@ impl Barred {
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
         };
-        // // A rebuild clears a queue's folder anyway.
+        // A rebuild clears a queue's folder anyway.
         let repair = any(&|found| in_the_way(found) && found.path.components().count() == 1);
         Self { recovery: any(&in_the_way) || any(&of_log), repair }
     }
@@ -126,7 +125,6 @@ impl Barred {
     }
 }
 
-/// A diagnosis being collected.
 struct State {
     code: Code,
     severity: Severity,
@@ -138,7 +136,7 @@ struct State {
 
 impl State {
     fn add(&mut self, severity: Severity, evidence: String) {
-        // // Ordered with the worst first.
+        // Ordered with the worst first.
         self.severity = self.severity.min(severity);
         if self.evidence.len() < MOST_EVIDENCE {
             self.evidence.push(evidence);
@@ -167,7 +165,6 @@ impl State {
     }
 }
 
-/// Known facts of a store.
 struct Examined<'a> {
     path: &'a Path,
     storage: &'a dyn Storage,
@@ -196,7 +193,7 @@ impl Examined<'_> {
         for finding in &report.findings {
             self.take(finding, &deleted, database.is_some());
         }
-        // // Queues elsewhere: nothing else matters then.
+        // Queues elsewhere: nothing else matters then.
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
             self.state(Code::DocRocksDb).add(Severity::Warning, evidence);
@@ -235,13 +232,13 @@ impl Examined<'_> {
             Code::QueueNowhere | Code::QueueOther | Code::QueueSize => Code::DocQueueWrong,
             Code::QueueFileEmpty => Code::DocEmptyLast,
             Code::EmptyFile if in_queues => Code::DocEmptyLast,
-            // // Another state covers the next start.
+            // Another state covers the next start.
             Code::NotClosed => return,
             _ if finding.severity == Severity::Info => return,
             other => other,
         };
         let severity = match code {
-            // // Worth reporting even if RocketMQ's start mends it.
+            // Worth reporting even if RocketMQ's start mends it.
             Code::DocUndispatched | Code::DocIndexLacks => finding.severity.min(Severity::Warning),
             _ => finding.severity,
         };
@@ -283,7 +280,6 @@ impl Examined<'_> {
         self.state(Code::DocTopicDeleted).topics = others;
     }
 
-    /// A database with the queues, if no file has them.
     fn queues_in_database(&self) -> Result<Option<String>> {
         let has_files = self.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
         if has_files || self.facts.topics.is_empty() {

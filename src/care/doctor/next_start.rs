@@ -12,7 +12,6 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::lock;
 use crate::store::paths::StorePaths;
 
-/// Actions of the start.
 pub(super) struct NextStart {
     /// Index files to be deleted, with reasons (`IndexService#load`).
     pub(super) doomed: Vec<String>,
@@ -28,7 +27,7 @@ pub(super) fn foresee(
     paths: &StorePaths,
     log: &CommitLog,
 ) -> Result<Option<NextStart>> {
-    // // A non-file of that name prevents any start and has its own finding.
+    // A non-file of that name prevents any start and has its own finding.
     if !lock::was_aborted(storage, paths).unwrap_or(false) {
         return Ok(None);
     }

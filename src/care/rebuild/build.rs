@@ -27,7 +27,6 @@ pub(super) struct Build {
     /// By topic and number.
     pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
     pub(super) keys: u64,
-    /// Entries without a possible queue.
     pub(super) refused: u64,
     /// Units added since the last write-out.
     waiting: usize,
@@ -37,7 +36,6 @@ pub(super) struct Build {
 const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
-    /// Counts only.
     pub(super) fn count() -> Self {
         Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
     }
@@ -99,7 +97,6 @@ impl Build {
         queued.and(indexed)
     }
 
-    /// Flushes everything.
     pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
         let (queues, index) = (self.queues.as_ref(), self.index.take());
         let flush_all = |queues: &QueueTable| {
@@ -115,7 +112,6 @@ impl Build {
         Ok(built)
     }
 
-    /// Whether the log has messages of a queue.
     pub(super) fn has(&self, queue: &Queue) -> bool {
         self.found.contains_key(&(queue.topic().into(), queue.queue_id()))
     }
@@ -131,7 +127,7 @@ fn enter(
     for lane in &chunk.gathered.lanes {
         let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
             Some(Err(Error::InvalidMessage { .. })) => {
-                // // For example a topic that would lead out of the folder.
+                // For example a topic that would lead out of the folder.
                 *refused += lane.units;
                 None
             }

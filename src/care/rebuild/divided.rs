@@ -1,9 +1,8 @@
 //! Rebuild in parts on several machines that share the store.
 //!
-//! `scan` reads ranges of the log and writes what queues and index need, sorted by consumer.
-//! `settle` decides, as the walk on one machine, which of it belongs to the log. Then `queues`
-//! fills groups of queues and `index` index files. The bytes equal those of
-//! [`rebuild`](super::rebuild). The output of a step is only for the next steps.
+//! `scan` reads ranges of the log and writes what queues and index need. `settle` decides which of
+//! it belongs to the log. Then `queues` fills groups of queues and `index` index files. The bytes
+//! equal those of [`rebuild`](super::rebuild).
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -50,7 +49,6 @@ struct Spilled {
     ends: Vec<u64>,
 }
 
-/// A chunk without its contents.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Head {
     stretch: u64,
@@ -98,13 +96,17 @@ struct Plan {
 pub struct Settled {
     /// Input of the next steps.
     pub plan: Vec<u8>,
+    /// Messages in the log.
     pub messages: u64,
+    /// Start of the log.
     pub log_start: u64,
+    /// End of the log.
     pub log_end: u64,
     /// Ranges of the log without messages, although messages follow.
     pub damaged: Vec<(u64, u64)>,
     /// Entries of light queues, which the settings disable.
     pub left_out: u64,
+    /// Index files to build.
     pub index_files: u64,
     /// Index entries to build.
     pub index_keys: u64,
@@ -124,7 +126,9 @@ pub struct MadeQueues {
 /// A step's input.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
+    /// The store.
     pub path: &'a Path,
+    /// Its settings.
     pub config: &'a StoreConfig,
     /// Structures to rebuild.
     pub what: What,
@@ -182,7 +186,7 @@ pub fn scan(
         for stretch in stretch::stretches(&job.log).filter(|one| range.contains(&one.start())) {
             let mut chunk = read(&reading, &stretch)?;
             loop {
-                // // It gathered enough and stopped early.
+                // It gathered enough and stopped early.
                 let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.end();
                 let next = chunk.begin.filter(|_| stopped).map(|_| chunk.end);
                 heads.push(Head {
@@ -265,7 +269,7 @@ pub fn settle(
         let most = job.keys_of_file();
         let index_files = match keys.of_last.filter(|_| part.what.index && most > 0) {
             None => 0,
-            // // Even a message without keys creates the next file behind a full one.
+            // Even a message without keys creates the next file behind a full one.
             Some(0) => keys.count / most + 1,
             Some(_) => (keys.count - 1) / most + 1,
         };
@@ -348,7 +352,7 @@ pub fn index(
         let mut has_begun = false;
         for accepted in &plan.chunks {
             let behind = passed + accepted.keys;
-            // // The header begins with the key before the first own one.
+            // The header begins with the key before the first own one.
             if behind < own.start || accepted.keys == 0 {
                 passed = behind;
                 continue;
@@ -377,7 +381,7 @@ pub fn index(
             }
         }
         if !has_begun {
-            // // The file that a message without keys creates.
+            // The file that a message without keys creates.
             builder.put(0, 0, &[])?;
         }
         builder.finish().map(|_| ())

@@ -1,8 +1,7 @@
 //! Rebuilds queues and index from the log, offline (`DefaultMessageStore.doDispatch`).
 //!
 //! Threads read stretches of the log and gather what records need. Stretches are joined in order,
-//! so that only records reached by a walk from record to record count. Meanwhile earlier stretches
-//! are added to queues and index in parallel. In place, the result is first built in a folder
+//! so that only records reached from record to record count. In place, the result is first built
 //! beside the old one, see [`crate::store::swap`].
 
 mod build;
@@ -40,11 +39,11 @@ use crate::store::swap::{self, Move};
 use crate::store::write::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
-/// Structures to rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// Plain, batch and light queues, with extensions.
     pub queues: bool,
+    /// The index.
     pub index: bool,
 }
 
@@ -75,11 +74,11 @@ pub struct RebuildOptions {
 /// A queue with messages in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltQueue {
-    /// Topic bytes.
     pub topic: Box<[u8]>,
+    /// The queue.
     pub queue_id: i32,
+    /// Kind.
     pub kind: QueueKind,
-    /// Number of entries.
     pub entries: u64,
     /// First queue offset.
     pub min_offset: i64,
@@ -92,9 +91,10 @@ pub struct RebuiltQueue {
 /// Result of [`rebuild`].
 #[derive(Clone, Debug)]
 pub struct RebuildReport {
-    /// Messages in the log.
     pub messages: u64,
+    /// Start of the log.
     pub log_start: u64,
+    /// End of the log.
     pub log_end: u64,
     /// Ranges of the log without messages, although messages follow.
     pub damaged: Vec<(u64, u64)>,
@@ -153,7 +153,7 @@ pub fn rebuild_on(
     if let Target::Folder(out) = &options.target {
         check_out(&*storage, path, out)?;
     }
-    // // Lock before reading anything.
+    // Lock before reading anything.
     let lock = match options.target {
         Target::InPlace => Some(StoreLock::take(&*storage, &paths)?),
         _ => None,
@@ -216,7 +216,6 @@ struct Job<'a> {
     flushed: Flushed,
 }
 
-/// Finished output, not visible yet.
 struct Made {
     build: Build,
     walk: Walk,
@@ -252,13 +251,13 @@ impl<'a> Job<'a> {
         )?;
         for queue in queues.all() {
             kinds.entry(queue.topic().into()).or_insert(queue.kind());
-            // // A store without configuration may have any queue number.
+            // A store without configuration may have any queue number.
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
         let index = match index_settings::index_layout(&*storage, &paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
-            // // The unreadable index is to be rebuilt.
+            // The unreadable index is to be rebuilt.
             Err(none) => match index_settings::told_layout(&*storage, &paths, &config)? {
                 None => return Err(none.refusal(&config)),
                 told => told,
@@ -267,7 +266,7 @@ impl<'a> Job<'a> {
         let crashed = lock::was_aborted(&*storage, &paths)?
             && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));
         let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read)?;
-        // // `verify` reports an unreadable mark.
+        // `verify` reports an unreadable mark.
         let mark = Mark::read(&*storage, &paths).unwrap_or_default();
         let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
         Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed })
@@ -282,16 +281,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Removes unfinished output.
     fn clear(&self) {
         let unfinished = match &self.options.target {
             Target::Nothing => return,
-            // // Behind a written list of moves the next open finishes it.
+            // Behind a written list of moves the next open finishes it.
             Target::InPlace if swap::is_listed(&*self.storage, &self.paths) => return,
             Target::InPlace => self.paths.rebuild(),
             Target::Folder(out) => out.join(STAGING_OUT),
         };
-        // // The first error counts.
+        // The first error counts.
         let _ = swap::remove_tree(&*self.storage, &unfinished);
     }
 
@@ -453,7 +451,6 @@ impl<'a> Job<'a> {
         topics.is_none_or(|topics| topics.iter().any(|wanted| **wanted == *topic))
     }
 
-    /// Refuses an unknown topic.
     fn check_topics(&self, build: &Build, kept: &[Arc<Queue>]) -> Result<()> {
         for topic in self.options.topics.iter().flatten() {
             let in_log = build.found.keys().any(|(known, _)| **known == **topic);
@@ -473,7 +470,7 @@ impl<'a> Job<'a> {
 
     /// Swaps the output with the old structures.
     fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
-        // // Queues and index must not become durable before their records.
+        // Queues and index must not become durable before their records.
         for file in self.log.files().iter() {
             self.log.open(file)?.sync().map_err(Error::io("flush", &file.path))?;
         }
@@ -502,7 +499,7 @@ impl<'a> Job<'a> {
         if self.options.what.index {
             add(PathBuf::from("index"))?;
         }
-        // // New folders first: mere removals can wait.
+        // New folders first: mere removals can wait.
         moves.sort_by_key(|step| !step.has_new);
         let kept = swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms())?;
         self.note(walk, index)?;
@@ -541,7 +538,7 @@ fn span(queue: &Queue, log_start: u64) -> (i64, i64) {
 
 fn read(reading: &Reading<'_>, part: &Stretch) -> Result<Chunk> {
     match stretch::read(reading, part) {
-        // // Retention of a running broker deleted the file.
+        // Retention of a running broker deleted the file.
         Err(error) if stretch::is_gone(&error) => Ok(Chunk::default()),
         chunk => chunk,
     }

@@ -23,7 +23,7 @@ pub(super) enum Share {
 
 impl Share {
     pub(super) fn of_queue(topic: &[u8], queue_id: i32, groups: u32) -> u32 {
-        // // Neighbouring queues of a topic are likely equally full.
+        // Neighbouring queues of a topic are likely equally full.
         crc32(topic).wrapping_add(queue_id.cast_unsigned()) % groups.max(1)
     }
 }
@@ -37,7 +37,6 @@ struct Segment {
     hashes: Vec<i32>,
 }
 
-/// A spill file being written.
 #[derive(Debug)]
 pub(super) struct Spill {
     /// Segments with their heads, for each group of queues and then the index.
@@ -99,7 +98,7 @@ impl Spill {
             at += share.len() as u64;
             ends.push(at);
         }
-        // // Readers may run on other machines.
+        // Readers may run on other machines.
         file.sync_all().map_err(Error::io("flush", path))?;
         Ok(ends)
     }
@@ -115,7 +114,6 @@ pub(super) struct SpillReader {
     open: HashMap<u32, Rest>,
 }
 
-/// Unread part of a share.
 #[derive(Debug)]
 struct Rest {
     bytes: Vec<u8>,
@@ -131,7 +129,7 @@ impl SpillReader {
     pub(super) fn chunk(&mut self, spill: u32, number: u32) -> Result<Option<Chunk>> {
         let Some((path, ends)) = self.files.get(spill as usize) else { return Ok(None) };
         if !self.open.contains_key(&spill) {
-            // // The last file is read beside all others.
+            // The last file is read beside all others.
             let last = u32::try_from(self.files.len()).unwrap_or(u32::MAX) - 1;
             self.open.retain(|open, _| *open == last);
             let share = match self.share {

@@ -32,7 +32,6 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Takes back the memory of chunks.
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
         self.gathered.give_back(chunks.map(|chunk| chunk.gathered));
     }
@@ -78,7 +77,6 @@ impl Stretch {
         self.file.base_offset.saturating_add(self.from)
     }
 
-    /// Physical offset of the end.
     pub(super) fn end(&self) -> u64 {
         self.file.base_offset.saturating_add(self.to)
     }
@@ -102,12 +100,10 @@ pub(super) enum ChunkEnd {
     Bad,
 }
 
-/// Data gathered from a stretch.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     /// Physical offset of the first record.
     pub(super) begin: Option<u64>,
-    /// End of the walk.
     pub(super) end: u64,
     pub(super) how: ChunkEnd,
     pub(super) gathered: Gathered,
@@ -176,7 +172,7 @@ fn walk(
                         record.view.check_body_crc().is_err() || peek::lacks_bytes(&record.view)
                     }
                 };
-                // // The reader has a large record's checksum faults, so it is read again.
+                // The reader has a large record's checksum faults, so it is read again.
                 match reader.read(at, false)? {
                     Lies::Record(record) if !torn => add_closely(&mut gather, &record),
                     _ => break ChunkEnd::Bad,

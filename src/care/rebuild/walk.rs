@@ -5,10 +5,8 @@ use std::collections::VecDeque;
 use super::stretch::{Chunk, ChunkEnd, Reading, Stretch, is_gone, read_from, stored_at};
 use crate::error::Result;
 
-/// Damaged ranges listed.
 const MOST_DAMAGED: usize = 10_000;
 
-/// The walk so far.
 #[derive(Debug)]
 pub(super) struct Walk {
     /// Physical offset of the next record.
@@ -56,7 +54,7 @@ impl Walk {
                 Some(chunk) => chunk,
                 None if self.cursor < stretch.start() => return Ok(()),
                 None => match read_from(reading, stretch, self.cursor) {
-                    // // Deleted by a running broker's retention; the next stretch shows it.
+                    // Deleted by a running broker's retention; the next stretch shows it.
                     Err(error) if is_gone(&error) => return Ok(()),
                     chunk => chunk?,
                 },
@@ -94,7 +92,7 @@ impl Walk {
                 opened => opened?,
             };
             let next = match from {
-                // // The damaged frame may claim its end.
+                // The damaged frame may claim its end.
                 1.. => reader.claimed_end(from - 1)?,
                 0 => None,
             };
@@ -111,7 +109,7 @@ impl Walk {
                 {
                     break;
                 }
-                // // Damage or a record: the walk decides.
+                // Damage or a record: the walk decides.
                 _ => {}
             }
             if self.damaged.len() < MOST_DAMAGED {

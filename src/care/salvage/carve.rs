@@ -2,9 +2,8 @@
 //! image.
 //!
 //! A record may begin at any byte. It counts if its lengths are consistent and its checksums valid;
-//! without a body it needs a valid topic. Records with valid lengths only are reported with the
-//! reason. A failed check costs time proportional to the claimed length, so a budget that grows
-//! with each byte passed bounds the whole to a few reads of the file.
+//! without a body it needs a valid topic. A failed check costs time, so a budget that grows with
+//! each byte passed bounds the whole to a few reads of the file.
 
 use std::path::Path;
 
@@ -15,11 +14,9 @@ use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
 use crate::store::queue_table::names_a_folder;
 
-/// Bytes read at a time.
 const BLOCK: usize = 1 << 20;
 /// Budget for failed checks per byte passed.
 const FUEL_EACH: u64 = 16;
-/// Maximum budget.
 const MOST_FUEL: u64 = 256 << 20;
 /// Zeros that may begin a hole.
 const LEAST_HOLE: usize = 64 << 10;
@@ -27,17 +24,14 @@ const LEAST_HOLE: usize = 64 << 10;
 const PIECE: usize = 4 << 10;
 /// `EIO`: the disk fails.
 const EIO: i32 = 5;
-/// Bytes between progress reports.
 const TELL_EVERY: u64 = 8 << 20;
 
 /// Consecutive records, both in the file and in their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// The file.
     pub(super) source: u32,
     /// Start of the first record in it.
     pub(super) start: u64,
-    /// End of the last.
     pub(super) end: u64,
     /// Physical offset stored in the first record.
     pub(super) physical_offset: u64,
@@ -60,11 +54,15 @@ impl Extent {
 /// Result for one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carved {
+    /// Bytes.
     pub bytes: u64,
+    /// Whole messages.
     pub messages: u64,
+    /// Their bytes.
     pub message_bytes: u64,
     /// Ranges that are neither messages nor zeros.
     pub other_ranges: u64,
+    /// Their bytes.
     pub other_bytes: u64,
     /// Likely messages not checked because the budget was used up.
     pub left: u64,
@@ -75,7 +73,6 @@ pub struct Carved {
 /// A message that is not, or not certainly, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flawed {
-    /// Position in its file.
     pub(super) at: u64,
     pub(super) size: u64,
     pub(super) physical_offset: i64,
@@ -125,7 +122,7 @@ impl<'f> Window<'f> {
             None => {
                 let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
                 let len = wanted.max(BLOCK).min(left);
-                // // A huge record must not keep its memory.
+                // A huge record must not keep its memory.
                 if self.block.len() < len || self.block.len() > len.max(4 * BLOCK) {
                     self.block = vec![0; len];
                 }
@@ -186,7 +183,6 @@ impl<'f> Window<'f> {
     }
 }
 
-/// A walk over one file.
 struct Carver<'w, 'f> {
     window: &'w mut Window<'f>,
     source: u32,
@@ -266,7 +262,7 @@ impl Carver<'_, '_> {
         if size < MIN_RECORD_LEN || size > left || size > self.most_record {
             return Ok(Look::Nothing);
         }
-        // // Most look-alikes fail here.
+        // Most look-alikes fail here.
         let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
             return Ok(Look::Nothing);
         };
@@ -276,7 +272,7 @@ impl Carver<'_, '_> {
             return Ok(Look::Nothing);
         }
         let head = head.get(..place.at).unwrap_or_default().to_vec();
-        // // A large record is read only if the bytes behind its body fit.
+        // A large record is read only if the bytes behind its body fit.
         if !self.window.holds(at, size) {
             let mut tail = vec![0; place.tail];
             self.window.read(&mut tail, at + (place.at + place.len) as u64)?;
@@ -335,14 +331,14 @@ impl Carver<'_, '_> {
         }
         let last_block = at + bytes.len() as u64 >= len;
         if next == at + bytes.len() as u64 && !last_block {
-            // // The magic code may span two reads.
+            // The magic code may span two reads.
             next -= 7;
         }
         let mut next = next.max(at + 1);
         let passed = usize::try_from(next - at).unwrap_or(usize::MAX);
         let zeros = bytes.iter().take(passed).all(|byte| *byte == 0);
         if zeros && passed >= LEAST_HOLE {
-            // // The rest of a log file is mostly a hole. A record's size may begin with zeros in
+            // The rest of a log file is mostly a hole. A record's size may begin with zeros in
             // it.
             next = self.window.next_data(next)?.saturating_sub(4).max(next);
         }
@@ -388,7 +384,7 @@ fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
         return Some("its body is not the one that was stored");
     }
     if Record::of(view).property_crc {
-        // // A valid property checksum suffices.
+        // A valid property checksum suffices.
         let is_whole = view.check_property_crc().is_ok();
         return (!is_whole)
             .then_some("it is not the one that was stored, by its property checksum");
@@ -399,7 +395,7 @@ fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     if peek::lacks_bytes(view) {
         return Some("its properties have zeros, as where they did not come to the disk");
     }
-    // // Without a body only lengths speak for a record.
+    // Without a body only lengths speak for a record.
     (view.body().is_empty() && !names_a_folder(view.topic()))
         .then_some("it has no body, and a topic that no broker takes")
 }

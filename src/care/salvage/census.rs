@@ -16,20 +16,17 @@ use crate::store::queue_table::TopicKinds;
 struct Seen {
     first: i64,
     next: i64,
-    /// Number of missing ones.
     missing: u64,
     /// Whether RocketMQ could not serve it unchanged.
     broken: bool,
 }
 
-/// Contents of a log.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     kinds: TopicKinds,
     queues: HashMap<Box<[u8]>, HashMap<i32, Seen>>,
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    /// Offset of the first message.
     pub(super) first: Option<u64>,
 }
 
@@ -79,14 +76,13 @@ impl Census {
             Some(seen) => {
                 let gap = u64::try_from(at.saturating_sub(seen.next)).unwrap_or(0);
                 seen.missing = seen.missing.saturating_add(gap);
-                // // Entries of a batch queue state their own numbers.
+                // Entries of a batch queue state their own numbers.
                 seen.broken |= at < seen.next || (gap > 0 && kind == QueueKind::Plain);
                 seen.next = seen.next.max(end);
             }
         }
     }
 
-    /// Number of queues.
     pub(super) fn queues(&self) -> u64 {
         self.queues.values().map(|queues| queues.len() as u64).sum()
     }

@@ -10,10 +10,8 @@ use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::message::{Frame, MessageView, read_frame};
 
-/// Conflicts listed; all are counted.
 const MOST_CONFLICTS: usize = 1_000;
 
-/// A file to carve from.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
@@ -23,6 +21,7 @@ pub(super) struct Source {
 /// Two different messages with one physical offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
+    /// The offset.
     pub physical_offset: u64,
     /// File and position of the first.
     pub first: (PathBuf, u64),
@@ -30,14 +29,12 @@ pub struct Conflict {
     pub second: (PathBuf, u64),
 }
 
-/// Result of merging.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
     /// Messages found again.
     pub duplicates: u64,
     /// Different messages with an offset already taken.
     pub conflicts: u64,
-    /// The first conflicts.
     pub listed: Vec<Conflict>,
     /// Messages that begin inside their predecessor.
     pub overlapping: u64,
@@ -66,7 +63,7 @@ pub(super) fn merge(
     let mut merged = Merged::default();
     let mut end = 0;
     loop {
-        // // Extents enter the heap when it is their turn, so it holds only overlapping ones.
+        // Extents enter the heap when it is their turn, so it holds only overlapping ones.
         let front = heap.peek().map(|Reverse((place, ..))| *place);
         while let Some(extent) = waiting.peek().and_then(|at| extents.get(*at)) {
             if front.is_some_and(|front| extent.physical_offset > front) {
@@ -81,7 +78,7 @@ pub(super) fn merge(
             heap.push(Reverse((extent.physical_offset, at, extent.start)));
         }
         let Some(Reverse((place, _, _))) = heap.peek().copied() else { break };
-        // // All records at this offset.
+        // All records at this offset.
         let mut kept: Vec<(Vec<u8>, (PathBuf, u64))> = Vec::new();
         while let Some(Reverse((next, at, position))) = heap.peek().copied()
             && next == place

@@ -1,7 +1,7 @@
-//! Carves whole messages out of the remains of a store and creates a new store from them.
+//! Carves whole messages out of the remains of a store into a new one.
 //!
 //! Three passes: find runs of whole records; merge them in log order and check which queues are
-//! complete; write. Memory grows with the number of damaged places, not with the files.
+//! complete; write. Memory grows with the number of damaged places.
 
 mod carve;
 mod census;
@@ -31,7 +31,6 @@ use crate::format::message::Record;
 use crate::store::paths::StorePaths;
 use crate::store::remembered::Remembered;
 
-/// Bytes between progress reports.
 const TELL_EVERY: u64 = 8 << 20;
 /// Maximum record: it is held in memory.
 const MOST_RECORD: u64 = 64 << 20;
@@ -47,14 +46,18 @@ pub struct PassedOver {
     pub path: PathBuf,
     /// Position in the file.
     pub offset: u64,
+    /// Bytes.
     pub bytes: u64,
+    /// Offset stored in it.
     pub physical_offset: i64,
+    /// Reason.
     pub reason: &'static str,
 }
 
 /// A file, or part of it, that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The file.
     pub path: PathBuf,
     /// The problem and what was done instead.
     pub reason: String,
@@ -69,9 +72,7 @@ pub struct SalvageReport {
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
-    /// Result of merging.
     pub merged: Merged,
-    /// Queues with messages.
     pub queues: u64,
     /// Queues with missing or duplicate messages, which are renumbered.
     pub renumbered: Vec<QueueName>,
@@ -79,6 +80,7 @@ pub struct SalvageReport {
     pub missing: u64,
     /// Whether every record keeps its physical offset; `None` if nothing was written.
     pub in_place: Option<bool>,
+    /// Copied configuration files.
     pub config_files: Vec<String>,
     /// First doubtful messages; the files count all.
     pub passed_over: Vec<PassedOver>,
@@ -198,7 +200,7 @@ pub fn salvage_on(
 
     meter.next_reading();
     let first = census.first.unwrap_or(0);
-    // // As in a partial copy: messages missing at a queue's start lie before the log.
+    // As in a partial copy: messages missing at a queue's start lie before the log.
     let base_offset = if census.begins_late() { first.max(file_size) } else { first };
     let closed_up: HashSet<QueueName> = report.renumbered.iter().cloned().collect();
     let plan = Plan { config, base_offset, rule: Rule::Keep, closed_up, files };
@@ -213,13 +215,11 @@ pub fn salvage_on(
     Ok(report)
 }
 
-/// Progress over all passes.
 struct Meter<'p> {
     path: PathBuf,
     /// Bytes of a pass, and the number of passes.
     bytes: u64,
     readings: u64,
-    /// The current pass.
     reading: u64,
     told: u64,
     progress: &'p mut dyn FnMut(u64, u64) -> ControlFlow<()>,

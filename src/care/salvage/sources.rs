@@ -17,12 +17,10 @@ use crate::store::open::inspect::is_store;
 use crate::store::paths::StorePaths;
 
 pub(super) struct Found {
-    /// Files, sorted by name.
     pub(super) sources: Vec<Source>,
     pub(super) files: Vec<ConfigFile>,
     /// File size of the log, by names and lengths.
     pub(super) hint: Option<u64>,
-    /// Unreadable files.
     pub(super) problems: Vec<Problem>,
 }
 

@@ -1,6 +1,6 @@
-//! The broker's tables beside a damaged log: readable ones, or their backups, as a broker takes
-//! them (`ConfigManager#load`). Damaged ones are left out and reported: no broker would start with
-//! them, and messages do not need them.
+//! The broker's tables beside a damaged log: readable ones, or their backups
+//! (`ConfigManager#load`). Damaged ones are left out: no broker would start with them, and messages
+//! do not need them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

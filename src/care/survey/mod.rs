@@ -16,7 +16,6 @@ use crate::error::Result;
 use crate::store::read::scan::OnDamage;
 use crate::store::{MessageStore, OpenMode};
 
-/// Maximum topics counted separately.
 const MOST_TOPICS: usize = 4096;
 /// Maximum time steps over all topics. With the longest steps a topic has three at most.
 const MOST_CELLS: usize = 1 << 16;
@@ -55,7 +54,6 @@ pub struct Cell {
     pub begin_ms: i64,
     /// Index in [`Survey::topics`], or one behind the last for all others.
     pub topic: usize,
-    /// Number of messages.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
@@ -74,7 +72,6 @@ pub struct Survey {
     pub cells: Vec<Cell>,
     /// Times from born to stored.
     pub latency: Latency,
-    /// Skipped damage.
     pub skipped: Skipped,
 }
 
@@ -107,7 +104,6 @@ struct Counts {
     others: Totals,
     /// Messages and bytes by step and topic.
     cells: HashMap<(i64, usize), (u64, u64)>,
-    /// Index of the step length.
     level: usize,
 }
 

@@ -35,7 +35,6 @@ const FREE_STAND_INS: u64 = 1 << 16;
 const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"];
 const DELAY_FILE: &str = "delayOffset.json";
 pub(super) const TOPICS: &str = "topics.json";
-/// Minimum queues of a topic.
 const LEAST_QUEUES: i32 = 4;
 
 /// A transfer into a new store.
@@ -44,7 +43,6 @@ pub struct Transfer {
     new: NewStore,
     numbering: Numbering,
     files: Vec<ConfigFile>,
-    /// Messages written.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
@@ -59,7 +57,6 @@ pub struct Plan {
     pub config: StoreConfig,
     /// Start of its log.
     pub base_offset: u64,
-    /// Rule of numbering.
     pub rule: Rule,
     /// Queues to close up although others are kept.
     pub closed_up: HashSet<QueueName>,

@@ -47,7 +47,7 @@ impl NewStore {
         config.store_path_commit_log.clear();
         config.read_only_commit_log_store_paths.clear();
         remembered::leave_retention(&mut config);
-        // // Names and numbers valid in the source are valid in the copy.
+        // Names and numbers valid in the source are valid in the copy.
         config.validate_topic_names = false;
         let file_size = config.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
         config.mapped_file_size_commit_log = Some(file_size);
@@ -130,7 +130,7 @@ impl NewStore {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
         remembered::keep(&storage, &paths, &self.config, true)?;
-        // // Opening dispatches every message.
+        // Opening dispatches every message.
         let clock = Arc::new(SystemClock);
         let config = self.config.clone();
         MessageStore::open_with(
@@ -153,7 +153,7 @@ impl Drop for NewStore {
     fn drop(&mut self) {
         if !self.finished {
             self.writing = None;
-            // // The first error counts.
+            // The first error counts.
             let _ = remove_all(&*self.storage, &self.staging);
         }
     }
@@ -185,7 +185,6 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// An unused name beside `out`.
 fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
     let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for number in 0_u32.. {

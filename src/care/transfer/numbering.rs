@@ -32,28 +32,23 @@ pub enum Rule {
 #[derive(Debug, Default)]
 pub struct Numbered {
     pub queue_offset: i64,
-    /// Missing numbers right before it.
     pub missing: Range<i64>,
     /// Changed properties, if they contain queue offsets.
     pub properties: Option<Vec<u8>>,
 }
 
-/// Numbers messages.
 #[derive(Debug)]
 pub struct Numbering {
     rule: Rule,
-    /// Queues to close up although others are kept.
     closed_up: HashSet<QueueName>,
     kinds: TopicKinds,
     next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     watched: HashMap<QueueName, Watched>,
     /// Whether a message was in additional queues.
     pub more_queues: bool,
-    /// Batch topics, and their minimum number of queues.
     pub batch_topics: BTreeMap<Box<[u8]>, i32>,
 }
 
-/// Watched offsets of a queue, by old number.
 #[derive(Debug, Default)]
 struct Watched {
     places: Vec<(i64, Option<i64>)>,
@@ -90,7 +85,6 @@ impl Numbering {
         }
     }
 
-    /// New number of a watched offset.
     #[must_use]
     pub fn place(&self, topic: &[u8], queue_id: i32, queue_offset: i64) -> i64 {
         if self.rule_of(topic, queue_id) == Rule::Keep {
@@ -155,7 +149,7 @@ impl Numbering {
         let count = i64::from(range.message_count);
         let (new, mut missing) = self.take(record.topic, record.queue_id, old, count);
         if kind == QueueKind::Batch {
-            // // Entries state their numbers, and a broker continues after a gap.
+            // Entries state their numbers, and a broker continues after a gap.
             missing = Range::default();
         }
         let mut changed = None;
@@ -173,7 +167,6 @@ impl Numbering {
         Numbered { queue_offset, missing, properties: changed }
     }
 
-    /// Changed offsets in additional queues.
     fn number_more(&mut self, topic: &[u8], indexed: &Indexed<'_>) -> Option<String> {
         let (queues, numbers) = (indexed.multi_dispatch?, indexed.multi_queue_offset?);
         let known: HashMap<&[u8], i64> = lmq::pairs(topic, indexed).collect();
@@ -212,7 +205,7 @@ impl Numbering {
         if rule != Rule::Keep && !self.watched.is_empty() {
             self.follow(topic, queue_id, old, new, count);
         }
-        // // Nothing is needed before a queue's first message.
+        // Nothing is needed before a queue's first message.
         (new, next.unwrap_or(new)..new)
     }
 
@@ -303,7 +296,7 @@ mod tests {
             assert_eq!(news, [first, first + 1, first + 2, first + 3]);
             let at = |old| numbering.place(b"T", 0, old) - first;
             let now: Vec<_> = [0, 5, 6, 7, 8, 9, 10, 11, 50].map(at).to_vec();
-            // // A group continues with the first message kept at or behind its offset.
+            // A group continues with the first message kept at or behind its offset.
             assert_eq!(now, [0, 0, 1, 2, 2, 2, 3, 4, 4]);
         }
     }

@@ -72,7 +72,6 @@ pub(super) fn mark(cx: &Context<'_>) -> Option<Mark> {
     }
 }
 
-/// Compares the checkpoint with the newest store time and the log's end.
 pub(super) fn check(cx: &Context<'_>, fields: &CheckpointFields, newest_ms: i64, log_end: u64) {
     let path = cx.paths.checkpoint();
     let times = [

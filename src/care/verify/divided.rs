@@ -52,7 +52,6 @@ struct QueueSeen {
 /// Result of walking some log files.
 #[derive(Debug, Deserialize, Serialize)]
 struct Walks {
-    /// By the file's physical offset.
     files: Vec<(u64, FileWalk)>,
     /// Matched entries, by the queue's index.
     met: Vec<(u32, u64)>,
@@ -61,7 +60,6 @@ struct Walks {
     found: Found,
 }
 
-/// A part's input.
 struct Part<'a> {
     path: &'a Path,
     config: &'a StoreConfig,
@@ -226,7 +224,7 @@ pub fn join(
             }
             of_file.extend(part.files);
         }
-        // // A newer file was not walked: the log ends before it.
+        // A newer file was not walked: the log ends before it.
         let files = known.log.files();
         let walks: Vec<FileWalk> = files
             .iter()
@@ -236,7 +234,6 @@ pub fn join(
     })
 }
 
-/// Merges seen queues; returns each one's index.
 fn take_queues(queues: &mut Queues, seen: &[Structures]) -> Vec<Option<u32>> {
     let all = seen.iter().flat_map(|part| &part.queues);
     let by_name: HashMap<(QueueKind, &Name), (u32, &QueueSeen)> =

@@ -15,12 +15,10 @@ use super::record::FileReader;
 use crate::error::Result;
 use crate::files::FileRun;
 
-/// Bytes searched for a record.
 const LOOKED_THROUGH: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilePart {
-    /// The file's index.
     pub(super) file: usize,
     /// Start, as a position in the file.
     pub(super) from: u64,

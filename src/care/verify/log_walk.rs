@@ -24,7 +24,6 @@ use crate::format::queue::consume_queue::delay_level;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::queue_table::{most_queue_id, names_a_folder};
 
-/// Bytes between checks for cancellation.
 const STEP: u64 = 4 << 20;
 /// Maximum damaged ranges of a file.
 pub(super) const MOST_DAMAGED: usize = 100_000;
@@ -104,7 +103,7 @@ pub(super) fn walk<'a>(
     })();
     let (mut reader, index) = match checks {
         Ok(parts) => parts,
-        // // Deleted by a running broker's retention.
+        // Deleted by a running broker's retention.
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             cx.advance(len);
             return FileWalk { failed: true, ..FileWalk::default() };
@@ -161,7 +160,6 @@ struct Walk<'a> {
     topic: Vec<u8>,
     topic_is_good: bool,
     topic_hash: TopicHash,
-    /// Reported topics without a folder.
     topics: HashSet<Box<[u8]>>,
     told: u64,
     result: FileWalk,
@@ -276,7 +274,7 @@ impl Walk<'_> {
             Lies::Record(record) => Some(record.view.store_timestamp_ms()),
             _ => None,
         };
-        // // The newest earlier message is unknown in a later part.
+        // The newest earlier message is unknown in a later part.
         self.result.is_doubtful |= self.may_be_remains && self.part.from > 0 && time.is_some();
         if self.may_be_remains && time.is_some_and(|time| time < self.result.newest_ms) {
             let (older, newer) = self.pass_remains(reader, next)?;
@@ -414,7 +412,6 @@ impl Walk<'_> {
         self.index.see(self.topic_hash, properties, request.physical_offset, time)
     }
 
-    /// Switches to another topic.
     fn go_to_topic(&mut self, topic: &[u8]) {
         self.topic.clear();
         self.topic.extend_from_slice(topic);
@@ -445,7 +442,7 @@ impl Walk<'_> {
     fn tell_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
         let severity = Severity::Warning;
         if !names_a_folder(request.topic) {
-            // // Another part may report the same topic.
+            // Another part may report the same topic.
             self.result.is_doubtful = true;
             if self.topics.len() < MOST_TOPICS && self.topics.insert(request.topic.into()) {
                 let shown: String =
@@ -501,7 +498,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
-    // // Times on both sides of a file's end.
+    // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(files.iter()).enumerate() {
         joined.messages += walk.messages;
@@ -531,7 +528,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
                 add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
                 joined.walked.damaged.push((from, file_end));
             }
-            // // The short file was reported.
+            // The short file was reported.
             FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
                 joined.walked.damaged.push((from, file_end));
             }

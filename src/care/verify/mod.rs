@@ -1,10 +1,9 @@
 //! Detects damage: every record, queue entry, index entry, the checkpoint, lengths and names of
 //! files, the broker's tables.
 //!
-//! Nothing is written or locked. First queues and index are read by themselves, including how far
-//! they reach. Then threads walk the log and match each message with its entries. So beside a
-//! running broker every known entry has its message, and newer messages count as not dispatched
-//! yet. Memory grows with the number of queues and files only.
+//! Nothing is written or locked. First queues and index are read by themselves. Then threads walk
+//! the log and match each message with its entries. So beside a running broker every known entry
+//! has its message, and newer messages count as not dispatched yet.
 
 mod checkpoint;
 pub mod divided;
@@ -57,7 +56,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -91,19 +89,22 @@ impl Default for VerifyOptions {
 pub struct VerifyCounts {
     /// Messages, including damaged ones.
     pub messages: u64,
+    /// Bytes of the log.
     pub log_bytes: u64,
+    /// Log files.
     pub log_files: u64,
+    /// Queues.
     pub queues: u64,
-    /// Their entries.
     pub queue_entries: u64,
+    /// Index files.
     pub index_files: u64,
-    /// Their entries.
     pub index_entries: u64,
 }
 
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
+    /// The store.
     pub path: PathBuf,
     /// Depth.
     pub level: Level,
@@ -210,7 +211,7 @@ impl Context<'_> {
 
     fn stray(&self, stray: &Stray) {
         let (code, severity) = match stray.kind {
-            // // Writers refuse to create a file beside it.
+            // Writers refuse to create a file beside it.
             FileKind::Other => (Code::NoRegularFile, Severity::Error),
             FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
         };
@@ -253,7 +254,7 @@ impl Context<'_> {
     }
 
     fn check_files(&self, run: &FileRun) {
-        // // At the end a crash left it; before others it lost content.
+        // At the end a crash left it; before others it lost content.
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
@@ -265,7 +266,6 @@ impl Context<'_> {
     }
 }
 
-/// Known facts before reading contents.
 struct Prepared {
     log: FileRun,
     /// Index of the last log file that begins with a message.
@@ -302,7 +302,7 @@ fn prepare<'a>(
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     cx.state = state(&cx)?;
-    // // Read before the log, which a writer may extend.
+    // Read before the log, which a writer may extend.
     let mark = checkpoint::mark(&cx);
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
@@ -344,7 +344,7 @@ fn check(
     let Prepared { log, last, queues, .. } = &known;
     let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes);
     let Some(walks) = walks else {
-        // // Whole files leave nothing in doubt.
+        // Whole files leave nothing in doubt.
         return check(storage, path, config, options, threads, meter, None);
     };
     conclude(cx, &known, &index, queue_entries, &walks, options.level)
@@ -363,7 +363,7 @@ fn conclude(
     let joined = log_walk::join(&cx, log, walks);
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
-        // // A time that no message has proves nothing.
+        // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
         queues::report_missing(&cx, queues, tables, trusted_ms);
@@ -427,7 +427,6 @@ fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
     cx.meter.set_total(log_bytes.saturating_add(queue_bytes).max(1));
 }
 
-/// Reads one queue by itself; returns its number of entries.
 fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     if !cx.full {
         return 0;
@@ -453,7 +452,6 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
 /// Index files checked at once: each needs memory for its slots.
 const INDEX_READERS: usize = 4;
 
-/// Results of checking index files.
 type States = Vec<Option<IndexState>>;
 
 /// Lists the index files; `states` checks each.
@@ -462,7 +460,7 @@ fn read_index(
     states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
 ) -> Result<Index> {
     match list_index(cx, states) {
-        // // One unreadable file must not end the check.
+        // One unreadable file must not end the check.
         Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
             cx.error(&path, Error::io(op, &path)(source));
             Ok(Index::none())
@@ -482,12 +480,12 @@ fn list_index(
         return Ok(Index::nothing());
     }
     let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
-        // // A damaged file has its own finding.
+        // A damaged file has its own finding.
         Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
         Err(NoLayout { path, reason, .. }) => {
             let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
                             broker has them: until then the store cannot be opened for writing";
-            // // A valid file that only contradicts the settings is no fault.
+            // A valid file that only contradicts the settings is no fault.
             let untold =
                 StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
             let is_whole = index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
@@ -516,7 +514,7 @@ fn check_behind(
     walks: &[FileWalk],
     walked: &Walked,
 ) -> Result<()> {
-    // // A message in two files may have matched twice.
+    // A message in two files may have matched twice.
     let doubtful = !log.check().is_empty();
     queues.list.par_iter().for_each(|queue| {
         let all_met = queue.met.load(Ordering::Relaxed) == queue.live;

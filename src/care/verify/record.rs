@@ -17,7 +17,6 @@ pub(in crate::care) const BLOCK: usize = 256 << 10;
 /// Doubtful positions of a block that are examined closely.
 const LOOKS: usize = 256;
 
-/// A log file, read in order.
 pub(in crate::care) struct FileReader<'a> {
     file: Arc<dyn StorageFile>,
     path: &'a Path,
@@ -37,7 +36,6 @@ pub(in crate::care) struct FileReader<'a> {
     zeros: Option<(u64, Option<u64>)>,
 }
 
-/// Wrong checksums of a record.
 #[derive(Clone, Debug, Default)]
 pub(in crate::care) struct Faults {
     pub(in crate::care) body: Option<FormatError>,
@@ -52,7 +50,6 @@ pub(in crate::care) struct Record<'a> {
     pub(in crate::care) is_elided: bool,
 }
 
-/// Content at a position.
 pub(in crate::care) enum Lies<'a> {
     Record(Record<'a>),
     Blank(u32),
@@ -89,7 +86,6 @@ impl<'a> FileReader<'a> {
         Self { block, ..self }
     }
 
-    /// The memory, for another reader.
     pub(in crate::care) fn into_block(self) -> Vec<u8> {
         self.block
     }
@@ -113,7 +109,7 @@ impl<'a> FileReader<'a> {
         let block = self.block.get_mut(..len).unwrap_or_default();
         self.filled = self.file.read_at(block, at).map_err(Error::io("read", self.path))?;
         if self.filled < len {
-            // // Truncated since its length was read.
+            // Truncated since its length was read.
             self.len = self.len.min(at.saturating_add(self.filled as u64));
         }
         Ok(())
@@ -144,11 +140,10 @@ impl<'a> FileReader<'a> {
         message::read_whole(rest(&self.block, self.start, self.filled, at))
     }
 
-    /// Slow path: more has to be read.
     #[cold]
     fn read_more(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         let room = self.room(at);
-        // // At most twice: the first bytes tell the record's size.
+        // At most twice: the first bytes tell the record's size.
         let mut needed = peek::HEAD;
         for _ in 0..2 {
             self.fill(at, needed)?;
@@ -161,7 +156,6 @@ impl<'a> FileReader<'a> {
         Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), room))
     }
 
-    /// Reads a record larger than a block without its body.
     fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<Lies<'_>> {
         let head = self.bytes(at, HEAD_MOST)?;
         let place = match elided::body_place(head, size) {
@@ -330,7 +324,7 @@ impl<'a> FileReader<'a> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
         while at < self.len {
-            // // Holes are skipped.
+            // Holes are skipped.
             match self.next_nonzero(at)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
@@ -354,7 +348,7 @@ impl<'a> FileReader<'a> {
                 }
             }
             let looked_at = bytes.len() - SIGNATURE + 1;
-            // // Look-alikes must not cost more.
+            // Look-alikes must not cost more.
             let mut fuel = LOOKS;
             for &(place, certain) in &likely {
                 if certain {
@@ -377,7 +371,7 @@ impl<'a> FileReader<'a> {
     pub(in crate::care) fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
-            // // Each stretch examines only its own part of the zeros behind a log.
+            // Each stretch examines only its own part of the zeros behind a log.
             match self.find_nonzero(at, to)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
@@ -408,7 +402,6 @@ impl<'a> FileReader<'a> {
     }
 }
 
-/// Position of the first non-zero byte, many bytes at a time.
 fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
     let number =

@@ -49,7 +49,6 @@ struct Place {
     queue_offset: i64,
 }
 
-/// The readable tables.
 #[derive(Default)]
 pub(super) struct Tables {
     topics: Option<TopicTable>,
@@ -103,7 +102,6 @@ impl Tables {
         table.is_some_and(|table| is_deleted(&*cx.storage, &cx.paths, table, topic))
     }
 
-    /// Compares the tables with queues and log.
     pub(super) fn check(&self, cx: &Context<'_>, queues: &Queues) {
         if let Some(topics) = &self.topics {
             check_topics(cx, topics, queues);
@@ -134,7 +132,6 @@ fn of_levels(levels: &[(i32, i64)]) -> Vec<Place> {
     levels.iter().map(place).collect()
 }
 
-/// Result of reading a file.
 enum Read<T> {
     Missing,
     Empty,
@@ -228,7 +225,7 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
         }
         if let Some((_, Some(config))) = &known
             && queue.id >= config.read_queue_nums
-            // // No number of queues exceeds the highest queue.
+            // No number of queues exceeds the highest queue.
             && queue.id < i32::MAX
         {
             let expected = format!("queues below {}, by topics.json", config.read_queue_nums);
@@ -272,7 +269,7 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
         return;
     };
     if *queue_offset > end {
-        // // A queue in use may lack its newest entries.
+        // A queue in use may lack its newest entries.
         let severity = if cx.state == State::InUse { Severity::Info } else { Severity::Warning };
         let expected = format!("an offset of queue {queue_id} up to {end}");
         add(Code::OffsetBeyond, severity, expected, queue_offset.to_string());

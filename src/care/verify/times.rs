@@ -39,7 +39,6 @@ impl Times {
         true
     }
 
-    /// Joins with the next part.
     pub(super) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
         for stored in next.first.into_iter().flatten() {
             self.see(cx, log, stored);

@@ -31,7 +31,6 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Blocks of one batch.
 #[derive(Debug)]
 pub(crate) struct Pins {
     most_bytes: usize,
@@ -71,7 +70,6 @@ impl Pins {
 pub(crate) enum Bodies {
     /// Copied one after another.
     Copied(VariableColumn),
-    /// Views into blocks.
     Shared {
         views: BinaryViewBuilder,
         /// The last block and its index in the column.

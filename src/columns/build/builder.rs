@@ -26,7 +26,6 @@ use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
 use crate::log::read::scanner::Taken;
 
-/// Maximum rows that wait.
 const WAITING: usize = 64;
 /// Up to this number columns are filled row by row.
 const FEW_COLUMNS: usize = 6;
@@ -44,6 +43,7 @@ const SHORT_TEXT: usize = 64;
 /// Room of a column beside that.
 const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
 
+/// Limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
     /// At least 1.
@@ -120,7 +120,6 @@ struct Row<'a> {
 /// Reads one number of each row.
 type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
 
-/// Fills one column.
 #[derive(Debug)]
 enum Builder {
     Int(Fill<i32>, Gathered<i32>),
@@ -162,7 +161,6 @@ impl Same {
     }
 }
 
-/// Properties that columns need.
 #[derive(Clone, Copy, Default)]
 struct Named<'a> {
     tags: Option<&'a [u8]>,
@@ -315,12 +313,11 @@ impl BatchBuilder {
         }
     }
 
-    /// Fills in the waiting rows.
     fn fill_in(&mut self) {
         let Some(block) = self.block.as_ref().filter(|_| !self.waiting.is_empty()) else { return };
         let mut rows = Vec::with_capacity(self.waiting.len());
         rows.extend(self.waiting.iter().filter_map(|row| {
-            // // It was a record when it was added.
+            // It was a record when it was added.
             let view = message::read_whole(block.as_bytes().get(row.place..row.place + row.size)?)?;
             Some(Row { view, body: row.body.as_deref().unwrap_or(view.body()) })
         }));
@@ -390,7 +387,6 @@ fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
     named
 }
 
-/// Adds rows column by column.
 fn fill<'a>(
     columns: &mut [Builder],
     needs: Needs,
@@ -462,7 +458,7 @@ impl Builder {
             Column::QueueId => int(each!(queue_id)),
             Column::QueueOffset => long(each!(queue_offset)),
             Column::PhysicalOffset => long(each!(physical_offset)),
-            // // A record's size is a signed 32-bit number on disk.
+            // A record's size is a signed 32-bit number on disk.
             Column::StoreSize => int(|rows, values| {
                 values.extend(rows.iter().map(|row| row.view.store_size().cast_signed()));
             }),

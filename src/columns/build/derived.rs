@@ -68,7 +68,7 @@ impl Hosts {
         if self.known != Some(host) {
             self.known = Some(host);
             self.text.clear();
-            // // Writing to a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(self.text, "{host}");
             self.texts.push(self.text.as_bytes());
         } else {
@@ -118,11 +118,11 @@ impl MessageIds {
 #[inline]
 fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
     let eight = |number: u64| {
-        // // Four bits to a byte.
+        // Four bits to a byte.
         let bits = (number | number << 16) & 0x0000_FFFF_0000_FFFF;
         let bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
         let bits = (bits | bits << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-        // // Letters begin seven places behind the digits.
+        // Letters begin seven places behind the digits.
         let letters = (bits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
         u128::from(bits + 0x3030_3030_3030_3030 + letters * 7)
     };
@@ -183,7 +183,6 @@ impl Keys {
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a> {
     all: Vec<(&'a [u8], &'a [u8])>,
-    /// End of each message's properties.
     ends: Vec<usize>,
 }
 
@@ -237,7 +236,6 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Properties as maps.
 #[derive(Debug)]
 pub(crate) struct Properties {
     names: VariableColumn,
@@ -282,7 +280,6 @@ impl Properties {
         self.finish_with(None)
     }
 
-    /// Finishes with nulls.
     pub(crate) fn finish_with(
         &mut self,
         nulls: Option<NullBuffer>,

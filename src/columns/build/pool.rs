@@ -30,7 +30,6 @@ impl<T: ArrowNativeType> Gathered<T> {
         Buffer::from(Bytes::from_owner(Lent { values, pool: Arc::downgrade(&self.pool) }))
     }
 
-    /// Returns them as numbers.
     pub(crate) fn finish_numbers(&mut self) -> ScalarBuffer<T> {
         ScalarBuffer::from(self.finish())
     }
@@ -76,7 +75,6 @@ impl<T> Pool<T> {
     }
 }
 
-/// Memory lent to an array.
 struct Lent<T> {
     values: Vec<T>,
     pool: Weak<Pool<T>>,

@@ -60,7 +60,6 @@ pub(crate) fn range(array: &ArrayRef, first: usize, row: usize) -> Option<Range<
     Some(ends.start.saturating_sub(first)..ends.end.saturating_sub(first))
 }
 
-/// Indexes of all rows' values.
 fn reach(array: &ArrayRef) -> Range<usize> {
     if array.is_empty() { 0..0 } else { ends(array, 0, array.len()) }
 }

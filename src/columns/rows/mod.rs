@@ -26,24 +26,35 @@ use crate::store::write::property_block::PropertyBlock;
 #[non_exhaustive]
 pub enum RowsError {
     #[error("a message has no column {name:?}; its columns are {}", all_names())]
-    Unknown { name: String },
+    Unknown {
+        /// The column.
+        name: String,
+    },
     /// A duplicate column.
     #[error("column {name} is given twice")]
-    Twice { name: &'static str },
+    Twice {
+        /// The column.
+        name: &'static str,
+    },
     #[error("column {name} is missing")]
-    Missing { name: &'static str },
+    Missing {
+        /// The column.
+        name: &'static str,
+    },
     /// A column of the wrong type.
     #[error("column {name} is {wanted}, not {found}")]
     Type {
+        /// The column.
         name: &'static str,
         /// Expected.
         wanted: DataType,
-        /// The feature.
+        /// Found.
         found: DataType,
     },
     /// A value out of range.
     #[error("column {name}: {reason}")]
     Range {
+        /// The column.
         name: &'static str,
         /// Description of the value.
         reason: String,
@@ -94,7 +105,7 @@ impl MessageRows {
         }
         let mut given = |column: Column| {
             let array = columns[column as usize].take()?;
-            // // A column of nulls counts as missing.
+            // A column of nulls counts as missing.
             (array.null_count() < array.len() || array.is_empty()).then_some((column, array))
         };
         let topic = given(Column::Topic).map(texts).transpose()?;
@@ -170,6 +181,7 @@ impl MessageRows {
         Ok(messages)
     }
 
+    /// Whether a row has this property.
     #[must_use]
     pub fn has_property(&self, row: usize, name: &[u8]) -> bool {
         self.pairs(row).any(|(known, _)| known == name)
@@ -181,7 +193,7 @@ impl MessageRows {
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
         let mut sys_flag = int(self.sys_flag.as_ref(), row);
         if raw.is_none() {
-            // // A producer's body is not compressed, whatever the source row was.
+            // A producer's body is not compressed, whatever the source row was.
             sys_flag &= !(COMPRESSED | COMPRESSION_MASK);
         }
         let [born, store] = hosts;
@@ -234,7 +246,7 @@ impl MessageRows {
             block.unique_key(unique_key)?;
         }
         for (name, value) in self.pairs(row) {
-            // // The checksum belongs to another record.
+            // The checksum belongs to another record.
             if name != names::CRC32 {
                 block.pair(name, value)?;
             }

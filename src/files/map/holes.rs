@@ -19,7 +19,7 @@ pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> R
     let end = range.end.next_multiple_of(LARGEST_PAGE).min(len);
     let mut at = range.start / LARGEST_PAGE * LARGEST_PAGE;
     let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];
-    // // One call for each run of empty blocks.
+    // One call for each run of empty blocks.
     let mut hole: Option<Range<usize>> = None;
     while at < end {
         let len = buffer.len().min(end - at);

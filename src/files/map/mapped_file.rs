@@ -1,9 +1,8 @@
 //! A file of fixed length, written through a map: the active end of the commit log, and index
 //! files.
 //!
-//! The writer owns the map (`&mut self`), so no slice is ever shared. Readers use positional reads,
-//! or copies of a few bytes of an index file. Disk space is taken before a write, so a full disk is
-//! an error and no signal.
+//! The writer owns the map (`&mut self`), so no slice is ever shared. Disk space is taken before a
+//! write, so a full disk is an error and no signal.
 #![allow(unsafe_code, reason = "the one file of the crate that reaches into mapped memory")]
 
 use std::io;
@@ -20,7 +19,6 @@ use crate::files::system::storage::{Access, StorageFile};
 /// The usual size.
 const CACHE_LINE: usize = 64;
 
-/// A mapped file of fixed length.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
@@ -222,7 +220,7 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
     let (Ok(position), Ok(len)) = (i64::try_from(position), i64::try_from(len)) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // // Without a flag that waits, the flush reports the disk's errors.
+    // Without a flag that waits, the flush reports the disk's errors.
     let flags = nix::libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: the call takes an open file and numbers, and reaches no memory of ours.
     let result = unsafe { nix::libc::sync_file_range(file.as_raw_fd(), position, len, flags) };
@@ -236,7 +234,7 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
 /// because it needs `unsafe` code.
 pub(crate) fn close_copy(descriptor: std::os::fd::RawFd) {
     use std::os::fd::AsRawFd;
-    // // On failure the copy stays open, and the lock is released later.
+    // On failure the copy stays open, and the lock is released later.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         // SAFETY: the call takes two numbers and reaches no memory of ours; the descriptor stays open
         // and its owner's.

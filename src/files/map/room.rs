@@ -14,7 +14,6 @@ pub struct Room {
     storage: Arc<dyn Storage>,
     /// Root folder; its disk holds all but the log.
     root: PathBuf,
-    /// The configured reserve.
     given: Option<u64>,
     /// Bytes for closing besides entries.
     fixed: AtomicU64,
@@ -75,7 +74,7 @@ impl Room {
     }
 
     fn check_disk(&self, path: &Path, taking: u64, reserve: u64) -> io::Result<()> {
-        // // Unknown counts as enough, until a write fails.
+        // Unknown counts as enough, until a write fails.
         let free = self.storage.free_bytes(path).unwrap_or(u64::MAX);
         let needed = taking.saturating_add(reserve);
         if free >= needed {

@@ -36,7 +36,7 @@ pub struct RunFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     pub path: PathBuf,
-    /// The feature.
+    /// Its kind.
     pub kind: FileKind,
 }
 
@@ -48,7 +48,6 @@ pub struct FileRun {
     access: Access,
     roots: Roots,
     file_size: AtomicU64,
-    /// Whether the file size is a guess until the first file exists.
     learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
     creating: Mutex<()>,
@@ -95,7 +94,7 @@ impl FileRun {
     /// # Errors [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
     /// name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
-        // // Of two concurrent listings the earlier must not overwrite the later.
+        // Of two concurrent listings the earlier must not overwrite the later.
         let _listing = self.creating();
         let (files, strays) = self.list()?;
         self.replace(files);
@@ -160,7 +159,7 @@ impl FileRun {
                             Arc::clone,
                         ));
                     }
-                    // // A file will have to be created at this path.
+                    // A file will have to be created at this path.
                     (Some(_), FileKind::Directory) if self.access == Access::ReadWrite => {
                         let error = std::io::ErrorKind::IsADirectory.into();
                         return Err(Error::io("open as a file", path)(error));
@@ -170,7 +169,7 @@ impl FileRun {
             }
         }
         files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
-        // // Before readers see the files.
+        // Before readers see the files.
         if self.learns_file_size.load(Ordering::Acquire)
             && let Some(size) = file_size_of(&files)
         {
@@ -267,7 +266,7 @@ impl FileRun {
                 if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
         };
         match open {
-            // // A read-only folder takes no new files; its files may be protected.
+            // A read-only folder takes no new files; its files may be protected.
             Err(error) if may_not(&error) && self.is_read_only(file) => {
                 self.open_files.get(&*self.storage, file, Access::Read)
             }
@@ -366,7 +365,7 @@ impl FileRun {
         let durable =
             open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
-            // // The caller needs the first error; a name left behind is an empty last file.
+            // The caller needs the first error; a name left behind is an empty last file.
             let _ = self.storage.remove_file(&path);
             return Err(error);
         }
@@ -377,7 +376,7 @@ impl FileRun {
 
     pub(crate) fn next_path(&self, base_offset: u64) -> Result<PathBuf> {
         let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
-        // // Unknown disk usage counts as empty.
+        // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
         let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
             field: "store_path_commit_log".to_owned(),

@@ -17,7 +17,7 @@ pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
             _ => Path::new("."),
         };
         if let Err(error) = storage.sync_dir(above) {
-            // // A later call would take folders left behind for durable.
+            // A later call would take folders left behind for durable.
             for folder in &made {
                 let _ = storage.remove_dir(folder);
             }

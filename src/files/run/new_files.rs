@@ -52,7 +52,7 @@ impl<'a> NewFiles<'a> {
             let dir = path.parent().unwrap_or(&path);
             let folders = make_folder_by_name(self.storage, dir)?;
             self.folders.extend(folders.into_iter().rev().map(PathBuf::from));
-            // // Not kept open: the number may exceed the process's limit.
+            // Not kept open: the number may exceed the process's limit.
             run.make(&path)?;
             self.files.push(NewFile { run, base_offset, path });
         }
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
         create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
-        // // Another process created a file of the second run meanwhile.
+        // Another process created a file of the second run meanwhile.
         let (three, four) = (run("other/0"), run("other/deeper/1"));
         run("other/deeper/1").create(0).unwrap();
         let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();

@@ -42,7 +42,7 @@ impl OpenFiles {
         }
         let mut open = storage.open(&file.path, access);
         if open.as_ref().is_err_and(are_too_many) {
-            // // Other parts of the process have files open, too.
+            // Other parts of the process have files open, too.
             cache.clear();
             open = storage.open(&file.path, access);
         }

@@ -44,7 +44,7 @@ impl Roots {
     pub fn of_file(&self, number: u64, used_percent: impl Fn(&Path) -> u64) -> Option<&Path> {
         let writable: Vec<_> =
             self.dirs.iter().filter(|dir| !self.read_only.contains(dir)).collect();
-        // // A full folder is better than none: a full disk has its own error.
+        // A full folder is better than none: a full disk has its own error.
         let mut usable = writable.clone();
         if writable.len() > 1 {
             usable.retain(|dir| used_percent(dir) < self.full_percent);

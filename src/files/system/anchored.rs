@@ -92,7 +92,7 @@ impl Storage for Anchored {
         if self.moved_of(self.anchors.get(1..).unwrap_or_default())?.is_none() {
             return Ok(());
         }
-        // // The root first: it explains the others.
+        // The root first: it explains the others.
         match self.moved_of(&self.anchors)? {
             Some(moved) => Err(io::Error::other(moved)),
             None => Ok(()),

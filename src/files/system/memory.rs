@@ -32,7 +32,7 @@ impl Zeros {
     pub fn take_all(&self) {
         #[cfg(target_os = "linux")]
         for advice in [memmap2::Advice::HugePage, memmap2::Advice::PopulateWrite] {
-            // // Without support, pages come when first touched.
+            // Without support, pages come when first touched.
             let _ = self.0.advise(advice);
         }
     }

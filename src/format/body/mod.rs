@@ -1,8 +1,8 @@
 //! Stored and decompressed bodies.
 //!
-//! Compression is done by the client (`org.apache.rocketmq.common.compression`): the store keeps
-//! the bytes it received, and their checksum covers these. One layer is decompressed, by the method
-//! in SYSFLAG, up to a limit.
+//! The client compresses (`org.apache.rocketmq.common.compression`): the store keeps the bytes it
+//! received, and checksums cover these. One layer is decompressed, by the method in SYSFLAG, up to
+//! a limit.
 
 #[cfg(feature = "codecs")]
 pub(crate) mod codecs;

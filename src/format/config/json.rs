@@ -25,7 +25,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
     let quoted = with_quotes(text, &keys);
     serde_json::from_slice(&quoted).map_err(|error| {
         let position = position_of(&quoted, error.line(), error.column());
-        // // Each bare key before it became two bytes longer.
+        // Each bare key before it became two bytes longer.
         let added = keys.iter().enumerate().take_while(|(i, key)| key.end + 2 * i < position);
         let position = position.saturating_sub(2 * added.count());
         bad(mark + position, "JSON".into(), error.to_string())
@@ -59,7 +59,6 @@ pub fn to_strict(bytes: &[u8]) -> Result<String, FormatError> {
     Ok(String::from_utf8_lossy(&quoted).into_owned())
 }
 
-/// Position of an unquoted key.
 struct BareKey {
     start: usize,
     end: usize,
@@ -68,7 +67,7 @@ struct BareKey {
 /// Finds the unquoted keys; stops past a limit.
 fn bare_keys(text: &[u8]) -> Result<Vec<BareKey>, FormatError> {
     let mut keys = Vec::new();
-    // // One bit for each open brace or bracket, the innermost lowest: 1 for an object.
+    // One bit for each open brace or bracket, the innermost lowest: 1 for an object.
     let (mut open, mut depth) = (0_u64, 0_usize);
     let mut values = 0_usize;
     let mut before_key = false;
@@ -126,7 +125,6 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// Quotes `keys` in `text`.
 fn with_quotes<'a>(text: &'a [u8], keys: &[BareKey]) -> Cow<'a, [u8]> {
     if keys.is_empty() {
         return Cow::Borrowed(text);

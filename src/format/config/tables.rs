@@ -45,7 +45,6 @@ impl Root {
         object_in(&mut self.0, name)
     }
 
-    /// Counts a change (`DataVersion#nextVersion`).
     fn touch(&mut self, now_ms: i64) {
         let version = self.table_mut(DATA_VERSION);
         let counter = version.get("counter").and_then(Value::as_i64).unwrap_or(0);
@@ -129,7 +128,6 @@ impl TopicConfig {
         self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Makes the topic's queues batch queues.
     #[must_use]
     pub fn with_batch_queue(mut self) -> Self {
         self.attributes.retain(|(name, _)| name != QUEUE_TYPE);
@@ -550,7 +548,6 @@ mod tests {
         assert!(written.contains("\"%LMQ%t@%LMQ%g\":9"), "{written}");
         assert_eq!(OffsetTable::parse(written.as_bytes()).unwrap().iter().count(), 2);
         assert_eq!(table.age(), (5, 1, 2));
-        // // Without that table it is an ordinary group.
         let mut plain = OffsetTable::default();
         plain.put(&light, 5);
         assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));

@@ -81,7 +81,6 @@ impl Version {
         }
     }
 
-    /// Width of the topic's length.
     #[inline]
     #[must_use]
     pub const fn topic_length_len(self) -> usize {
@@ -216,7 +215,6 @@ enum BadPart {
 }
 
 impl BadPart {
-    /// Describes the damage.
     #[cold]
     fn explain(self, record: &[u8], version: Version) -> FormatError {
         let flag = i32_at(record, SYS_FLAG_AT).unwrap_or_default();
@@ -296,7 +294,6 @@ fn take_host<'a>(rest: &mut &'a [u8], is_v6: bool) -> Option<&'a [u8]> {
     take(rest, if is_v6 { 20 } else { 8 })
 }
 
-/// Splits a record into its parts, checking each length before use.
 #[inline(always)]
 fn split_record(record: &[u8], version: Version) -> Result<MessageView<'_>, BadPart> {
     let mut rest = record;
@@ -363,14 +360,14 @@ impl<'a> MessageView<'a> {
         self.record
     }
 
+    /// Length of the record.
     #[inline]
     #[must_use]
     pub const fn store_size(&self) -> u32 {
-        // // The size is an `i32`.
+        // The size is an `i32`.
         self.record.len() as u32
     }
 
-    /// Version of the layout.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> Version {
@@ -384,19 +381,20 @@ impl<'a> MessageView<'a> {
         i32_in::<BODY_CRC_AT, HEAD_LEN>(self.head)
     }
 
-    /// The queue of its topic.
     #[inline]
     #[must_use]
     pub const fn queue_id(&self) -> i32 {
         i32_in::<QUEUE_ID_AT, HEAD_LEN>(self.head)
     }
 
+    /// The producer's flag.
     #[inline]
     #[must_use]
     pub const fn flag(&self) -> i32 {
         i32_in::<FLAG_AT, HEAD_LEN>(self.head)
     }
 
+    /// Queue offset.
     #[inline]
     #[must_use]
     pub const fn queue_offset(&self) -> i64 {
@@ -417,18 +415,21 @@ impl<'a> MessageView<'a> {
         i32_in::<SYS_FLAG_AT, HEAD_LEN>(self.head)
     }
 
+    /// Producer's time, Unix milliseconds.
     #[inline]
     #[must_use]
     pub const fn born_timestamp_ms(&self) -> i64 {
         i64_in::<BORN_TIMESTAMP_AT, HEAD_LEN>(self.head)
     }
 
+    /// Producer's address.
     #[inline]
     #[must_use]
     pub fn born_host(&self) -> Host {
         host(self.born_host)
     }
 
+    /// Store time, Unix milliseconds.
     #[inline]
     #[must_use]
     pub const fn store_timestamp_ms(&self) -> i64 {
@@ -456,7 +457,6 @@ impl<'a> MessageView<'a> {
         i64_in::<4, AFTER_HOSTS_LEN>(self.after_hosts)
     }
 
-    /// The body as stored.
     #[inline]
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
@@ -477,21 +477,18 @@ impl<'a> MessageView<'a> {
         self.properties
     }
 
-    /// Value of the last property of that name.
     #[inline]
     #[must_use]
     pub fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
         properties::get(self.properties, name)
     }
 
-    /// Kind of transaction.
     #[inline]
     #[must_use]
     pub const fn transaction(&self) -> Transaction {
         sys_flag::transaction(self.sys_flag())
     }
 
-    /// The store's message id.
     #[must_use]
     pub fn message_id(&self) -> String {
         message_id(&self.store_host(), self.physical_offset())

@@ -70,11 +70,9 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Inputs of a record's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
     pub version: Version,
-    /// Both hosts.
     pub hosts: usize,
     pub body: usize,
     pub topic: usize,
@@ -100,7 +98,6 @@ impl Lengths {
     }
 }
 
-/// PROPERTIESLENGTH, including the checksum property.
 #[inline]
 #[must_use]
 pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> usize {
@@ -109,7 +106,6 @@ pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> us
     properties.len() + crc
 }
 
-/// Whether a separator is needed before the checksum property.
 const fn lacks_separator(properties: &[u8]) -> bool {
     matches!(properties.last(), Some(last) if *last != PROPERTY_SEPARATOR)
 }
@@ -156,7 +152,7 @@ impl Record<'_> {
             let found = self.encoded_properties_len();
             return refuse(CorruptionKind::PropertiesLength, MAX_LEN, found);
         }
-        // // The sum cannot wrap: such a body would not fit beside the other slices.
+        // The sum cannot wrap: such a body would not fit beside the other slices.
         if i32::try_from(self.encoded_size()).is_err() {
             return refuse(CorruptionKind::Size, i32::MAX as usize, self.encoded_size());
         }
@@ -174,7 +170,7 @@ impl Record<'_> {
         assert_eq!(out.len(), size, "the place for a record has not its size");
         debug_assert_eq!(self.check(), Ok(()));
 
-        // // `check` compared each length with its field, so the casts are exact.
+        // `check` compared each length with its field, so the casts are exact.
         let mut rest = &mut *out;
         let head = take_array::<HEAD_LEN>(&mut rest);
         put_i32_in::<TOTAL_SIZE_AT, HEAD_LEN>(head, size as i32);

@@ -55,7 +55,6 @@ impl Transaction {
     }
 }
 
-/// Compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// Not compressed.

@@ -74,7 +74,7 @@ impl BatchItem<'_> {
         let mut head = [0; ITEM_HEAD_LEN];
         put_i32_in::<0, ITEM_HEAD_LEN>(&mut head, size);
         put_i32_in::<ITEM_FLAG_AT, ITEM_HEAD_LEN>(&mut head, self.flag);
-        // // Shorter than the item, whose size is an `i32`.
+        // Shorter than the item, whose size is an `i32`.
         put_i32_in::<ITEM_BODY_LEN_AT, ITEM_HEAD_LEN>(&mut head, self.body.len() as i32);
         out.extend_from_slice(&head);
         out.extend_from_slice(self.body);
@@ -84,7 +84,6 @@ impl BatchItem<'_> {
     }
 }
 
-/// Items of a batch's body, up to the first malformed one.
 #[must_use]
 pub const fn items(body: &[u8]) -> BatchItems<'_> {
     BatchItems { body, position: 0 }

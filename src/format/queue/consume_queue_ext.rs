@@ -52,7 +52,6 @@ pub const fn offset_of(tags_code: i64) -> Option<i64> {
     if is_address(tags_code) { Some(tags_code - i64::MIN) } else { None }
 }
 
-/// A unit of the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtUnit<'a> {
     pub tags_code: i64,
@@ -122,7 +121,7 @@ pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
         );
     };
     let bitmap_len = i16_in::<BITMAP_LEN_AT, MIN_UNIT_LEN>(head);
-    // // RocketMQ reads a negative length as 0, and does not compare it with the size.
+    // RocketMQ reads a negative length as 0, and does not compare it with the size.
     let bitmap_len = usize::try_from(bitmap_len).unwrap_or(0);
     let Some(bitmap) = unit[MIN_UNIT_LEN..].get(..bitmap_len) else {
         let room = unit.len() - MIN_UNIT_LEN;

@@ -20,10 +20,8 @@ use crate::format::index::{
 };
 use crate::time::Clock;
 
-/// Slots prefetched before their puts.
 const PUT_CHUNK: usize = 32;
 
-/// Bytes written at a time.
 const BLOCK: usize = 256 << 10;
 
 #[derive(Debug)]
@@ -50,7 +48,6 @@ pub struct BuiltIndex {
     pub full_until_ms: Option<i64>,
 }
 
-/// The current file.
 #[derive(Debug)]
 struct Building {
     path: PathBuf,
@@ -204,13 +201,12 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Writes the rest of the current file; returns its header.
     fn finish_file(&mut self, flush: Flush) -> Result<Option<IndexHeader>> {
         let Some(mut building) = self.file.take() else { return Ok(None) };
         building.write_block()?;
         let at = self.run.layout().slot_position(0);
         for (number, slots) in building.slots.raw().chunks(BLOCK / SLOT_LEN).enumerate() {
-            // // Unused slots stay holes.
+            // Unused slots stay holes.
             if slots.iter().any(|slot| *slot != [0; SLOT_LEN]) {
                 building.write(slots.as_flattened(), at + (number * BLOCK) as u64)?;
             }
@@ -308,7 +304,7 @@ impl Building {
         let every = early.every;
         self.end_early_flush()?;
         let file = Arc::clone(&self.file);
-        // // Without a thread everything is flushed at the end.
+        // Without a thread everything is flushed at the end.
         let thread = thread::Builder::new().name("mqstore-durable".to_owned());
         self.early = thread.spawn(move || file.sync()).ok().map(|flush| Early {
             every,
@@ -364,7 +360,6 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_service() {
-        // // The last has more slots and entries than one write.
         for (slots, entries, messages) in
             [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0), (300_000, 20_000, 16_001)]
         {
@@ -407,7 +402,7 @@ mod tests {
             if messages > 0 {
                 assert!(contents(&built) == expected, "{slots} slots, {entries} entries");
             }
-            // // A last message without keys may create a file and is in no batch.
+            // A last message without keys may create a file and is in no batch.
             if last_hashes == 0 {
                 continue;
             }

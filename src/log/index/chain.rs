@@ -19,11 +19,9 @@ const BLOCK_LEN: usize = 4096;
 pub(crate) const COUNT_ATTEMPTS: usize = 8;
 
 pub(crate) trait IndexBytes {
-    /// Reads `N` bytes anew.
     fn fresh<const N: usize>(&mut self, position: u64) -> Result<[u8; N]>;
     /// Reads an entry, perhaps from an earlier read: a counted entry never changes.
     fn entry(&mut self, position: u64) -> Result<[u8; ENTRY_LEN]>;
-    /// Prefetches the bytes at `position`.
     fn prefetch(&self, position: u64);
     fn path(&self) -> &Path;
 }
@@ -34,7 +32,7 @@ pub(crate) struct MapBytes<'a>(pub(crate) &'a MappedFile);
 impl IndexBytes for MapBytes<'_> {
     #[inline]
     fn fresh<const N: usize>(&mut self, position: u64) -> Result<[u8; N]> {
-        // // Positions are below 2^31; others are outside the file anyway.
+        // Positions are below 2^31; others are outside the file anyway.
         let at = usize::try_from(position).unwrap_or(usize::MAX);
         self.0.get_at(at).ok_or_else(|| too_short(self.0.path(), position, N, self.0.len() as u64))
     }
@@ -86,7 +84,7 @@ impl IndexBytes for ReadBytes<'_> {
         if let Some(entry) = self.cached(position) {
             return Ok(entry);
         }
-        // // Older entries come before this one, so the block ends with it.
+        // Older entries come before this one, so the block ends with it.
         let end = position.saturating_add(ENTRY_LEN as u64);
         let start = end.saturating_sub(BLOCK_LEN as u64);
         self.block.resize(usize::try_from(end - start).unwrap_or(BLOCK_LEN), 0);
@@ -141,7 +139,7 @@ impl Head {
         const COUNT_AT: usize = HEADER_LEN - 4;
         let header = IndexHeader::decode(raw);
         let written = i32_in::<COUNT_AT, HEADER_LEN>(raw);
-        // // A count of 0 means an empty file.
+        // A count of 0 means an empty file.
         match u32::try_from(header.index_count) {
             Ok(count) if written >= 0 && count <= layout.max_entry_count() => {
                 Ok(Self { header, count })
@@ -179,11 +177,11 @@ impl Walk {
     ) -> Result<Self> {
         let position = layout.slot_position(slot);
         let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(position)?);
-        // // Entries are written before the slot that names them, so they are read after it.
+        // Entries are written before the slot that names them, so they are read after it.
         fence(Ordering::Acquire);
         match u32::try_from(value) {
             Ok(next) if next < head.count => Ok(Self { next }),
-            // // 0 and below: an empty slot.
+            // 0 and below: an empty slot.
             Err(_) => Ok(Self { next: 0 }),
             Ok(next) => Self::past_the_count(bytes, layout, head, position, next, live, findings),
         }
@@ -206,7 +204,7 @@ impl Walk {
             }
             std::thread::yield_now();
         }
-        // // If a put has updated the slot but not yet the count, start at the previous entry.
+        // If a put has updated the slot but not yet the count, start at the previous entry.
         let before = if live && next == head.count && next < layout.max_entry_count() {
             IndexEntry::decode(&bytes.fresh(layout.entry_position(next))?).prev_entry
         } else {

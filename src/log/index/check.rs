@@ -10,10 +10,8 @@ use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
 
-/// Bytes read at once.
 const BLOCK_LEN: usize = 1 << 16;
 
-/// Slots prefetched before their entries.
 const CHECK_CHUNK: usize = 32;
 
 /// Sequential reader of structures of one length.
@@ -160,10 +158,9 @@ impl IndexFile {
         Ok(self.entry_now(number)?.physical_offset)
     }
 
-    /// Checks header, slots and entries in one pass, with the slots in memory, and returns the
-    /// number of entries. In a valid file each entry links to the one that its slot named before;
-    /// `report` gets everything else. Beside a running writer only entries counted at the start are
-    /// judged.
+    /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
+    /// file each entry links to the one that its slot named before; `report` gets everything else.
+    /// Beside a running writer only entries counted at the start are judged.
     ///
     /// # Errors As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
     pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
@@ -178,7 +175,7 @@ impl IndexFile {
                 found,
             });
         };
-        // // After a clock was set back times are out of order in a valid file.
+        // After a clock was set back times are out of order in a valid file.
         if let Some((at, expected, found)) = header_fault(&header, false) {
             tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }

@@ -28,7 +28,6 @@ pub(crate) struct Witnesses(Mutex<Arc<Witnessed>>);
 pub(crate) struct Witnessed {
     /// Count including the unused entry.
     count: u32,
-    /// The last entries, newest first.
     tail: Vec<i32>,
     /// Entries 1, 2, 4 and so on.
     powers: Vec<i32>,
@@ -51,13 +50,13 @@ impl Witnesses {
                 .entry(layout.entry_position(number))
                 .map(|entry| IndexEntry::decode(&entry).key_hash)
         };
-        // // A truncated file may hold others.
+        // A truncated file may hold others.
         let mut powers = if known.count < count { known.powers.clone() } else { Vec::new() };
         while 1_u32 << powers.len() < count {
             powers.push(hash_of(1 << powers.len())?);
         }
         let first = count.saturating_sub(LOOKED_BACK).max(1);
-        // // The last one first: it is read together with those before it.
+        // The last one first: it is read together with those before it.
         let tail = (first..count).rev().map(&mut hash_of).collect::<Result<Vec<_>>>()?;
         let new = Arc::new(Witnessed { count, tail, powers });
         *self.0.lock() = Arc::clone(&new);
@@ -92,7 +91,6 @@ pub(crate) struct Placed<'a> {
     pub(crate) behind: i64,
 }
 
-/// One file during a walk.
 pub(crate) struct Close<'a, B> {
     pub(crate) bytes: &'a mut B,
     pub(crate) layout: &'a IndexLayout,
@@ -112,7 +110,7 @@ impl<B: IndexBytes> Close<'_, B> {
         while !walk.is_at_end() {
             let number = walk.next;
             let behind = match number + 1 < self.head.count {
-                // // Read first, so that its block ends with it.
+                // Read first, so that its block ends with it.
                 true => self.entry(number + 1)?.physical_offset,
                 false => self.end_behind(number)?,
             };
@@ -168,7 +166,7 @@ impl<B: IndexBytes> Close<'_, B> {
             let expected = format!("a hash of slot {}", self.slot);
             return Some(self.finding(number, 0, expected, format!("hash {hash}")));
         }
-        // // A negative link is none, unless only its sign bit was flipped.
+        // A negative link is none, unless only its sign bit was flipped.
         if entry.prev_entry < 0 && entry.prev_entry != i32::MIN {
             return Some(self.left_out(number, entry.prev_entry));
         }

@@ -32,14 +32,18 @@ const UNPREPARED_ENTRIES: u32 = 4096;
 /// Slots prefetched in a batch: enough to hide memory latency.
 const PUT_AHEAD: usize = 32;
 
+/// A key to put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexPut {
     /// [`key_hash`](crate::format::java::key_hash) of topic and key.
     pub key_hash: i32,
+    /// The record's offset.
     pub physical_offset: i64,
+    /// Store time, Unix milliseconds.
     pub store_timestamp_ms: i64,
 }
 
+/// Access to an index file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexOpen {
     /// Writes through a map; one such handle for each file.
@@ -51,6 +55,7 @@ pub enum IndexOpen {
     Read,
 }
 
+/// An open index file.
 #[derive(Debug)]
 pub struct IndexFile {
     path: PathBuf,
@@ -95,7 +100,7 @@ impl IndexFile {
         let made = Self::create_unnamed(storage, path, layout, previous)?;
         if let Some(dir) = path.parent() {
             let named = storage.sync_dir(dir).map_err(Error::io("flush", dir));
-            // // The caller needs the first error.
+            // The caller needs the first error.
             named.inspect_err(|_| drop(storage.remove_file(path)))?;
         }
         Ok(made)
@@ -127,7 +132,7 @@ impl IndexFile {
             let time_ms = previous.end_timestamp_ms.max(0);
             (header.begin_physical_offset, header.end_physical_offset) = (offset, offset);
             (header.begin_timestamp_ms, header.end_timestamp_ms) = (time_ms, time_ms);
-            // // RocketMQ writes these fields one by one, and the count not before the first put or
+            // RocketMQ writes these fields one by one, and the count not before the first put or
             // flush.
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
@@ -162,7 +167,7 @@ impl IndexFile {
                 let slots_end = position(layout.entry_position(0));
                 fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
-                // // A page not checked with the slots.
+                // A page not checked with the slots.
                 if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
                     fill_holes(&*file, path, goes_on..goes_on)?;
                 }
@@ -175,16 +180,19 @@ impl IndexFile {
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
     }
 
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Slots and entries.
     #[must_use]
     pub fn layout(&self) -> &IndexLayout {
         &self.layout
     }
 
+    /// The open file.
     #[must_use]
     pub fn file(&self) -> &Arc<dyn StorageFile> {
         match &self.bytes {
@@ -387,7 +395,7 @@ impl Writer {
 
     #[inline]
     fn count(&self) -> u32 {
-        // // At least 1: checked at open, and never lowered below.
+        // At least 1: checked at open, and never lowered below.
         self.header.index_count.unsigned_abs()
     }
 
@@ -433,7 +441,7 @@ impl Writer {
         }
         let slot_position = position(layout.slot_position(slot));
         let newest = self.slot(slot_position)?;
-        // // A slot may name a later entry left by a crash. Branchless: the branch would be
+        // A slot may name a later entry left by a crash. Branchless: the branch would be
         // predicted before the slot arrives, and often wrongly.
         let is_linked =
             newest.wrapping_sub(1).cast_unsigned() < count.wrapping_sub(1).cast_unsigned();
@@ -447,7 +455,7 @@ impl Writer {
         let at = position(layout.entry_position(self.count()));
         self.map.put_array(at, &entry.encode())?;
         self.map.ahead().went_to(at + ENTRY_LEN);
-        // // A reader that finds the entry through its slot must find it whole.
+        // A reader that finds the entry through its slot must find it whole.
         fence(Ordering::Release);
         self.map.put_array(slot_position, &count.to_be_bytes())?;
         let header = &mut self.header;
@@ -464,9 +472,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes disk space for entries below `end` and some more. Beyond a few keys, first touches of
-    /// pages cost more than puts, so the pages of the slots and of each step of entries are loaded
-    /// at once.
+    /// Takes disk space for entries below `end` and some more. First touches of pages cost more
+    /// than puts, so the pages of the slots and of each step of entries are loaded at once.
     #[cold]
     fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
         self.map.reserve(position(layout.entry_position(end)))?;

@@ -16,7 +16,6 @@ const ATTEMPTS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detection {
-    /// The file's entries prove the layout.
     Proven(IndexLayout),
     /// The length matches; no entry can prove more.
     Likely(IndexLayout),
@@ -82,10 +81,9 @@ pub fn detect_layout(
     Ok(Detection::Unknown { reason: reasons.join("; "), fits })
 }
 
-/// Whether an unusable file had this layout. Its first entry tells the number of slots, wherever
-/// the file ends. But a file that ends after an entry and holds all counted ones may be whole with
-/// another number of entries. Otherwise its length decides, unless the layout was derived from it
-/// and entries contradict.
+/// Whether an unusable file had this layout. Its first entry tells the number of slots. But a file
+/// that ends after an entry and holds all counted ones may be whole with another number of entries.
+/// Otherwise its length decides, unless entries contradict.
 fn had_layout(
     file: &dyn StorageFile,
     path: &Path,
@@ -137,7 +135,7 @@ fn newest_entry_is_found(
         }
         let found = slot_leads_to(&mut bytes, layout, newest)?;
         let again = Head::read(&mut bytes, layout)?;
-        // // A running writer may have added newer entries to the slot.
+        // A running writer may have added newer entries to the slot.
         if found || again.count == head.count {
             return Ok(Some(found));
         }
@@ -152,7 +150,7 @@ fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32)
     let slot = layout.slot_of(IndexEntry::decode(&raw).key_hash);
     let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(layout.slot_position(slot))?);
     let head = Head::read(bytes, layout)?;
-    // // A slot is written just before the count that covers it.
+    // A slot is written just before the count that covers it.
     let newest = head.count.min(layout.entries().saturating_sub(1));
     let mut number = u32::try_from(value).ok().filter(|number| *number <= newest).unwrap_or(0);
     for _ in 0..OVERTAKING {
@@ -226,7 +224,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_layout_of_the_right_length_that_the_newest_entry_denies_is_refused() {
-        // // 40 + 4 * 30 + 20 * 39 equals 40 + 4 * 20 + 20 * 41.
+        // 40 + 4 * 30 + 20 * 39 equals 40 + 4 * 20 + 20 * 41.
         let (_dir, path) = file(20, 41, 30);
         let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
             panic!("found")
@@ -251,7 +249,7 @@ pub(crate) mod tests {
     fn a_slot_past_the_count_speaks_against_the_layout() {
         let (_dir, path) = file(25, 100, 30);
         let raw = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        // // Entry 30 is in the slot of entry 5.
+        // Entry 30 is in the slot of entry 5.
         raw.write_all_at(&6_i32.to_be_bytes(), 36).unwrap();
         assert_eq!(detect(&path, None).layout(), None);
     }
@@ -265,7 +263,7 @@ pub(crate) mod tests {
             Detection::Unknown { fits, .. } => fits,
             found => panic!("{found:?}"),
         };
-        // // The first entry is not zeroed; the newest, of hash 203, is not in its slot.
+        // The first entry is not zeroed; the newest, of hash 203, is not in its slot.
         raw.write_all_at(&25_i32.to_be_bytes(), layout.entry_position(1)).unwrap();
         raw.write_all_at(&[0; 4], layout.slot_position(3)).unwrap();
         assert_eq!(had(None), Some(layout));

@@ -116,7 +116,7 @@ impl QueryBatch<'_> {
         answer: &mut IndexAnswer,
     ) -> Result<()> {
         let key_hash = key_hash(topic, key);
-        // // Early: the previous query may still be waiting for memory.
+        // Early: the previous query may still be waiting for memory.
         if let Some(newest) = self.listing.newest() {
             newest.prefetch_slot(newest.layout().slot_of(key_hash));
         }
@@ -188,7 +188,7 @@ impl QueryBatch<'_> {
         if open.is_none() {
             let Some(listed) = self.listing.files.iter().nth_back(age) else { return Ok(None) };
             let Some(file) = self.run.open_if_there(listed)? else { return Ok(None) };
-            // // Fetches the slot while the system returns the length.
+            // Fetches the slot while the system returns the length.
             file.prefetch_slot(file.layout().slot_of(key_hash));
             file.check_length()?;
             *open = Some(file);
@@ -197,7 +197,6 @@ impl QueryBatch<'_> {
     }
 }
 
-/// Turns damage into a finding.
 fn collect<T>(result: Result<T>, findings: &mut Vec<Corruption>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -252,7 +251,6 @@ pub struct Candidates {
     run: Arc<IndexRun>,
     /// Files, including unusable ones, oldest first.
     files: Vec<Arc<IndexRunFile>>,
-    /// Files not begun yet.
     left: usize,
     key_hash: i32,
     begin_ms: i64,
@@ -321,7 +319,7 @@ impl Candidates {
         let file_begin_ms = head.header.begin_timestamp_ms;
         let walked = file.go_on_closely(walk, head, *slot, findings, |placed| {
             let Placed { number, entry, before, behind } = placed;
-            // // One for a late entry that comes first.
+            // One for a late entry that comes first.
             if out.len() + 1 >= max {
                 return false;
             }

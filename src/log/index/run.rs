@@ -50,9 +50,7 @@ pub struct IndexRun {
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) files: Vec<Arc<IndexRunFile>>,
-    /// Unusable files with a valid name.
     pub(crate) unusable: Vec<Arc<IndexRunFile>>,
-    /// The newest file once opened: every query begins there.
     newest: OnceLock<Arc<IndexFile>>,
 }
 
@@ -62,7 +60,6 @@ impl Listing {
         Self { files, unusable, newest: OnceLock::new() }
     }
 
-    /// The newest file, if already opened.
     #[inline]
     pub(crate) fn newest(&self) -> Option<&IndexFile> {
         self.newest.get().map(|newest| &**newest)
@@ -108,7 +105,7 @@ impl IndexRun {
             storage,
             dir: dir.to_owned(),
             layout,
-            // // There must not be a second writer.
+            // There must not be a second writer.
             how: if how == IndexOpen::Write { IndexOpen::ReadMapped } else { how },
             listed: RwLock::default(),
             open: Mutex::new(LruCache::new(OPEN_FILES)),
@@ -130,7 +127,7 @@ impl IndexRun {
     ) -> Result<Vec<Corruption>> {
         for left in (0..LISTINGS).rev() {
             let (listing, findings, is_whole) = self.list_once(unreadable)?;
-            // // Files that went may have been replaced by others with their keys.
+            // Files that went may have been replaced by others with their keys.
             if is_whole || left == 0 {
                 self.replace(listing);
                 return Ok(findings);
@@ -159,7 +156,7 @@ impl IndexRun {
                 continue;
             };
             if name >= INDEX_NAMES_END {
-                // // The next file would have no name; opening for writing replaces this one.
+                // The next file would have no name; opening for writing replaces this one.
                 findings.push(without_successor(&path, name));
                 listing.unusable.push(self.new_file(name, path, entry.inode));
                 continue;
@@ -176,7 +173,7 @@ impl IndexRun {
                     listing.unusable.push(file);
                     findings.push(*corruption);
                 }
-                // // Removed since the listing.
+                // Removed since the listing.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     is_whole = false;
                 }
@@ -211,7 +208,6 @@ impl IndexRun {
         self.listing().files.clone()
     }
 
-    /// Unusable files, oldest first.
     #[must_use]
     pub fn unusable(&self) -> Vec<Arc<IndexRunFile>> {
         self.listing().unusable.clone()
@@ -317,11 +313,11 @@ impl IndexRun {
             .filter_map(|files| files.last())
             .map(|file| file.name)
             .max();
-        // // Each millisecond for a while, then longer steps for a clock set back by hours.
+        // Each millisecond for a while, then longer steps for a clock set back by hours.
         let steps = (0..1000).chain((10..48).map(|power| 1_i64 << power));
         let by_clock =
             steps.map(|step| index_name(&CalendarTime::local(now_ms.saturating_add(step))));
-        // // A name far in the future, left by a wrong clock.
+        // A name far in the future, left by a wrong clock.
         let behind = newest.into_iter().flat_map(|newest| (0..1000).map(move |more| newest + more));
         for name in by_clock.chain(behind.map(next_index_name)) {
             let number = parse_index_name(&name);

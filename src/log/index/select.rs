@@ -48,7 +48,7 @@ impl IndexFile {
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
-        // // Fetches the slot while the system returns the length.
+        // Fetches the slot while the system returns the length.
         self.prefetch_slot(self.layout().slot_of(key_hash));
         self.batch()?.select(key_hash, begin_ms, end_ms, max, out, findings)
     }
@@ -116,7 +116,7 @@ impl IndexFile {
     ) -> Result<(Walk, Head)> {
         let mut head = self.head()?;
         let slot = self.layout().slot_of(key_hash);
-        // // Entries counted before the slot was read are in it.
+        // Entries counted before the slot was read are in it.
         let count = head.count;
         let walk = with_bytes!(self, |bytes, live| {
             let walk = Walk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
@@ -207,16 +207,12 @@ impl<'a> IndexBatch<'a> {
     }
 }
 
-/// Criteria of a look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// Never negative.
     pub(crate) key_hash: i32,
-    /// First store time.
     pub(crate) begin_ms: i64,
-    /// Last store time.
     pub(crate) end_ms: i64,
-    /// Maximum offsets in all.
     pub(crate) max: usize,
 }
 
@@ -232,7 +228,6 @@ impl Wanted {
     }
 }
 
-/// One file during look-ups.
 struct Search<'a, B> {
     bytes: &'a mut B,
     layout: &'a IndexLayout,
@@ -339,7 +334,6 @@ impl OffsetLists {
     }
 }
 
-/// Results of running look-ups.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     lanes: Vec<Lane>,
@@ -349,7 +343,6 @@ struct Scratch {
     places: Vec<(usize, usize)>,
 }
 
-/// A running look-up.
 #[derive(Clone, Debug, Default)]
 struct Lane {
     query: usize,
@@ -446,7 +439,7 @@ fn select_many<B: IndexBytes>(
             }
         }
     }
-    // // Walks end in any order.
+    // Walks end in any order.
     for (start, len) in places.drain(..) {
         offsets.extend_from_slice(found.get(start..start + len).unwrap_or_default());
         ends.push(offsets.len());

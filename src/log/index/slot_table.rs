@@ -7,7 +7,6 @@ use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::SLOT_LEN;
 
-/// A sparser table does not take all its memory.
 const SPARSE: u32 = 512;
 
 /// Newest entry of each slot, as in the file; 0 for none.
@@ -42,7 +41,6 @@ impl SlotTable {
         Some(i32_in::<0, SLOT_LEN>(&before))
     }
 
-    /// Prefetches slots in parallel.
     #[inline]
     pub(crate) fn fetch(&self, slots: impl Iterator<Item = usize>) {
         let raw = self.raw();

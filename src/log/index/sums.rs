@@ -38,7 +38,6 @@ pub enum Part {
     Slots(Range<u32>),
 }
 
-/// Sum of parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum {
     /// Existing entries minus named ones.
@@ -155,14 +154,13 @@ impl IndexSums<'_> {
         let [first, second] = self.keys;
         let both = u64::from(slot) << 32 | u64::from(number);
         let mixed = (both ^ first).wrapping_mul(second);
-        // // A second round, so that sums differ for neighbours (the last step of MurmurHash3).
+        // A second round, so that sums differ for neighbours (the last step of MurmurHash3).
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
         mixed ^ (mixed >> 33)
     }
 }
 
 impl Default for Sum {
-    /// The sum of nothing.
     fn default() -> Self {
         Self { unnamed: 0, may_be: true, span: None }
     }
@@ -209,7 +207,6 @@ mod tests {
 
     const LAYOUT: (u32, u32) = (10, 60);
 
-    /// A file with chains of five entries.
     fn file() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("20261121073513325");
@@ -227,7 +224,6 @@ mod tests {
         IndexFile::open(&Os, path, layout, IndexOpen::Read).unwrap()
     }
 
-    /// Validity by sums and by the check of each entry.
     fn judged(file: &IndexFile) -> (bool, bool) {
         let sums = file.sums().unwrap();
         let mut faults = 0;
@@ -264,7 +260,7 @@ mod tests {
         assert_eq!(judged(&open(&path)), (true, true));
         let end = open(&path).layout().entry_position(51);
         let mut unsound = 0;
-        // // Both methods trust the count of entries.
+        // Both methods trust the count of entries.
         for at in (0..end).filter(|at| !(32..40).contains(at)) {
             let mut byte = [0];
             raw.read_exact_at(&mut byte, at).unwrap();

@@ -108,7 +108,7 @@ pub struct IndexService {
 
 impl Drop for IndexService {
     fn drop(&mut self) {
-        // // The threads that work ahead must not keep the map.
+        // The threads that work ahead must not keep the map.
         self.front.set(FrontFiles::default());
     }
 }
@@ -149,7 +149,7 @@ impl IndexService {
     ///
     /// # Errors [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be created.
     pub fn build(&mut self, message: &DispatchKeys<'_>) -> Result<Built> {
-        // // RocketMQ creates the file before it reads the message, so even a first message without
+        // RocketMQ creates the file before it reads the message, so even a first message without
         // keys creates one.
         self.make_room()?;
         if message.physical_offset < self.end_physical_offset() {
@@ -406,7 +406,7 @@ impl IndexService {
     ///
     /// # Errors As [`IndexService::remove_from`].
     pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
-        // // Waiting puts belong to the newest file.
+        // Waiting puts belong to the newest file.
         self.waiting.clear();
         self.set_current(None);
         self.begun = None;
@@ -454,7 +454,7 @@ impl IndexService {
             if head.count > 1 && kept >= head.count {
                 break;
             }
-            // // A file without entries goes only if the previous one is no longer full.
+            // A file without entries goes only if the previous one is no longer full.
             if head.count <= 1 && head.header.end_physical_offset < physical_offset {
                 break;
             }

@@ -21,7 +21,6 @@ pub struct BatchConsumeQueue {
     topic: Box<[u8]>,
     queue_id: i32,
     entries: TailRun,
-    /// First queue offset still in the log.
     min_offset: AtomicI64,
     /// End of the queue, including entries in memory.
     max_offset: AtomicI64,
@@ -209,7 +208,7 @@ impl BatchConsumeQueue {
         }
         let mut tail = self.entries.tail();
         let (base, next) = (entry.base_queue_offset, self.max_offset.load(Ordering::Relaxed));
-        // // The first entry may have any number, but no more than a file to skip.
+        // The first entry may have any number, but no more than a file to skip.
         let is_first = self.max_physical_offset.load(Ordering::Relaxed) < 0;
         let in_reach = is_first || base.saturating_sub(next) <= self.most_skipped();
         let end = entry.end_queue_offset().filter(|_| in_reach && entry.is_valid());
@@ -387,7 +386,7 @@ mod tests {
             assert!(queue.add(&entry(12, base, count)).is_err(), "{base} {count}");
         }
         assert_eq!(queue.max_offset(), 24);
-        // // Skipped numbers lead to what follows.
+        // Skipped numbers lead to what follows.
         assert_eq!(queue.add(&entry(12, 30, 5)).unwrap(), Added::Appended);
         assert_eq!(queue.units(26, 1).unwrap()[0].number, 30);
     }

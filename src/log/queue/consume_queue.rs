@@ -90,7 +90,7 @@ impl ConsumeQueue {
     /// Last valid entry among the first `end`.
     fn last_valid(&self, end: u64) -> Result<Option<QueueEntry>> {
         let (start, mut end) = (self.entries.start() / ENTRY, end);
-        // // Usually the very last.
+        // Usually the very last.
         let mut count = 1;
         while end > start {
             let from = end.saturating_sub(count).max(start);
@@ -249,7 +249,7 @@ impl ConsumeQueue {
         let mut tail = self.entries.tail();
         let next = self.max_offset.load(Ordering::Relaxed);
         if queue_offset != next {
-            // // RocketMQ adds a second message with number 0 too, and then drops the one with its
+            // RocketMQ adds a second message with number 0 too, and then drops the one with its
             // number.
             if queue_offset < next {
                 return Ok(Added::Known);
@@ -311,7 +311,7 @@ impl ConsumeQueue {
     ///
     /// # Errors [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
-        // // Units are written before the entries that name them.
+        // Units are written before the entries that name them.
         if let Some(ext) = &self.ext {
             ext.commit()?;
         }
@@ -347,7 +347,7 @@ impl ConsumeQueue {
         let end = u64::try_from(self.max_offset()).unwrap_or(0);
         let first = self.entries.first_not(self.head_end(end)?, end, |entry| {
             let entry = QueueEntry::decode(entry);
-            // // An entry for a lost message tells nothing of its neighbours.
+            // An entry for a lost message tells nothing of its neighbours.
             let tells = entry.is_valid() && !entry.is_pre_blank();
             tells.then_some(entry.physical_offset < limit)
         })?;

@@ -51,7 +51,7 @@ impl ConsumeQueueExt {
             end = file.base_offset;
             let file_end = file.base_offset.saturating_add(self.run().file_size());
             let mut block = vec![0; 2 * MAX_UNIT_LEN];
-            // // Each block begins with a unit and holds at least one.
+            // Each block begins with a unit and holds at least one.
             while end < file_end {
                 let read = self.units.read_disk(&mut block, end)?;
                 let mut at = 0;
@@ -66,7 +66,7 @@ impl ConsumeQueueExt {
                             end += at as u64;
                             break 'files;
                         }
-                        // // The block may end inside a unit.
+                        // The block may end inside a unit.
                         Err(_) if at > 0 && read == block.len() => break,
                         Err(_) => {
                             end += at as u64;
@@ -125,7 +125,7 @@ impl ConsumeQueueExt {
         if offset < self.units.start() || offset >= self.units.tail().end() {
             return Ok(TagsCode::Unreadable);
         }
-        // // A unit does not cross files.
+        // A unit does not cross files.
         let size = self.run().file_size();
         let room = usize::try_from(size - offset % size).unwrap_or(usize::MAX);
         let mut block = vec![0; room.min(MAX_UNIT_LEN).min(512)];
@@ -133,7 +133,7 @@ impl ConsumeQueueExt {
             let read = self.units.read_at(&mut block, offset)?;
             match consume_queue_ext::read_unit(&block[..read]) {
                 Ok(ExtFrame::Unit(unit, _)) => return Ok(TagsCode::Known(unit.tags_code)),
-                // // Longer than most.
+                // Longer than most.
                 Err(_) if read == block.len() && read < room.min(MAX_UNIT_LEN) => {
                     block.resize(room.min(MAX_UNIT_LEN), 0);
                 }
@@ -211,7 +211,6 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// An extension with files of `size` bytes.
     fn sized(dir: &Path, size: u64, writes: bool) -> ConsumeQueueExt {
         let dirs = vec![dir.to_owned()];
         let (run, _) =
@@ -232,7 +231,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let mut addresses: Vec<_> = (0..10).map(|code| first.put(code, 1000 + code)).collect();
-        // // Six of twenty bytes and the end mark leave no room for a seventh in 130.
+        // Six of twenty bytes and the end mark leave no room for a seventh in 130.
         assert_eq!(addresses[6], i64::MIN + 130);
         assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
         first.flush().unwrap();
@@ -286,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let addresses: Vec<_> = (0..10).map(|code| first.put(code, 1)).collect();
-        // // The last entry has no unit, so the end is unknown.
+        // The last entry has no unit, so the end is unknown.
         first.cut_behind(entry(77)).unwrap();
         assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
         first.flush().unwrap();
@@ -314,7 +313,6 @@ mod tests {
         assert_eq!(files(), 2);
         assert_eq!(first.resolve(addresses[11]).unwrap(), TagsCode::Unreadable);
         assert_eq!(first.resolve(addresses[12]).unwrap(), TagsCode::Known(12));
-        // // An extension that begins late ends where it did.
         let next = ext(dir.path(), true).put(20, 1);
         assert_eq!(next, addresses[19] + 20);
     }
@@ -335,7 +333,7 @@ mod tests {
             assert_eq!(found.resolve(i64::MIN + 40).unwrap(), TagsCode::Unreadable);
             assert_eq!(found.put(6, 1), i64::MIN + end, "{damage:?}");
 
-            // // Behind a whole file the end is the next file's beginning.
+            // Behind a whole file the end is the next file's beginning.
             bytes[40..42].copy_from_slice(&END);
             std::fs::write(dir.path().join(format!("{:020}", 0)), &bytes[..130]).unwrap();
             let mut second = vec![0; 130];
@@ -358,7 +356,6 @@ mod tests {
         let last = (0..4000).map(|code| first.put(code, 1)).last();
         assert_eq!(last, Some(i64::MIN + 720 + 3999 * 20));
         first.flush().unwrap();
-        // // More than one block of units, ending inside a unit.
         let again = sized(dir.path(), 100_000, true).put(1, 1);
         assert_eq!(again, i64::MIN + 720 + 4000 * 20);
     }

@@ -17,7 +17,6 @@ use crate::log::folder;
 const BATCH_QUEUES: &str = "batchconsumequeue";
 /// Default entries of a file (`MessageStoreConfig`).
 const USUAL_ENTRIES: u64 = 300_000;
-/// Entries read at a time.
 const BLOCK: usize = 4096;
 
 /// Kind of queue (`CQType`).
@@ -55,7 +54,6 @@ pub struct QueueUnit {
     pub store_size: i32,
     /// Hash, delivery time, or address of the extension.
     pub tags_code: i64,
-    /// Number of messages.
     pub message_count: i16,
     /// Unix milliseconds; batch queues only.
     pub store_timestamp_ms: Option<i64>,
@@ -173,13 +171,11 @@ impl QueueFolder {
         &self.path
     }
 
-    /// The topic, from the folder's name.
     #[must_use]
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// The queue, from the folder's name.
     #[must_use]
     pub fn queue_id(&self) -> i32 {
         self.queue_id
@@ -351,7 +347,7 @@ mod tests {
         assert_eq!((unit.queue_offset, unit.physical_offset, unit.tags_code), (32, 32_000, 32));
         assert_eq!((unit.message_count, unit.store_timestamp_ms), (1, None));
         assert_eq!(queue.unit(35).unwrap(), None);
-        // // A read ends with its file, never before its first entry.
+        // A read ends with its file, never before its first entry.
         assert_eq!(queue.units(7, 100).unwrap().len(), 3);
         for (offset, place) in [(-5, 0), (20, 0), (21, 1), (54, 34), (55, 35), (99, 35)] {
             assert_eq!(queue.place_of(offset).unwrap(), place, "{offset}");

@@ -8,7 +8,6 @@ use hashbrown::HashMap;
 use super::Unit;
 use crate::error::Result;
 
-/// Queue offsets in a block.
 const IN_BLOCK: i64 = 256;
 /// Maximum blocks of a queue: four million entries, 9 MiB.
 const MOST_BLOCKS: usize = 1 << 14;

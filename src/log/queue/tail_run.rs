@@ -18,7 +18,6 @@ const MOST_BUFFER: usize = 1 << 20;
 const KEPT_BUFFER: usize = 1 << 10;
 /// A run keeps at most so many times the bytes added between two commits.
 const KEPT_TIMES: usize = 4;
-/// Bytes read at a time.
 const BLOCK: usize = 64 << 10;
 /// First read of a search for the end: most queues have few entries, and reading a hole takes
 /// system memory.
@@ -33,7 +32,6 @@ pub(crate) struct TailRun {
     tail: Mutex<Tail>,
 }
 
-/// The end being written.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// Offset of the first byte in `buffer`.
@@ -79,7 +77,6 @@ impl TailRun {
         self.tail.lock()
     }
 
-    /// Offset of the first byte.
     pub(crate) fn start(&self) -> u64 {
         self.run.min_offset().unwrap_or_else(|| self.tail().start)
     }
@@ -124,7 +121,6 @@ impl TailRun {
         Ok(())
     }
 
-    /// Missing files for the bytes in memory.
     pub(crate) fn missing_files(&self) -> Vec<u64> {
         let (start, end) = {
             let tail = self.tail();
@@ -147,13 +143,13 @@ impl TailRun {
     ///
     /// # Errors [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn commit(&self) -> Result<()> {
-        // // So that appenders need not wait for new files.
+        // So that appenders need not wait for new files.
         for base in self.missing_files() {
             self.run.create_if_missing(base)?;
         }
         let mut tail = self.tail();
         self.write_out(&mut tail)?;
-        // // Only runs that are written constantly need more memory.
+        // Only runs that are written constantly need more memory.
         let end = tail.end();
         let added = usize::try_from(end.saturating_sub(tail.committed)).unwrap_or(usize::MAX);
         let kept = added.max(KEPT_BUFFER);
@@ -226,7 +222,7 @@ impl TailRun {
         mut decode: impl FnMut(&[u8; LEN]) -> T,
     ) -> Result<Vec<T>> {
         let mut entries = Vec::new();
-        // // Bounded for any `count`.
+        // Bounded for any `count`.
         let mut block = vec![0; count.min(BLOCK / LEN) * LEN];
         while entries.len() < count && !block.is_empty() {
             let start = from.saturating_add(entries.len() as u64).saturating_mul(LEN as u64);
@@ -264,7 +260,7 @@ impl TailRun {
             }
             match told.first() {
                 Some(Some(true)) => low = at + 1,
-                // // Behind a missing file nothing can be told.
+                // Behind a missing file nothing can be told.
                 None if at == middle => break,
                 _ => high = middle,
             }
@@ -301,7 +297,7 @@ impl TailRun {
                 block.resize(BLOCK / LEN * LEN, 0);
             }
         }
-        // // If the last files are empty, the entry before them is the last.
+        // If the last files are empty, the entry before them is the last.
         if last.is_none() && end > first {
             let mut before = [0; LEN];
             let read = self.read_disk(&mut before, end - LEN as u64)?;
@@ -373,7 +369,7 @@ impl TailRun {
             if read == 0 {
                 break;
             }
-            // // Holes stay holes.
+            // Holes stay holes.
             if block[..read] != zeros[..read] {
                 open.write_at(&zeros[..read], at).map_err(Error::io("write", &file.path))?;
             }
@@ -426,7 +422,7 @@ mod tests {
         };
         let (had, kept) = add(100_000);
         assert_eq!(kept, had, "as much may come again");
-        // // Written out on the way, so little is left for the commit.
+        // Written out on the way, so little is left for the commit.
         for _ in 0..3 {
             run.push(&mut run.tail(), &[2; 30_000]).unwrap();
             let mut tail = run.tail();

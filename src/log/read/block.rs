@@ -67,7 +67,7 @@ impl BlockPool {
 
     fn give(&self, bytes: Vec<u8>) {
         let mut spare = self.spare.lock();
-        // // Memory of a large record is not kept.
+        // Memory of a large record is not kept.
         if bytes.len() <= BLOCK_BYTES && spare.len() < Self::MOST_SPARE {
             spare.push(bytes);
         }

@@ -3,19 +3,13 @@
 //! The result equals that of a walk from each file's first byte, so adjacent ranges give each
 //! record and each damaged range exactly once:
 //!
-//! - A file begins with a record. Any other range start is searched for the first record: it stores
-//!   its
-//!   own offset, has valid lengths and checksum, and is followed by another record, a blank or the
-//!   log's
-//!   end. If none follows, checksums are unchecked and this one is wrong, or an earlier record
-//!   seems to
-//!   reach past it (records inside a body), a walk from the file's first byte decides. Of several
-//!   parts
-//!   of one reader only the first looks back: the reader checks that parts meet
-//!   ([`RangeScan::places`]).
+//! - A file begins with a record. In another place the first record is searched: it stores its own
+//!   offset, has valid lengths and checksum, and is followed by another record, a blank or the
+//!   log's end. If that is not certain, or an earlier record seems to reach past it, a walk from
+//!   the file's first byte decides. Of several parts of one reader only the first looks back: the
+//!   reader checks that parts meet ([`RangeScan::places`]).
 //! - A damaged range belongs to the reader of the record before it, even if that record ends behind
-//!   the
-//!   range; at the beginning of a file or a gap, to the reader that begins there.
+//!   the range; at the beginning of a file or a gap, to the reader that begins there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +24,6 @@ use crate::log::commit_log::{CommitLog, Found};
 
 /// Maximum distance of a record that reaches into a range: the default `max_message_size`.
 const LOOK_BACK: u64 = 5 << 20;
-/// Bytes searched at a time.
 const LOOK: u64 = 256 << 10;
 
 /// Bytes of a log without a record.
@@ -67,7 +60,6 @@ pub struct RangeScan {
     /// Whether a record or blank of this range ends at `next`.
     follows: bool,
     walk: Option<Walk>,
-    /// Shared memory of all parts.
     pool: Arc<BlockPool>,
 }
 
@@ -133,7 +125,6 @@ impl RangeScan {
         Ok(())
     }
 
-    /// The records that begin in a part of its bytes.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> Self {
         let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
@@ -233,7 +224,7 @@ impl RangeScan {
         }
         self.next = match log.run().find(at) {
             Some(_) => self.find_record(log, at)?,
-            // // Within a gap.
+            // Within a gap.
             None => {
                 let files = log.run().files();
                 let behind = files.partition_point(|file| file.base_offset < at);

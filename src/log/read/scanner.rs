@@ -44,7 +44,6 @@ pub enum Taken {
     Later,
 }
 
-/// Reason why a scan stops.
 #[derive(Debug)]
 pub enum Stop {
     End,
@@ -54,7 +53,6 @@ pub enum Stop {
     Damage(Corruption),
 }
 
-/// End of a walk.
 #[derive(Debug)]
 pub struct Walked {
     /// Offset of the next record.
@@ -214,7 +212,7 @@ impl<'l> Scanner<'l> {
         let at = self.walk.next;
         let room = usize::try_from(self.walk.file_end.min(self.walk.end) - at);
         let room = room.unwrap_or(usize::MAX);
-        // // At most twice: the first bytes tell the record's size.
+        // At most twice: the first bytes tell the record's size.
         for _ in 0..2 {
             let bytes = self.walk.rest();
             let needed = peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room);
@@ -315,7 +313,7 @@ impl<'l> Scanner<'l> {
         let mut at = self.walk.next.saturating_add(1);
         while at < self.walk.end {
             let Some(file) = self.log.run().find(at) else {
-                // // A gap, or the end of the files.
+                // A gap, or the end of the files.
                 let files = self.log.run().files();
                 let behind = files.partition_point(|file| file.base_offset < at);
                 match files.get(behind) {
@@ -376,7 +374,7 @@ impl<'l> Scanner<'l> {
         let at = self.walk.next;
         let Some(file) = self.log.run().find(at) else { return Ok(false) };
         let file_end = file.base_offset.saturating_add(self.log.run().file_size());
-        // // A file begins with a record.
+        // A file begins with a record.
         if at == file.base_offset {
             return Ok(true);
         }
@@ -387,7 +385,6 @@ impl<'l> Scanner<'l> {
         Ok(next < to)
     }
 
-    /// First whole record in `at..file_end`.
     fn find_whole(&mut self, at: u64, file_end: u64) -> Result<Option<u64>> {
         let end = self.walk.end;
         self.find_in_file(at, file_end, |log, place| {
@@ -402,7 +399,7 @@ impl<'l> Scanner<'l> {
         file_end: u64,
         mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        // // Usually near.
+        // Usually near.
         let mut step = FIRST_LOOK;
         let mut block = Vec::new();
         while at < file_end {
@@ -419,7 +416,7 @@ impl<'l> Scanner<'l> {
                 if !peek::is_record(bytes) || !peek::names_place(bytes, place) {
                     continue;
                 }
-                // // Look-alikes must not cost more than records.
+                // Look-alikes must not cost more than records.
                 let claim = peek::claimed_size(bytes).unwrap_or(0) as u64;
                 if claim > self.walk.fuel && claim > SMALL {
                     continue;
@@ -445,7 +442,6 @@ fn whole_record_at(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
     })
 }
 
-/// Corruption for zeros in place of a record.
 #[must_use]
 pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
     let file = log.run().find(at);

@@ -29,7 +29,6 @@ use crate::py::store::reading::scan_filter;
 /// Topic, queue, and a half-open range of queue offsets.
 type Part = (String, i32, i64, i64);
 
-/// A slice of a log; each stream starts anew.
 struct LogSlice {
     log: Arc<CommitLog>,
     slice: Slice,
@@ -77,7 +76,7 @@ impl BatchSource for LogSlice {
         let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
             Ok(Box::new(self.maker(&schema, slice.clone())?))
         };
-        // // One more than threads, for rebuilding parts.
+        // One more than threads, for rebuilding parts.
         let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
         let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
         let ahead = ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
@@ -120,7 +119,6 @@ impl Maker for LogBatches {
     }
 }
 
-/// Tests topics in Python; an exception counts as no.
 fn topic_test(test: Py<PyAny>) -> TopicTest {
     Arc::new(move |topic: &[u8]| {
         let topic = String::from_utf8_lossy(topic);
@@ -267,7 +265,7 @@ pub(crate) fn scan_log(
         };
         Ok::<_, Error>((log, places))
     })?;
-    // // The test needs the interpreter, which a thread waiting for the makers may hold.
+    // The test needs the interpreter, which a thread waiting for the makers may hold.
     let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
     let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
     Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))

@@ -76,7 +76,6 @@ pub(crate) trait BatchSource: Send + Sync {
     fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError>;
 }
 
-/// One pass over the rows.
 pub(crate) trait Batches: Send {
     /// Next batch, `None` after the last.
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
@@ -128,7 +127,7 @@ impl ArrowScan {
             None => self.source.schema(),
         };
         let field = Field::new_struct("", schema.fields().clone(), false);
-        // // The consumer may have released the interpreter without our knowledge, so it must not
+        // The consumer may have released the interpreter without our knowledge, so it must not
         // be asked for signals.
         let batches =
             py.detach(|| self.source.open(schema, &Halt::default())).map_err(exception)?;
@@ -228,7 +227,7 @@ fn failed(error: BatchError) -> ArrowError {
         BatchError::Arrow(error) => return error,
         BatchError::Store(error) => error,
     };
-    // // A zero byte would end the C string.
+    // A zero byte would end the C string.
     let text = error.to_string().replace('\0', "\\0");
     match &error {
         Error::Io { source, .. } => ArrowError::IoError(text, std::io::Error::from(source.kind())),
@@ -276,7 +275,7 @@ impl BatchSource for Messages {
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
                 Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
             };
-            // // One more than threads, for rebuilding parts.
+            // One more than threads, for rebuilding parts.
             let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
             let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
             let ahead = ahead.map_err(Error::io("start a thread that reads", store.path()))?;

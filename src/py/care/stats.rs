@@ -113,7 +113,6 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     Ok(groupings)
 }
 
-/// A finished batch.
 struct Counts {
     batch: RecordBatch,
 }

@@ -219,7 +219,7 @@ impl GroupMessages {
             }
             match ahead.pop_front() {
                 Some(message) if group.take(&self.topic, &message)? => return Ok(Some(message)),
-                // // `seek` or another reader moved the group.
+                // `seek` or another reader moved the group.
                 Some(_) => ahead.clear(),
                 None => break,
             }

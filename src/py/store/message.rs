@@ -13,7 +13,6 @@ use super::stored::shown_body;
 use crate::py::errors::invalid;
 use crate::py::fields::{self, Composed, Named, bytes_of, each_pair, host_of};
 
-/// Additional properties as given.
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
     Pairs(Vec<(PyBackedStr, PyBackedStr)>),
@@ -84,7 +83,6 @@ impl Message {
         check_inner_batch(self.counts_inner_messages, self.sys_flag)
     }
 
-    /// The message for the store.
     #[inline]
     pub(crate) fn view(&self) -> NewMessage<'_> {
         NewMessage {
@@ -196,7 +194,7 @@ impl Message {
         if queue_id < 0 {
             return Err(invalid("queue_id", format!("{queue_id} is below 0")));
         }
-        // // An iterator gives its keys only once.
+        // An iterator gives its keys only once.
         let keys = match keys {
             Some(keys) => key_tuple(keys)?,
             None => PyTuple::empty(body.py()),
@@ -355,7 +353,7 @@ impl Message {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let (py, message) = (slf.py(), slf.get());
-        // // `functools.partial` carries keywords, unlike plain pickling.
+        // `functools.partial` carries keywords, unlike plain pickling.
         let partial = py.import("functools")?.getattr("partial")?;
         let make = partial.call((slf.get_type(),), Some(&message.given(py)?))?;
         PyTuple::new(

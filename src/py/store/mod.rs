@@ -57,7 +57,6 @@ pub(crate) struct Store {
     mode: &'static str,
     /// Settings as given at open.
     settings: Py<PyDict>,
-    /// The fork generation at open.
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
@@ -158,7 +157,7 @@ pub(super) fn open_store(
         let reason = "the path is empty".to_owned();
         return Err(Error::NotAStore { path, reason }.into());
     }
-    // // The working folder may change later.
+    // The working folder may change later.
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
     Ok(Store {
@@ -301,7 +300,7 @@ impl Store {
         let results = PyList::empty(py);
         let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
             let value = error.value(py);
-            // // An exception that takes no attribute is raised unchanged.
+            // An exception that takes no attribute is raised unchanged.
             let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
             error
         };
@@ -451,7 +450,7 @@ impl Store {
         settings.update(self.settings.bind(py).as_mapping())?;
         let config = self.store.config();
         if let DeleteRules::Keep { .. } = config.delete_rules() {
-            // // The limits replace the default rules.
+            // The limits replace the default rules.
             settings.set_item("retention", py.None())?;
         }
         for (name, value) in remembered::values(config) {

@@ -303,7 +303,7 @@ impl Store {
         let query = KeyQuery {
             topic: topic.as_bytes(),
             key: key.as_bytes(),
-            // // RocketMQ's callers begin at 0.
+            // RocketMQ's callers begin at 0.
             begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
             end_ms: end_ms.unwrap_or(i64::MAX),
             max_messages,
@@ -408,7 +408,7 @@ impl Store {
         let deadline = Deadline::after(timeout_s);
         loop {
             let slice = deadline.slice();
-            // // A negative offset lies before every log.
+            // A negative offset lies before every log.
             let at = u64::try_from(physical_offset);
             let reached = py.detach(|| match at {
                 Ok(at) => store.wait(at, slice),

@@ -192,7 +192,7 @@ impl StoredMessage {
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
-        // // A dict also keeps the first position and the last value.
+        // A dict also keeps the first position and the last value.
         for (name, value) in properties::iter(self.view()?.raw_properties()).take(1024) {
             all.set_item(text(name), text(value))?;
         }
@@ -262,7 +262,7 @@ impl StoredMessage {
     }
 
     fn __hash__(&self) -> u64 {
-        // // Offset, times and checksum lie at the front.
+        // Offset, times and checksum lie at the front.
         let mut hasher = DefaultHasher::new();
         self.record.len().hash(&mut hasher);
         self.record.get(..128).unwrap_or(&self.record).hash(&mut hasher);

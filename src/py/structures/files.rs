@@ -216,7 +216,6 @@ impl ConsumeQueue {
     }
 }
 
-/// Iterates over a queue's entries.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct QueueEntries {
     queue: Arc<QueueFolder>,

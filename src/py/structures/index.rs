@@ -168,7 +168,7 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file:
     let file = match file::IndexFile::open(&Os, path, layout, IndexOpen::Write) {
         Err(Error::Io { source, .. }) if create && source.kind() == io::ErrorKind::NotFound => {
             match file::IndexFile::create(&Os, path, layout, None) {
-                // // Another process was faster.
+                // Another process was faster.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                     file::IndexFile::open(&Os, path, layout, IndexOpen::Write)?
                 }
@@ -398,7 +398,7 @@ impl IndexFile {
         let key_hash = key_hash_of(key.as_bytes());
         let max = usize::try_from(max_entries).unwrap_or(0);
         self.read(py, |file| {
-            // // An invalid entry ends its chain; `verify` reports it.
+            // An invalid entry ends its chain; `verify` reports it.
             let (mut found, mut findings) = (Vec::new(), Vec::new());
             file.select(key_hash, begin_ms, end_ms, max, &mut found, &mut findings)?;
             Ok(found)
@@ -418,7 +418,7 @@ impl IndexFile {
         let keys = Keys::of("keys", keys)?;
         let max = usize::try_from(max_entries).unwrap_or(0);
         let lists = self.read(py, |file| {
-            // // Capacity for the usual answer, to avoid moving it.
+            // Capacity for the usual answer, to avoid moving it.
             let mut lists = log::OffsetLists::with_capacity(keys.len());
             let mut findings = Vec::new();
             keys.hashes(|hashes| {
@@ -498,7 +498,7 @@ impl IndexFile {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| {
             let mut state = self.state.write();
-            // // In a forked child the file is still the parent's.
+            // In a forked child the file is still the parent's.
             let ours = fork::generation() == self.generation;
             let outcome = match &state.failed {
                 None if ours => self.flush_state(&mut state),

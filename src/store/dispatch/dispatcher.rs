@@ -18,7 +18,6 @@ use crate::store::queue_table::QueueTable;
 /// Input of queues and index for one record.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchRequest<'a> {
-    /// Topic bytes.
     pub topic: &'a [u8],
     pub queue_id: i32,
     pub queue_offset: i64,
@@ -26,9 +25,7 @@ pub struct DispatchRequest<'a> {
     pub physical_offset: i64,
     pub store_size: u32,
     pub store_timestamp_ms: i64,
-    /// Kind of transaction.
     pub transaction: Transaction,
-    /// Relevant properties.
     pub properties: Indexed<'a>,
 }
 
@@ -61,7 +58,6 @@ impl<'a> DispatchRequest<'a> {
         lmq::pairs(self.topic, &self.properties)
     }
 
-    /// End of the record.
     #[must_use]
     pub fn end(&self) -> u64 {
         u64::try_from(self.physical_offset).unwrap_or(0).saturating_add(u64::from(self.store_size))
@@ -115,7 +111,6 @@ impl<'a> DispatchRequest<'a> {
     }
 }
 
-/// Dispatches records.
 #[derive(Debug)]
 pub struct Dispatcher {
     /// The index, unless disabled or unusable.

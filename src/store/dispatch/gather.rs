@@ -20,7 +20,6 @@ use crate::store::queue_table::QueueTable;
 
 /// Units and keys gathered at once: some records have thousands.
 const MOST_GATHERED: usize = 256 << 10;
-/// Spare lists kept for reuse.
 const MOST_SPARE: usize = 32;
 
 /// Selection of what to gather.
@@ -31,7 +30,6 @@ pub struct Wanted<'a> {
     /// Topics whose queues are gathered; `None` means all.
     pub topics: Option<&'a [Box<[u8]>]>,
     pub with_queues: bool,
-    /// Whether to gather keys.
     pub with_index: bool,
     /// Whether to gather keys beyond the index's limit too.
     pub with_surplus_keys: bool,
@@ -59,7 +57,6 @@ pub struct Lane {
     pub topic: Arc<[u8]>,
     pub queue_id: i32,
     pub kind: QueueKind,
-    /// Number of units.
     pub units: u64,
     /// First queue offset.
     pub first: i64,
@@ -67,10 +64,8 @@ pub struct Lane {
     pub end: i64,
 }
 
-/// A record in a queue.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct QueuedUnit {
-    /// Index of the lane.
     pub lane: u32,
     /// Whether it is the record's own queue, not a light one.
     pub is_own: bool,
@@ -93,7 +88,6 @@ pub struct Keyed {
 /// Data gathered from consecutive records.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// Number of records.
     pub records: u64,
     /// Newest store time.
     pub newest_ms: i64,
@@ -107,7 +101,6 @@ pub struct Gathered {
     pub units: Vec<QueuedUnit>,
     /// Records in the index.
     pub keyed: Vec<Keyed>,
-    /// Key hashes.
     pub hashes: Vec<i32>,
 }
 
@@ -220,7 +213,6 @@ pub struct Gather<'a> {
     wanted: &'a Wanted<'a>,
     topics: Vec<Topic>,
     by_name: HashMap<Arc<[u8]>, usize>,
-    /// Topic of the last record.
     last: usize,
     gathered: Gathered,
 }
@@ -347,7 +339,7 @@ impl<'a> Gather<'a> {
         self.topics.push(Topic {
             name: Arc::clone(&name),
             hash: TopicHash::of(topic),
-            // // Light queues hold single messages, whatever their folder says.
+            // Light queues hold single messages, whatever their folder says.
             kind: match topic.starts_with(lmq::PREFIX) {
                 true => QueueKind::Plain,
                 false => self.wanted.queues.kind_of(topic),

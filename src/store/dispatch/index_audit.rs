@@ -11,7 +11,6 @@ use crate::log::index::run::IndexRun;
 
 use super::gather::Keyed;
 
-/// Entries read at a time.
 const BLOCK: u32 = 3200;
 
 /// An index file whose entries are read in order.
@@ -95,7 +94,7 @@ impl IndexAudit {
         if self.next.is_none() || keyed.is_rolled_back {
             return Ok(());
         }
-        // // Entries of removed records, or put twice.
+        // Entries of removed records, or put twice.
         while self
             .next
             .as_ref()
@@ -105,7 +104,7 @@ impl IndexAudit {
         }
         let wanted = hashes.len().min(MAX_KEYS);
         let mut found = 0;
-        // // Expected position; a restarted broker may have put keys again before it.
+        // Expected position; a restarted broker may have put keys again before it.
         let mut passed_in = None;
         loop {
             let next = self.next.as_ref();
@@ -114,7 +113,7 @@ impl IndexAudit {
                 here.filter(|(_, next)| next.entry.physical_offset == keyed.physical_offset)
             else {
                 if found < wanted {
-                    // // At the index's end missing keys are appended.
+                    // At the index's end missing keys are appended.
                     let name = passed_in.or(here.map(|(file, _)| file.name));
                     self.unsound_from = name.or(self.unsound_from);
                     self.next = None;

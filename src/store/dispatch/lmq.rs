@@ -17,7 +17,6 @@ use crate::store::queue_table::{QueueTable, names_a_folder};
 /// Prefix of light queues (`MixAll.LMQ_PREFIX`).
 pub const PREFIX: &[u8] = b"%LMQ%";
 
-/// Topics without additional queues.
 fn is_exempt(topic: &[u8]) -> bool {
     topic.starts_with(b"%RETRY%") || topic.starts_with(b"rmq_sys_") || topic == SCHEDULE_TOPIC
 }

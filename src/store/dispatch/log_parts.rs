@@ -21,7 +21,6 @@ const PART: u64 = 2 << 20;
 const SOUGHT: u64 = 512 << 10;
 /// A shorter log uses one thread.
 const LONG: u64 = 8 << 20;
-/// Maximum threads.
 const MOST_THREADS: usize = 4;
 const AHEAD: usize = 2;
 const MOST_KEPT: usize = 32 << 20;
@@ -39,19 +38,15 @@ pub struct LogReading<'a> {
     spare: SpareGathered,
 }
 
-/// Result of a part.
 #[derive(Debug, Default)]
 pub struct LogPart {
     /// Start of the first record found.
     begin: Option<u64>,
-    /// Start of the next record.
     end: u64,
-    /// Why there is none.
     stop: Option<Stop>,
     pub last_record: Option<u64>,
     /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
-    /// Whether the next record lacks bytes.
     pub lacks_bytes: bool,
     /// Data of its records.
     pub gathered: Gathered,
@@ -64,7 +59,6 @@ impl LogPart {
         self.begin.unwrap_or(self.end)
     }
 
-    /// Start of the next record.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
@@ -124,7 +118,7 @@ impl<'a> LogReading<'a> {
                     .map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
                 readers.push(parts);
             }
-            // // A thread ends after its last part, or when its channel is dropped.
+            // A thread ends after its last part, or when its channel is dropped.
             let mut found = |number: usize| match readers.get(number % threads).map(|r| r.recv()) {
                 Some(Ok(part)) => part,
                 _ => Ok(LogPart::default()),
@@ -257,7 +251,7 @@ mod tests {
             let begin = Some(begin * 100);
             last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
-        // // 4 MiB each; a part that begins earlier would be wanted only in part.
+        // 4 MiB each; a part that begins earlier would be wanted only in part.
         let begins: Vec<u64> = last.parts.iter().map(LogPart::begin).collect();
         assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
         assert_eq!(last.from(701).iter().map(LogPart::begin).collect::<Vec<_>>(), [800, 900]);

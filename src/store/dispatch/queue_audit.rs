@@ -17,7 +17,6 @@ use super::dispatcher::DispatchRequest;
 use super::gather::{Gathered, QueuedUnit};
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
-/// Entries read at a time.
 const BLOCK: usize = 512;
 
 /// State of one queue by the records seen so far.
@@ -34,17 +33,14 @@ pub struct QueueAudit {
     broken_at: Option<i64>,
 }
 
-/// Result for one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueFinding {
-    /// Topic bytes.
     pub topic: Box<[u8]>,
     pub queue_id: i32,
     /// Queue offset up to which entries are right; the rest must go.
     pub good: i64,
     /// The queue's end, plus one if remains follow it.
     pub found: i64,
-    /// Expected end.
     pub expected: i64,
 }
 
@@ -106,7 +102,7 @@ impl<'q> Audit<'q> {
     ///
     /// # Errors As [`Audit::see`].
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
-        // // Index of each lane, once a unit may be in its queue.
+        // Index of each lane, once a unit may be in its queue.
         let mut places = vec![None; gathered.lanes.len()];
         for QueuedUnit { lane, is_own, unit, .. } in &gathered.units {
             let number = *lane as usize;
@@ -145,7 +141,7 @@ impl<'q> Audit<'q> {
             return Ok(Some(place));
         }
         let queue = queues.get(topic, queue_id);
-        // // A number that no new queue may have.
+        // A number that no new queue may have.
         let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
         if is_refused || first < 0 {
             return Ok(None);
@@ -167,7 +163,7 @@ impl<'q> Audit<'q> {
     fn see_at(&mut self, place: Option<usize>, unit: &Unit, topic: &[u8]) -> Result<bool> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
         let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
-        // // A taken or unreachable number gets no entry.
+        // A taken or unreachable number gets no entry.
         if unit.number < audit.next
             || unit.number.saturating_sub(audit.next) > self.queues.most_skipped(audit.kind)
         {
@@ -195,7 +191,7 @@ impl<'q> Audit<'q> {
             let place = places.and_then(|places| places.get(&queue.queue_id()));
             let (good, expected) = match place.and_then(|&place| self.audits.get(place)) {
                 Some(audit) => (audit.broken_at.unwrap_or(audit.next), audit.next),
-                // // No record of it was seen, so all its entries must be older.
+                // No record of it was seen, so all its entries must be older.
                 None => {
                     let kept = queue.first_at_or_behind(from)?;
                     (kept, kept)
@@ -211,7 +207,7 @@ impl<'q> Audit<'q> {
                 });
             }
         }
-        // // Queues without a folder.
+        // Queues without a folder.
         for (topic, places) in &self.places {
             for (&queue_id, &place) in places {
                 let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());
@@ -258,7 +254,7 @@ impl QueueAudit {
         }) else {
             return Ok(false);
         };
-        // // A delayed message's code depends on the levels at that time.
+        // A delayed message's code depends on the levels at that time.
         if topic == SCHEDULE_TOPIC {
             return Ok(true);
         }

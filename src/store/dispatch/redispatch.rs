@@ -83,16 +83,14 @@ impl Core {
     }
 }
 
-/// Destination of queue entries.
 struct Queues<'c> {
     core: &'c Core,
-    /// Entries since the last write-out.
     waiting: usize,
 }
 
 impl Queues<'_> {
     fn add(&mut self, gathered: &Gathered) -> Result<()> {
-        // // No thread commits yet, and each of many queues would keep entries in memory.
+        // No thread commits yet, and each of many queues would keep entries in memory.
         self.waiting += gathered.units.len();
         if self.waiting >= MOST_WAITING {
             self.core.queues.commit()?;

@@ -290,7 +290,7 @@ fn cq14_a_message_for_more_queues_is_read_from_each() {
     }
     check(&store, 3);
     store.close().unwrap();
-    // // Without the settings the queues stay as they are.
+    // Without the settings the queues stay as they are.
     let store = open(dir.path(), OpenMode::ReadWrite).unwrap();
     check(&store, 3);
     assert!(store.recovery().unwrap().rebuilt.is_empty());
@@ -308,7 +308,7 @@ fn nothing_is_appended_behind_the_close_by_a_thread_that_came_before() {
     let store = open(dir.path(), OpenMode::Create).unwrap();
     fill(&store, 0, 3);
     let (core, message) = (&*store.core, NewMessage::new(b"Topic", b"late"));
-    // // Checked that the store is open, and does not have the appender yet.
+    // Checked that the store is open, and does not have the appender yet.
     let writing = core.writing().unwrap();
     let size = core.log.run().file_size();
     let checked = append::check(&message, &core.config, &core.queues, size).unwrap();

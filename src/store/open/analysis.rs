@@ -23,7 +23,6 @@ use crate::store::mark::Flushed;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
-/// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
 /// A shorter log is rewritten after its end is known.
@@ -43,7 +42,6 @@ pub struct Analysis {
     pub newest_timestamp_ms: i64,
     /// First record from the future, and its store time.
     pub ahead: Option<(i64, i64)>,
-    /// Start of the last record, as in the checkpoint.
     pub last_record: Option<u64>,
     /// From here on the log may be unflushed.
     pub unproven: u64,
@@ -127,7 +125,7 @@ impl FoundStore<'_> {
             return Ok(None);
         }
         let past = i64::try_from(end).unwrap_or(i64::MAX);
-        // // Queues tell where their last message ends, the index where it begins.
+        // Queues tell where their last message ends, the index where it begins.
         let indexed = self.index.map_or(Ok(None), IndexRun::reach)?;
         if indexed.is_some_and(|begin| begin >= past)
             || self.queues.all().iter().any(|queue| queue.reach() > past)
@@ -210,7 +208,7 @@ impl FoundStore<'_> {
             (None, Walked { end, .. }) => (end, None),
         };
         let tail = Tail::read(log, queues, end, newest, self.flushed)?;
-        // // A time that no message reaches proves nothing.
+        // A time that no message reaches proves nothing.
         let marked = self.flushed.place.min(end);
         let unproven = if self.is_clean { end } else { unproven.unwrap_or(from).max(marked) };
         let findings = audit.findings(from)?;
@@ -237,7 +235,7 @@ impl FoundStore<'_> {
     pub fn refuse_damage(&self, analysis: &Analysis) -> Result<()> {
         let log = self.log;
         let is_empty = log.run().files().is_empty();
-        // // Damage to queues and checkpoint hardly has the same effect in both. After a crash the
+        // Damage to queues and checkpoint hardly has the same effect in both. After a crash the
         // name of a new file may be lost that queues already lead into.
         let newest_is_gone =
             self.is_clean && self.checkpoint.physic_msg_timestamp_ms > analysis.newest_timestamp_ms;
@@ -296,7 +294,6 @@ impl FoundStore<'_> {
     }
 }
 
-/// Error: the queues or the durable mark lead beyond the log's end.
 fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
     let found = match end {
         0 => "no file; `mqstore recover --apply` empties the queues".to_owned(),

@@ -15,7 +15,6 @@ use crate::store::remembered::Remembered;
 /// A layout, or why there is none.
 pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
 
-/// No layout matches an index file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLayout {
     pub path: PathBuf,
@@ -23,7 +22,6 @@ pub struct NoLayout {
     pub reason: String,
     /// The layout before damage or truncation.
     pub fits: Option<IndexLayout>,
-    /// The files' layout, if it contradicts the settings.
     pub proven: Option<IndexLayout>,
 }
 
@@ -45,7 +43,6 @@ impl NoLayout {
     }
 }
 
-/// The setting to name if the layout does not match.
 fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static str {
     let fits = |slots| proven.is_some_and(|layout| layout.slots() == slots);
     match config.max_index_num.is_some() && config.max_hash_slot_num.is_none_or(fits) {
@@ -84,7 +81,7 @@ fn told_layouts(
 ) -> Result<(Option<IndexLayout>, Option<IndexLayout>)> {
     let remembered = Remembered::load(storage, paths).config;
     let given = configured_layout(config, &remembered)?;
-    // // Invalid numbers in an editable file are ignored.
+    // Invalid numbers in an editable file are ignored.
     Ok((given, configured_layout(&remembered, &remembered).unwrap_or(None)))
 }
 
@@ -113,7 +110,7 @@ pub fn index_layout(
         Err(none) if none.fits.is_none() => none,
         answer => return Ok(answer),
     };
-    // // The files may prove another layout.
+    // The files may prove another layout.
     for other in [remembered, None] {
         none.proven = none.proven.or(layout_of_files(storage, &dir, other, None)?.ok());
     }
@@ -133,7 +130,7 @@ fn layout_of_files(
     let mut names: Vec<_> = entries
         .into_iter()
         .filter(|entry| {
-            // // A power cut leaves an empty file behind.
+            // A power cut leaves an empty file behind.
             entry.kind == FileKind::File
                 && entry.len > 0
                 && entry
@@ -147,7 +144,7 @@ fn layout_of_files(
     names.sort();
     let (mut likely, mut damaged, mut unread) = (None, None::<NoLayout>, None);
     let is_alone = names.len() == 1;
-    // // The oldest file proves most; one without entries only its length.
+    // The oldest file proves most; one without entries only its length.
     for name in names {
         let path = dir.join(name);
         let told = storage.open(&path, Access::Read).map_err(Error::io("open", &path));
@@ -171,9 +168,9 @@ fn layout_of_files(
                     damaged = Some(NoLayout { path, reason, fits, proven: None });
                 }
             }
-            // // Removed since the listing.
+            // Removed since the listing.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-            // // Another file may tell; users of this one meet the error again.
+            // Another file may tell; users of this one meet the error again.
             Err(error) => {
                 unread.get_or_insert(error);
             }

@@ -60,7 +60,6 @@ pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     Ok(())
 }
 
-/// Why a path holds no store.
 #[must_use]
 pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
     let reason = match storage.kind(paths.root()) {
@@ -305,7 +304,6 @@ pub fn queue_layout(
     })
 }
 
-/// Queue files examined for their size.
 const QUEUE_FILES_ASKED: usize = 64;
 
 /// File size of queues below `dir`, in whole entries; `None` if unknown.
@@ -351,7 +349,7 @@ fn queue_file_size(
         }
     }
     match (configured, votes.winner()) {
-        // // A single file shorter than configured was truncated: its entries are rebuilt.
+        // A single file shorter than configured was truncated: its entries are rebuilt.
         (Some(configured), Some(found))
             if witnesses.len() == 1 && found < configured && remembered != Some(found) =>
         {

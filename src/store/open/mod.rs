@@ -80,7 +80,7 @@ pub(super) fn open(
         return open_to_read(paths, config, storage, clock);
     }
     make_folder(&*storage, path)?;
-    // // Lock before reading anything.
+    // Lock before reading anything.
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
@@ -93,7 +93,7 @@ pub(super) fn open(
     for dir in written.iter().chain([&paths.consume_queue()]) {
         make_folder(&*storage, dir)?;
     }
-    // // From here on nothing is created in another store at these paths.
+    // From here on nothing is created in another store at these paths.
     let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
     let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
     let mode = match (there, crashed) {
@@ -110,7 +110,7 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
-    // // Completing a swap changes the root.
+    // Completing a swap changes the root.
     let state = || {
         let root = storage.stamp(paths.root()).ok().flatten();
         (swap::is_listed(&*storage, &paths), root)
@@ -205,7 +205,7 @@ fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> 
     for _ in 0..SWAP_WAITS {
         let is_swapping = swap::is_listed(storage, &core.paths);
         if is_swapping && !StoreLock::is_held(storage, &core.paths) {
-            // // That process was killed; the next writer finishes the swap.
+            // That process was killed; the next writer finishes the swap.
             break;
         }
         let doubt = queue_view::start_of_doubt(&core.log, &core.queues, flushed, crashed)?;
@@ -220,7 +220,7 @@ fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> 
             index.refresh()?;
         }
     }
-    // // The log alone tells everything.
+    // The log alone tells everything.
     Ok(core.log.min_offset())
 }
 
@@ -251,7 +251,6 @@ fn half_there(log: &CommitLog, at: u64) -> Error {
     Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
 }
 
-/// Updates a reader's view.
 pub(super) fn refresh(core: &Core) -> Result<()> {
     let _turn = core.refreshing.lock();
     core.log.run().refresh()?;
@@ -301,7 +300,7 @@ fn open_to_write(
         latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
     let index_known_ms = found.index_known_ms();
-    // // Keep the crashed session's `abort`: a new one would invalidate the mark if recovery stops
+    // Keep the crashed session's `abort`: a new one would invalidate the mark if recovery stops
     // before writing it.
     let goes_on =
         !is_clean && durable.is_some_and(|mark| mark.is_of_last_session(&*storage, &paths));
@@ -327,13 +326,13 @@ fn open_to_write(
     if damage == OnFlushedDamage::Refuse {
         found.refuse_damage(&analysis)?;
     }
-    // // From here on the store is changed.
+    // From here on the store is changed.
     if !written_early {
         mark()?;
     }
     remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
     if durable.is_some_and(|durable| durable.place > analysis.end) {
-        // // The cut was requested. If it stops here, the next open must not expect the removed
+        // The cut was requested. If it stops here, the next open must not expect the removed
         // messages.
         durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
     }
@@ -356,7 +355,7 @@ fn open_to_write(
              of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
         ));
     }
-    // // A time outside the range of records proves nothing.
+    // A time outside the range of records proves nothing.
     let fields = &mut checkpoint.fields;
     let newest = analysis.newest_timestamp_ms;
     fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
@@ -379,7 +378,7 @@ fn open_to_write(
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
     let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
     let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
-    // // An unread log does not tell where its last message begins.
+    // An unread log does not tell where its last message begins.
     let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
     let last = last.unwrap_or(analysis.end);
     let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
@@ -425,7 +424,7 @@ fn open_to_write(
     let is_written = written_early || mode != RecoveryMode::Crash;
     let dispatched =
         core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
-    // // From here on all of it is durable.
+    // From here on all of it is durable.
     let durable = DurableMark::set(&*core.storage, &core.paths, durable, place)?;
     for queue in core.queues.all() {
         queue.set_next_offset(queue.max_offset());
@@ -459,7 +458,7 @@ fn entries_per_mille(config: &StoreConfig) -> u64 {
     let slots = u64::from(config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS));
     let keys = 20 * u64::from(config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES));
     let index = if config.message_index_enable { in_blocks(20, keys, 4 * slots + keys) } else { 0 };
-    // // A unit of the extension without a bitmap.
+    // A unit of the extension without a bitmap.
     let ext = if config.enable_consume_queue_ext { 2 * 20 } else { 0 };
     (in_blocks(20, queue, queue) + index + ext) * 1000 / LEAST_MESSAGE * 9 / 8
 }
@@ -473,7 +472,7 @@ fn reckon_room(core: &Core) {
     let queues = core.queues.all().len() as u64;
     room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
     if let Some(index) = &core.index {
-        // // The next index file: slots and first entries.
+        // The next index file: slots and first entries.
         let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
         room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
     }
@@ -518,7 +517,7 @@ fn mend_index(
         Some(file) => service.run().open(file)?.header()?.begin_physical_offset,
         None => i64::MAX,
     };
-    // // Files cannot be added in front, so the whole index is rebuilt.
+    // Files cannot be added in front, so the whole index is rebuilt.
     if u64::try_from(begins).unwrap_or(u64::MAX) > first_keyed {
         service.remove_from(0)?;
         return Ok(log.min_offset());

@@ -163,7 +163,7 @@ fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Res
     let mut reach = None;
     for (number, file) in index.files().iter().enumerate() {
         let header = index.open(file)?.header()?;
-        // // Newer files go; their keys are missing only if the log still has the messages.
+        // Newer files go; their keys are missing only if the log still has the messages.
         if header.end_timestamp_ms > known_ms {
             break;
         }

@@ -27,7 +27,6 @@ pub enum RecoveryMode {
 }
 
 impl RecoveryMode {
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,7 +42,6 @@ impl RecoveryMode {
 pub struct RecoveryReport {
     /// State in which the store was found.
     pub mode: RecoveryMode,
-    /// End of the log.
     pub end_physical_offset: u64,
     /// Bytes zeroed behind the end, up to the last non-zero one.
     pub cut_bytes: u64,
@@ -101,7 +99,7 @@ pub fn repair(
     log.set_end(analysis.end);
     let all = queues.all();
     if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {
-        // // Files are created together: a killed process may have left names that are not durable.
+        // Files are created together: a killed process may have left names that are not durable.
         queues.sync_file_systems()?;
     }
     for queue in all {

@@ -1,8 +1,8 @@
 //! The seal of a cleanly closed store: the log's end, and a digest of names, sizes and change times
 //! of all files. While it is valid, opening for writing need not read the whole log again.
 //!
-//! RocketMQ does not know it. Its writes change a file's time or exceed the sealed end, which
-//! breaks the seal: then everything is checked.
+//! RocketMQ's writes change a file's time or exceed the sealed end, which breaks the seal: then
+//! everything is checked.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,6 @@ const MOST_BYTES: usize = 4096;
 /// Checks of the file system's clock before closing without a seal.
 const TICKS: u32 = 50;
 
-/// State of a store's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest {
     files: u64,
@@ -36,7 +35,6 @@ struct Digest {
 /// Facts about a cleanly closed store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// End of the log.
     pub end: u64,
     /// Its newest store time, Unix milliseconds.
     pub newest_timestamp_ms: i64,
@@ -56,7 +54,7 @@ impl Seal {
         end: u64,
         newest_timestamp_ms: i64,
     ) -> Result<()> {
-        // // Writes through a map must change the time, or a seal proves nothing.
+        // Writes through a map must change the time, or a seal proves nothing.
         if !storage.stamps_mapped_writes(&paths.checkpoint())? {
             return Ok(());
         }
@@ -65,7 +63,7 @@ impl Seal {
         let text = Self { end, newest_timestamp_ms, settings, digest }.to_text();
         for _ in 0..TICKS {
             lock::replace(storage, &paths.seal(), text.as_bytes())?;
-            // // A change within the last tick would not show.
+            // A change within the last tick would not show.
             let sealed = storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
             if sealed.is_some_and(|sealed| sealed.changed_ns > digest.newest_change_ns) {
                 return Ok(());

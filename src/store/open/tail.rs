@@ -22,7 +22,6 @@ const BLOCK: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedMessage {
     pub physical_offset: u64,
-    /// Topic bytes.
     pub topic: Box<[u8]>,
     pub queue_id: i32,
     pub queue_offset: i64,
@@ -61,10 +60,10 @@ impl Tail {
     ) -> Result<Self> {
         let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
         let Some(data_end) = tail.data_end else { return Ok(tail) };
-        // // A record without properties ends in zeros, so the last one may reach further.
+        // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        // // The first bytes were no record.
+        // The first bytes were no record.
         let mut more = scanner.resync()?;
         while more && scanner.position() < data_end {
             match scanner.step()? {
@@ -115,9 +114,9 @@ impl Tail {
             None => None,
         };
         let file_size = log.run().file_size();
-        // // The last file first: a crash in between leaves no gap.
+        // The last file first: a crash in between leaves no gap.
         log.run().remove_from(end.checked_add(1).unwrap_or(end).div_ceil(file_size) * file_size)?;
-        // // Otherwise everything is zero, and flushed with the log.
+        // Otherwise everything is zero, and flushed with the log.
         if let Some(file) = log.run().find(end).filter(|_| self.data_end.is_some()) {
             let open = log.run().open(&file)?;
             let position = end - file.base_offset;
@@ -194,14 +193,14 @@ fn quarantine(
 ) -> Result<PathBuf> {
     let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
     make_folder(storage, &dir)?;
-    // // Restricted while empty; some file systems have no permissions.
+    // Restricted while empty; some file systems have no permissions.
     for path in [&paths.quarantine(), &dir] {
         let _ = storage.make_private(path);
     }
     let mut at = end;
     while at < data_end {
         let Some(file) = log.run().find(at) else {
-            // // A gap between files holds nothing to keep.
+            // A gap between files holds nothing to keep.
             let files = log.run().files();
             let behind = files.partition_point(|file| file.base_offset < at);
             match files.get(behind) {

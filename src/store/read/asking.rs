@@ -10,7 +10,6 @@ use super::queue_view::{Overlay, QueueView};
 use crate::store::open;
 use crate::store::write::core::Core;
 
-/// Attempts after files were missing.
 const ATTEMPTS: usize = 16;
 
 impl Core {
@@ -43,7 +42,6 @@ impl Core {
         Err(self.never_still())
     }
 
-    /// Reads the index, with retries.
     pub(crate) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         let Some(index) = self.index.as_ref().filter(|_| self.writing.is_none()) else {
             return ask();
@@ -81,7 +79,6 @@ impl Core {
         }
     }
 
-    /// A queue without an overlay.
     fn whole(&self, queue: Arc<Queue>, topic: &[u8], queue_id: i32) -> Result<QueueView> {
         let mut view = QueueView::whole(Arc::clone(&queue));
         let held = Held { log: &self.log, view: &view, topic, queue_id };

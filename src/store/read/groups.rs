@@ -21,7 +21,6 @@ use crate::store::write::core::Core;
 /// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).
 const LONGEST_NAME: usize = 255;
 
-/// A group's offset in one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOffset {
     pub topic: String,
@@ -39,7 +38,6 @@ impl GroupOffset {
     }
 }
 
-/// Validates a broker's file.
 type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 
 impl MessageStore {
@@ -113,8 +111,8 @@ impl MessageStore {
 
 impl Core {
     /// The table of offsets and its file. A broker with `enableLmq` uses a file of its own. Without
-    /// the setting the newer file counts, or the fuller of two equally new. If the chosen file is
-    /// missing, the other is used, so that no group starts over.
+    /// the setting the newer file counts, or the fuller one. If the chosen file is missing, the
+    /// other is used, so that no group starts over.
     pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
         let (storage, paths) = (&*self.storage, &self.paths);
         let load = |is_light: bool| {
@@ -149,7 +147,7 @@ impl Core {
     /// Moves offsets beyond their queues' ends back: after a power cut a group may be ahead of the
     /// durable log, and would miss the next messages. Warns of each.
     pub(crate) fn set_offsets_back(&mut self) {
-        // // An unreadable table is unchanged and gives a warning.
+        // An unreadable table is unchanged and gives a warning.
         let Ok((path, mut table, before)) = self.to_commit() else { return };
         let mut beyond = Vec::new();
         for at in table.iter() {
@@ -189,7 +187,6 @@ impl Core {
     }
 }
 
-/// Topic and number.
 type Queue = (String, i32);
 
 /// A message to deliver, with the positions before and after it.
@@ -214,7 +211,6 @@ struct Places {
     next: BTreeMap<Queue, i64>,
     /// Queues moved since the last commit.
     moved: BTreeSet<Queue>,
-    /// Last queue read, by topic.
     turn: BTreeMap<String, i32>,
     /// Offset up to which another process's log was flushed for a commit.
     durable: u64,
@@ -371,7 +367,7 @@ impl ConsumerGroup {
                 after = next;
             }
             if found && let Some(last) = taken.last_mut() {
-                // // Filtered messages behind it are done, too.
+                // Filtered messages behind it are done, too.
                 (last.next, after) = (next, next);
             }
             if next == place {
@@ -380,7 +376,7 @@ impl ConsumerGroup {
             place = next;
         }
         if taken.len() == first && place != start {
-            // // Nothing was delivered, so there is nothing to return to.
+            // Nothing was delivered, so there is nothing to return to.
             places.put(topic, queue_id, place);
         }
         Ok(())
@@ -402,7 +398,7 @@ impl ConsumerGroup {
         if places.moved.is_empty() {
             return Ok(());
         }
-        // // One group at a time, and none once the store releases its lock.
+        // One group at a time, and none once the store releases its lock.
         let live = self.store.groups.lock();
         self.store.check_open()?;
         self.make_durable(&mut places)?;
@@ -436,7 +432,7 @@ impl ConsumerGroup {
         if let Some(writing) = &core.writing {
             return if core.log.flushed_offset() < end { core.flush_log(writing) } else { Ok(()) };
         }
-        // // Another process writes the log and may not have flushed it.
+        // Another process writes the log and may not have flushed it.
         let run = core.log.run();
         for file in run.files().iter() {
             let is_wanted = places.durable..end;

@@ -28,7 +28,6 @@ const ASKED: usize = 8;
 /// Maximum record read behind the log's end.
 const MOST_BEHIND: usize = 64 << 20;
 
-/// One queue and its log.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
     pub log: &'a CommitLog,
@@ -135,7 +134,7 @@ impl Held<'_> {
         let mut found = None;
         let damage = self.walk(start, stop, |view| {
             let range = self.range_in(view, number);
-            // // A number of another message, or beyond the queue, does not match.
+            // A number of another message, or beyond the queue, does not match.
             let Some(range) = range.filter(|range| range.base_queue_offset < next) else {
                 return true;
             };
@@ -147,7 +146,7 @@ impl Held<'_> {
             (Some((unit, record)), damage) if damage.is_none() || unit.holds(number) => {
                 Ok(Sought::Record(unit, record))
             }
-            // // It may lie in the damage.
+            // It may lie in the damage.
             (_, Some(damage)) => Err(Error::Corrupt(Box::new(damage))),
             (_, None) => Ok(Sought::Nothing(next.max(number.saturating_add(1)))),
         }
@@ -194,7 +193,7 @@ impl Held<'_> {
     /// # Errors [`Error::Io`].
     pub fn first(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
-        // // A batch entry states its number.
+        // A batch entry states its number.
         if first == 0 || (log_start == 0 && self.view.kind == QueueKind::Plain) {
             return Ok(first);
         }
@@ -248,13 +247,13 @@ impl Held<'_> {
         {
             return Ok(end);
         }
-        // // An entry behind the log's end, or one before it, may be damaged.
+        // An entry behind the log's end, or one before it, may be damaged.
         let mut found = end;
         let start = match start {
             Some(start) => start,
             None => self.start_before(queue, end, &mut buffer)?,
         };
-        // // A number may leave out as many others as a file holds.
+        // A number may leave out as many others as a file holds.
         let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
         let in_file = i64::try_from(in_file).unwrap_or(i64::MAX);
         let walked = self.walk(start, known_from.min(self.log.end_offset()), |view| {
@@ -265,9 +264,9 @@ impl Held<'_> {
             true
         });
         match walked {
-            // // After a crash the last entries may lead to lost messages.
+            // After a crash the last entries may lead to lost messages.
             Err(Error::Corrupt(_)) if !next.is_some_and(|next| self.is_far(&next)) => Ok(found),
-            // // A reader meets the damage itself.
+            // A reader meets the damage itself.
             other => other.map(|_| found),
         }
     }

@@ -15,9 +15,12 @@ use crate::log::{CommitLog, IndexRun};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::write::core::Core;
 
+/// A query.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyQuery<'a> {
+    /// Topic bytes.
     pub topic: &'a [u8],
+    /// The key or unique key.
     pub key: &'a [u8],
     /// Earliest store time.
     pub begin_ms: i64,
@@ -37,7 +40,6 @@ pub struct QueryResult {
     pub records: Vec<Box<[u8]>>,
     /// Whether there are more.
     pub truncated: bool,
-    /// Messages with another key of this hash.
     pub rejected_by_hash: u64,
     /// Messages of the key outside the time range.
     pub rejected_by_time: u64,
@@ -58,13 +60,12 @@ impl Default for QueryResult {
     }
 }
 
-/// Candidates requested at a time.
 const CHUNK: usize = 256;
 /// Bytes of log read per query in place of damaged index files.
 const MOST_READ: u64 = 1 << 30;
 
 pub(crate) fn query(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
-    // // First the required end of the index, then the check: messages appended in between are read
+    // First the required end of the index, then the check: messages appended in between are read
     // from the log.
     let mut tail_from = if query.exact { core.index_reach()? } else { 0 };
     if let Some(writing) = &core.writing {
@@ -95,7 +96,7 @@ fn as_rocketmq(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
                 core.log.check_body(&view)?;
                 result.records.push(view.as_bytes().into());
             }
-            // // Retention deleted it, or is about to delete its entry.
+            // Retention deleted it, or is about to delete its entry.
             Found::OutOfRange if at < core.log.min_offset() => {}
             _ => result.complete = false,
         }
@@ -105,7 +106,7 @@ fn as_rocketmq(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
 
 /// Every message of the key, newest first, each checked.
 fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
-    // // One more shows that there are more.
+    // One more shows that there are more.
     let most = query.max_messages.saturating_add(1);
     let mut asking = Asking {
         core,
@@ -198,7 +199,7 @@ impl Asking<'_> {
                         (self.result.rejected_by_hash, self.result.rejected_by_time) = rejected;
                         (self.last, self.repeats) = (last, repeats);
                         self.ask_the_log(from, to)?;
-                        // // The message there may have keys in the older file too.
+                        // The message there may have keys in the older file too.
                         if from < to {
                             (self.last, self.repeats) = (Some(from), usize::MAX);
                         }
@@ -248,7 +249,7 @@ impl Asking<'_> {
             .iter()
             .filter(|key| key_hash(request.topic, key) == candidate.key_hash)
             .count();
-        // // Another key of this slot, unless one bit of its hash is wrong.
+        // Another key of this slot, unless one bit of its hash is wrong.
         if candidate.key_hash != self.key_hash {
             let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
             return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
@@ -257,7 +258,7 @@ impl Asking<'_> {
             return Ok(Entry::Damaged);
         }
         self.repeats = of_hash - 1;
-        // // Beyond the trusted part of the index the log was read.
+        // Beyond the trusted part of the index the log was read.
         if u64::try_from(view.physical_offset()).is_ok_and(|at| at >= self.tail_from) {
             return Ok(Entry::Sound);
         }
@@ -333,7 +334,7 @@ impl Asking<'_> {
             match scanner.step()? {
                 Ok(Scanned::Message(view)) => take(self, at, &view)?,
                 Ok(Scanned::Blank { .. }) => {}
-                // // Files are gone.
+                // Files are gone.
                 Err(Stop::End) => return Ok(is_whole && at >= to.min(core.readable_end())),
                 Err(Stop::Empty | Stop::Damage(_)) => {
                     is_whole = false;
@@ -345,7 +346,6 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether a message's store time is wanted.
     fn is_time(&mut self, view: &MessageView<'_>) -> bool {
         let is_wanted =
             (self.query.begin_ms..=self.query.end_ms).contains(&view.store_timestamp_ms());

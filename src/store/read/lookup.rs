@@ -51,7 +51,6 @@ impl MessageStore {
         self.core.check_open()
     }
 
-    /// Whether usable index files exist.
     #[must_use]
     pub fn index_is_usable(&self) -> bool {
         self.core.index.is_some()
@@ -78,7 +77,7 @@ impl MessageStore {
         let flushed = core.reading().flushed;
         match flushed {
             None => Ok(core.log.end_offset()),
-            // // The mark of the current or last session.
+            // The mark of the current or last session.
             Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(core.log.end_offset())),
             Some(Flushed { before_ms, .. }) => durable_end(&core.log, before_ms),
         }
@@ -173,7 +172,7 @@ mod tests {
         }
         let reader = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
         let flushed = reader.flushed_offset().unwrap();
-        // // More messages of the newest time may exist than were flushed.
+        // More messages of the newest time may exist than were flushed.
         assert_eq!(i64::try_from(flushed), Ok(newest.physical_offset));
         assert!(reader.end_offset() > flushed);
         store.close().unwrap();

@@ -22,10 +22,10 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 pub enum GetStatus {
     /// At least one message was taken.
     Found,
+    /// No examined message matches.
     NoMatchedMessage,
     /// The examined messages are deleted.
     MessageWasRemoving,
-    /// Offset inside the queue without an entry.
     OffsetFoundNull,
     /// Far behind the queue's end.
     OffsetOverflowBadly,
@@ -33,6 +33,7 @@ pub enum GetStatus {
     OffsetOverflowOne,
     /// Before the queue's first message.
     OffsetTooSmall,
+    /// No such queue.
     NoMatchedLogicQueue,
     /// The queue never had a message.
     NoMessageInQueue,
@@ -56,14 +57,17 @@ impl GetStatus {
     }
 }
 
+/// Result of a read.
 #[derive(Clone, Debug)]
 pub struct ReadResult {
+    /// Status.
     pub status: GetStatus,
+    /// Records.
     pub records: Vec<Box<[u8]>>,
     /// Queue offset behind each record.
     pub ends: Vec<i64>,
+    /// Next offset to read.
     pub next_queue_offset: i64,
-    /// The queue's first offset.
     pub min_queue_offset: i64,
     /// The queue's end.
     pub max_queue_offset: i64,
@@ -133,7 +137,7 @@ pub fn read(
     };
     let mut next = taken.next;
     if taken.nothing_there {
-        // // Skips a listed file that was deleted.
+        // Skips a listed file that was deleted.
         next = next.max(view.first_listed());
     }
     let mut result = answer(status, next);
@@ -142,7 +146,6 @@ pub fn read(
     Ok(result)
 }
 
-/// Entries read at a time.
 const BLOCK: usize = 256;
 const ENTRY_COST: u64 = 256;
 
@@ -152,7 +155,6 @@ struct Taken<'a> {
     request: &'a ReadRequest<'a>,
     records: Vec<Box<[u8]>>,
     ends: Vec<i64>,
-    /// Messages in the records.
     count: usize,
     bytes: u64,
     next: i64,
@@ -196,7 +198,7 @@ impl<'a> Taken<'a> {
         loop {
             let mut want = BLOCK;
             if self.request.limits.is_some() {
-                // // At most the rest of one queue file (`travelCqFileNumWhenGetMessage`).
+                // At most the rest of one queue file (`travelCqFileNumWhenGetMessage`).
                 let left = match left_in_file {
                     Some(0) => return Ok(()),
                     Some(left) => left,
@@ -221,7 +223,7 @@ impl<'a> Taken<'a> {
                 if unit.end() <= self.next {
                     continue;
                 }
-                // // Missing or misnumbered entries.
+                // Missing or misnumbered entries.
                 while self.next < unit.number && !is_over(self.next) {
                     looked_at += 1;
                     if !self.or_stop(|taken| taken.fill())? {
@@ -284,12 +286,12 @@ impl<'a> Taken<'a> {
     ) -> Result<bool> {
         let filter = self.request.filter;
         let mut left_out = None;
-        // // An unreadable code passes every filter.
+        // An unreadable code passes every filter.
         if !filter.is_all()
             && let TagsCode::Known(code) = self.view.resolve(unit.entry.tags_code)?
             && !filter.matches_code(code)
         {
-            // // The code was compared with the message once.
+            // The code was compared with the message once.
             if self.request.topic == SCHEDULE_TOPIC || self.is_seen(unit, code) {
                 self.last_was_gone = false;
                 self.next = unit.end();
@@ -302,7 +304,7 @@ impl<'a> Taken<'a> {
         let hint = usize::try_from(size).unwrap_or(0);
         let size_hint = if size > 1 << 26 { 0 } else { hint };
         let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
-            // // Two consecutive entries before the log show that it begins behind them.
+            // Two consecutive entries before the log show that it begins behind them.
             let limit = self.log.min_offset();
             let is_before =
                 |unit: &Unit| u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit);

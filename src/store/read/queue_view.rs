@@ -27,7 +27,6 @@ use crate::store::queue_table::QueueTable;
 const MOST_EXTRA: usize = (64 << 20) / size_of::<Unit>();
 
 type Extra = Arc<Vec<Unit>>;
-/// Topic and number.
 type Name = (Box<[u8]>, i32);
 
 /// Entries that the queues lack.
@@ -42,7 +41,6 @@ pub struct Overlay {
     seen: RwLock<SeenQueues>,
 }
 
-/// By topic and number.
 type SeenQueues = HashMap<Box<[u8]>, BTreeMap<i32, Seen>>;
 
 /// A queue compared with the log's bytes at that time.
@@ -52,7 +50,6 @@ struct Seen {
     view: QueueView,
 }
 
-/// One queue for readers.
 #[derive(Clone, Debug)]
 pub struct QueueView {
     queue: Option<Arc<Queue>>,
@@ -85,14 +82,14 @@ impl QueueView {
             Some(queue) => queue.units(from, count)?,
             None => Vec::new(),
         };
-        // // A queue may hold more than the log confirms.
+        // A queue may hold more than the log confirms.
         units.truncate(units.partition_point(|unit| unit.number < self.max_offset));
         let Some(extra) = &self.extra else { return Ok(units) };
         let start = extra.partition_point(|unit| unit.end() <= from);
         let extra = extra.get(start..).unwrap_or_default();
         let extra = extra.get(..count).unwrap_or(extra);
         if !extra.is_empty() {
-            // // Where both have a number, the log is right.
+            // Where both have a number, the log is right.
             units.extend_from_slice(extra);
             units.reverse();
             units.sort_by_key(|unit| unit.number);
@@ -122,7 +119,6 @@ impl QueueView {
         }
     }
 
-    /// First queue offset in the files of a plain queue.
     #[must_use]
     pub fn first_listed(&self) -> i64 {
         match self.queue.as_deref() {
@@ -202,7 +198,7 @@ impl Overlay {
         let extra = extra
             .into_iter()
             .map(|(name, mut entries)| {
-                // // The first of two records with one number wins.
+                // The first of two records with one number wins.
                 entries.sort_by_key(|unit| (unit.number, unit.entry.physical_offset));
                 entries.dedup_by_key(|unit| unit.number);
                 (name, Arc::new(entries))
@@ -292,7 +288,7 @@ pub fn start_of_doubt(
     }
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
-    // // An entry without its message tells nothing.
+    // An entry without its message tells nothing.
     if !crashed && let Some(reach) = held_to_log::reach(log, &all)? {
         let reach = reach.max(log.min_offset());
         let mut buffer = Vec::new();
@@ -310,7 +306,7 @@ pub fn start_of_doubt(
         let read = log.run().read_at(&mut head, file.base_offset)?;
         let time =
             head.get(..read).and_then(|head| peek::store_timestamp_ms(head, file.base_offset));
-        // // At most the file where the queues end: a checkpoint from the future proves nothing.
+        // At most the file where the queues end: a checkpoint from the future proves nothing.
         if time.is_some_and(|time| time != 0 && time <= known_ms) && file.base_offset <= reach {
             return Ok(file.base_offset);
         }
@@ -355,7 +351,7 @@ pub fn find_end(
         let at = scanner.position();
         match scanner.step()? {
             Ok(Scanned::Message(view)) => {
-                // // Remains of a recycled file are older than earlier messages.
+                // Remains of a recycled file are older than earlier messages.
                 if view.store_timestamp_ms() < newest
                     && u64::try_from(view.physical_offset()) != Ok(end)
                     && !match queues {
@@ -384,7 +380,7 @@ pub fn find_end(
             }
         }
     }
-    // // The last one may be incomplete: being written, or after a power cut.
+    // The last one may be incomplete: being written, or after a power cut.
     let mut left_out = None;
     if let Some(begin) = last {
         let (is_right, lacks_bytes) = match log.read_before(begin, files_end, 0, &mut buffer)? {
@@ -449,7 +445,7 @@ fn is_unsound(queue: &Queue) -> Result<bool> {
     if !queue.run().check().is_empty() {
         return Ok(true);
     }
-    // // A writer may have added entries.
+    // A writer may have added entries.
     for _ in 0..ATTEMPTS {
         if !queue.has_remains()? {
             return Ok(false);
@@ -463,5 +459,4 @@ fn is_unsound(queue: &Queue) -> Result<bool> {
     Ok(false)
 }
 
-/// Attempts to find the end of a growing queue.
 const ATTEMPTS: usize = 4;

@@ -20,7 +20,6 @@ use super::scan_part::ScanParts;
 pub struct ScanFilter {
     /// Topic bytes; `None` means all.
     pub topics: Option<HashSet<Box<[u8]>>>,
-    /// Tags to match.
     pub tags: TagFilter,
     /// Earliest store time, Unix milliseconds.
     pub begin_ms: i64,
@@ -32,7 +31,6 @@ impl ScanFilter {
     pub const ALL: Self =
         Self { topics: None, tags: TagFilter::ALL, begin_ms: i64::MIN, end_ms: i64::MAX };
 
-    /// Whether a message matches.
     #[inline]
     #[must_use]
     pub fn takes(&self, view: &MessageView<'_>) -> bool {
@@ -44,7 +42,6 @@ impl ScanFilter {
     }
 }
 
-/// Policy for damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
     /// Fail.
@@ -106,13 +103,11 @@ impl Scan {
         self
     }
 
-    /// Position of the scan.
     #[must_use]
     pub fn physical_offset(&self) -> u64 {
         self.next
     }
 
-    /// End of the scan.
     #[must_use]
     pub fn stop_physical_offset(&self) -> u64 {
         self.stop
@@ -123,7 +118,6 @@ impl Scan {
         self.skipped_ranges
     }
 
-    /// Their bytes.
     #[must_use]
     pub fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
@@ -195,7 +189,7 @@ impl Scan {
                     }
                 }
                 Ok((Scanned::Blank { .. }, _)) => continue,
-                // // Deleted by retention, or cut by another writer.
+                // Deleted by retention, or cut by another writer.
                 Err(Stop::End) => {
                     self.next = self.stop;
                     return Ok(false);
@@ -236,7 +230,7 @@ impl Scan {
         if self.on_damage == OnDamage::Raise {
             return Err(raised(log, at, damage));
         }
-        // // With a valid frame the next record is known.
+        // With a valid frame the next record is known.
         if matches!(damage, Damage::Frame(_)) {
             scanner.resync()?;
         }
@@ -303,7 +297,6 @@ mod tests {
         (starts, end)
     }
 
-    /// Messages of a scan, taken in threes.
     fn found(root: &Path, scan: &mut Scan) -> Result<Vec<u64>> {
         let store = MessageStore::open(root, OpenMode::Read, config()).unwrap();
         let mut found = Vec::new();
@@ -315,7 +308,6 @@ mod tests {
                 }
                 found.push(u64::try_from(view.physical_offset()).unwrap());
                 count += 1;
-                // // Both ways to end give the same.
                 Ok(if count == 3 && found.len() % 2 == 0 { Taken::Last } else { Taken::More })
             })?;
             if !more {
@@ -371,7 +363,7 @@ mod tests {
     fn damage_is_raised_where_it_lies_or_passed_over_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let (starts, end) = written(dir.path());
-        // // A body, a magic code, and a whole record of zeros.
+        // A body, a magic code, and a whole record of zeros.
         write_at(dir.path(), starts[3] + 90, b"?");
         write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
         let length = usize::try_from(starts[31] - starts[30]).unwrap();
@@ -382,7 +374,6 @@ mod tests {
         let Error::Corrupt(corruption) = error else { panic!("{error}") };
         assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::BodyCrc, starts[3] + 8));
         assert_eq!(strict.physical_offset(), starts[3]);
-        // // Nor does it get past it.
         assert!(found(dir.path(), &mut strict).is_err());
 
         let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
@@ -426,7 +417,6 @@ mod tests {
         assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::Body, starts[5] + 7));
     }
 
-    /// Starts of messages, and the final error.
     type Comes = (Vec<u64>, Option<String>);
 
     fn comes(
@@ -459,7 +449,7 @@ mod tests {
     fn parts_of_a_scan_give_what_it_gives_wherever_they_are_cut() {
         let dir = tempfile::tempdir().unwrap();
         let (starts, end) = written(dir.path());
-        // // A body, a magic code, zeroed records, and a file that does not begin with a record.
+        // A body, a magic code, zeroed records, and a file that does not begin with a record.
         write_at(dir.path(), starts[3] + 90, b"?");
         write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
         let length = usize::try_from(starts[32] - starts[30]).unwrap();

@@ -12,12 +12,10 @@ use crate::log::{Block, CommitLog};
 use super::halt::{ASK_EVERY, Halt};
 use super::scan::{Damage, OnDamage, ScanFilter, raised};
 
-/// A scan to be divided.
 #[derive(Clone, Debug)]
 pub struct ScanParts {
     pub(crate) filter: ScanFilter,
     pub(crate) on_damage: OnDamage,
-    /// All messages.
     pub(crate) range: RangeScan,
     pub(crate) halt: Halt,
 }
@@ -56,7 +54,6 @@ pub struct ScanPart {
 }
 
 impl ScanPart {
-    /// Whether it skipped damage.
     #[must_use]
     pub fn met_damage(&self) -> bool {
         self.met_damage

@@ -38,9 +38,7 @@ pub struct SliceFilter {
     pub queues: HashMap<Box<[u8]>, Bounds>,
     /// Whether to skip queues without bounds.
     pub only_these_queues: bool,
-    /// Keys or unique keys to match.
     pub keys: Option<HashSet<Box<[u8]>>>,
-    /// Results of the topic test.
     tested: HashMap<Box<[u8]>, bool>,
 }
 
@@ -50,7 +48,6 @@ impl std::fmt::Debug for SliceFilter {
     }
 }
 
-/// Topics remembered.
 const MOST_TESTED: usize = 1 << 16;
 
 impl SliceFilter {
@@ -107,7 +104,6 @@ impl SliceFilter {
     }
 }
 
-/// Policy for damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDamage {
     Fail,
@@ -146,7 +142,6 @@ impl Damage {
     }
 }
 
-/// Consumer of a slice.
 pub trait Sink {
     /// Takes a message and, if it may be shared, its block. A refusal counts as damage of that
     /// message; positions count from the record's first byte.
@@ -322,7 +317,7 @@ fn meet(
 ) -> Result<Taken> {
     let DamagedRange { begin, end, corruption } = damaged;
     let mut buffer = Vec::new();
-    // // If only the body is wrong, the rest identifies the message.
+    // If only the body is wrong, the rest identifies the message.
     let message = match log.read(begin, 0, &mut buffer)? {
         Found::Message(view) => Some(name(&view)),
         _ => None,
@@ -342,7 +337,6 @@ fn name(view: &MessageView<'_>) -> (Box<[u8]>, i32, i64) {
     (view.topic().into(), view.queue_id(), view.queue_offset())
 }
 
-/// Content at a record's position.
 enum Read<'b> {
     Message(MessageView<'b>),
     Damage(Corruption),
@@ -364,7 +358,7 @@ fn record<'b>(
         corruption.offset = corruption.offset.saturating_add(at - base);
         Read::Damage(corruption)
     };
-    // // A size given by a caller may be anything.
+    // A size given by a caller may be anything.
     let hint = usize::try_from(size).unwrap_or(0).min(1 << 20);
     Ok(match log.read(at, hint, buffer)? {
         Found::Message(view) => match view.check_body_crc() {
@@ -448,7 +442,7 @@ pub fn places_of(
                 Err(Error::NotAStore { .. }) => continue,
                 queue => queue?,
             };
-            // // An earlier batch may reach into the part.
+            // An earlier batch may reach into the part.
             let mut place = queue.place_of(part.begin)?.saturating_sub(1);
             'units: loop {
                 let units = queue.units(place, usize::MAX)?;
@@ -465,7 +459,7 @@ pub fn places_of(
                     let (Some(at), Ok(size)) = (at, u32::try_from(unit.store_size)) else {
                         continue;
                     };
-                    // // The maximum size marks an entry that leads nowhere.
+                    // The maximum size marks an entry that leads nowhere.
                     let leads = size > 0 && size < i32::MAX.cast_unsigned();
                     if leads && after > part.begin && within.contains(&at) {
                         places.push((at, size));

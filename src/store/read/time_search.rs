@@ -29,9 +29,9 @@ pub fn offset_at(
 ) -> Result<i64> {
     let Some(view) = view.filter(|view| view.max_offset > 0) else { return Ok(0) };
     let (min, max) = (view.min_offset, view.max_offset);
-    // // First entry at or after the time, or after it.
+    // First entry at or after the time, or after it.
     let (mut low, mut high) = (min, max);
-    // // Times found on both sides so far.
+    // Times found on both sides so far.
     let mut known = (None, None);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -41,7 +41,7 @@ pub fn offset_at(
                 Boundary::Lower => time < timestamp_ms,
                 Boundary::Upper => time <= timestamp_ms,
             },
-            // // Deleted messages are older than the rest.
+            // Deleted messages are older than the rest.
             None => true,
         };
         if before {
@@ -53,12 +53,12 @@ pub fn offset_at(
         }
     }
     let found = match boundary {
-        // // Behind the last batch RocketMQ returns that batch.
+        // Behind the last batch RocketMQ returns that batch.
         Boundary::Lower if low == max && view.kind == QueueKind::Batch => (max - 1).max(min),
         Boundary::Lower => return Ok(low),
         Boundary::Upper => (low - 1).max(min),
     };
-    // // A batch has one store time, so its first message counts.
+    // A batch has one store time, so its first message counts.
     match view.kind {
         QueueKind::Plain => Ok(found),
         QueueKind::Batch => Ok(view.unit(found)?.map_or(found, |unit| unit.number)),

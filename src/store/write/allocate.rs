@@ -28,7 +28,7 @@ impl Core {
                 more |= index.reserve_ahead(file::RESERVE_STEP);
             }
         }
-        // // Only then is the busy writer asked.
+        // Only then is the busy writer asked.
         let is_due = front.has_full
             || match &front.active {
                 Some(active) => front.next.is_none() && active.is_past_half(),
@@ -45,13 +45,13 @@ impl Core {
         if let Some(base) = missing {
             let next = Active::open(&self.log, base, 0)?;
             let ahead = Arc::clone(next.ahead());
-            // // The writer has opened the file itself: this one must not be used.
+            // The writer has opened the file itself: this one must not be used.
             let is_in_time = writing.appender.lock().writer.set_next(next);
             if is_in_time && warms {
                 ahead.prepare_rest();
             }
         }
-        // // Unmapping takes a while.
+        // Unmapping takes a while.
         drop(full);
         Ok(more)
     }

@@ -26,8 +26,11 @@ const RECORD_SLACK: u64 = 64 << 10;
 /// A message to append; the store adds missing values.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMessage<'a> {
+    /// Topic bytes.
     pub topic: &'a [u8],
+    /// The queue.
     pub queue_id: i32,
+    /// The body.
     pub body: &'a [u8],
     /// Stored properties: `name 0x01 value 0x02`, repeated.
     pub properties: &'a [u8],
@@ -150,7 +153,7 @@ pub fn check_all_but_sum<'a>(
         Version::V1
     };
     if version == Version::V1 && topic.len() > 127 {
-        // // Its length would read as negative.
+        // Its length would read as negative.
         return Err(too_large("topic", topic.len(), 127, MessageIllegal));
     }
     let more_queues =
@@ -188,10 +191,10 @@ fn check_size(
     if lengths.body as u64 > config.max_message_size {
         return Err(too_large("body", lengths.body, config.max_message_size, MessageIllegal));
     }
-    // // With additional queues the whole record counts as the message.
+    // With additional queues the whole record counts as the message.
     let slack = if in_one_queue { RECORD_SLACK } else { 0 };
     let limit = config.max_message_size.saturating_add(slack);
-    // // RocketMQ would waste a file on a record that fits into none.
+    // RocketMQ would waste a file on a record that fits into none.
     let limit = limit.min(file_size.saturating_sub(BLANK_LEN as u64));
     if size as u64 > limit {
         return Err(too_large("message", size, limit, MessageIllegal));
@@ -425,7 +428,7 @@ impl Appender {
         for queue in &more_queues {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
-        // // A time given by the caller moves no later message into the future.
+        // A time given by the caller moves no later message into the future.
         if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
             self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         }

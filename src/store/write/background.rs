@@ -85,7 +85,7 @@ impl Services {
             writing.files_bell.ring();
         }
         for thread in self.threads {
-            // // A panicked thread has nothing to wait for.
+            // A panicked thread has nothing to wait for.
             let _ = thread.join();
         }
     }
@@ -105,7 +105,7 @@ fn flush_loop(core: &Core) {
         let asked = core.config.flush_disk_type == FlushDiskType::Sync;
         if asked || due || pages >= core.config.flush_commit_log_least_pages {
             if core.flush_log(writing).is_err() {
-                // // The gate is closed for good; waiting threads got the error.
+                // The gate is closed for good; waiting threads got the error.
                 return;
             }
             if due {
@@ -115,7 +115,6 @@ fn flush_loop(core: &Core) {
     }
 }
 
-/// Prepares the next pages.
 fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let mut prepared = Prepared::default();
@@ -143,7 +142,7 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             if *stopped.0.lock() {
                 return;
             }
-            // // Retried later; the append that needs it gets the error.
+            // Retried later; the append that needs it gets the error.
             if !core.allocate_step(writing).unwrap_or(false) {
                 break;
             }
@@ -151,14 +150,13 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     }
 }
 
-/// Flushes the durable mark.
 fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let Some(writing) = &core.writing else { return };
     let mut stop = stopped.0.lock();
     while !*stop {
         stopped.1.wait_for(&mut stop, MARK_EVERY);
         drop(stop);
-        // // A stale mark is safe, so a failure is left to the next round.
+        // A stale mark is safe, so a failure is left to the next round.
         if !writing.gate.has_failed() {
             let _ = writing.sync_mark();
         }
@@ -174,7 +172,7 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
     let mut committed = core.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
     let clean_every = Duration::from_millis(core.config.clean_resource_interval);
-    // // RocketMQ waits a minute, which a short program never reaches.
+    // RocketMQ waits a minute, which a short program never reaches.
     let rules = core.config.delete_rules();
     let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
     let (started, mut last_clean) = (Instant::now(), None::<Instant>);
@@ -185,13 +183,13 @@ fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
             return;
         }
         drop(stop);
-        // // The next round retries each of these.
+        // The next round retries each of these.
         let end = core.readable_end();
         if last_commit.elapsed() >= commit_every || end.saturating_sub(committed) >= COMMIT_BYTES {
             (last_commit, committed) = (Instant::now(), end);
             let _ = core.catch_up().and_then(|()| core.commit_step(writing));
         } else if core.config.flush_disk_type == FlushDiskType::Sync {
-            // // Durable records become visible; no flush waits for this.
+            // Durable records become visible; no flush waits for this.
             let _ = core.catch_up();
         }
         if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {

@@ -54,15 +54,12 @@ pub(crate) struct Core {
     /// Lock of refreshing a view: the later result counts.
     pub(crate) refreshing: Mutex<()>,
     pub(crate) closed: AtomicBool,
-    /// Warnings from open.
     pub(crate) warnings: Vec<String>,
-    /// Events since.
     pub(crate) notices: Notices,
     /// Store times of files for `keep_hours`.
     pub(crate) ages: FileAges,
 }
 
-/// State of a writer.
 #[derive(Debug)]
 pub(crate) struct Writing {
     pub(crate) lock: Mutex<Option<StoreLock>>,
@@ -87,11 +84,9 @@ pub(crate) struct Writing {
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<TopicTable>,
-    /// Whether the disk is too full to append.
     pub(crate) disk_full: AtomicBool,
     /// The log's beginning when queues and index were last cleaned.
     pub(crate) cleaned_to: AtomicU64,
-    /// Tests hold dispatch.
     pub(crate) dispatch_held: AtomicBool,
     pub(crate) recovery: RecoveryReport,
 }
@@ -133,7 +128,6 @@ impl Writing {
         }
     }
 
-    /// Flushes the durable mark.
     pub(crate) fn sync_mark(&self) -> Result<()> {
         self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
     }
@@ -255,13 +249,13 @@ impl Core {
                 room.needs(QUEUE_BYTES);
             }
         }
-        // // Dispatched directly, unless earlier records are not yet.
+        // Dispatched directly, unless earlier records are not yet.
         if self.config.flush_disk_type == FlushDiskType::Async
             && writing.dispatched.load(Ordering::Acquire) >= placed.before
             && !writing.dispatch_held.load(Ordering::Acquire)
         {
             let mut dispatcher = writing.dispatcher.lock();
-            // // A reader may have dispatched it meanwhile.
+            // A reader may have dispatched it meanwhile.
             let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
             if (placed.before..=at).contains(&writing.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {
@@ -273,7 +267,7 @@ impl Core {
                     self.reput(writing, &mut dispatcher, self.log.end_offset()).map(|_| ())
                 };
                 match outcome {
-                    // // The message is in the log; the queues follow when there is room.
+                    // The message is in the log; the queues follow when there is room.
                     Ok(()) => {}
                     Err(error @ Error::Io { .. }) => drop(writing.heed(error)),
                     Err(error) => return Err(writing.heed(error)),
@@ -316,9 +310,9 @@ impl Core {
         if let Some(lock) = &*writing.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&self.paths).map(|()| end));
         }
-        // // The flush reached the open files; later ones are found by path.
+        // The flush reached the open files; later ones are found by path.
         outcome = outcome.and_then(|end| self.check_place().map(|()| end));
-        // // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
+        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
         let is_sync = self.config.flush_disk_type == FlushDiskType::Sync;
         outcome = outcome
             .and_then(|end| writing.set_mark(if is_sync { end } else { last }).map(|()| end));
@@ -450,12 +444,12 @@ impl Core {
     fn flush_queues_and_index(&self, writing: &Writing) -> Result<()> {
         let dispatched_ms = writing.dispatched_ms.load(Ordering::Acquire);
         let dispatched = writing.dispatched.load(Ordering::Acquire);
-        // // No time from the future: it would call later messages flushed.
+        // No time from the future: it would call later messages flushed.
         let newest_ms = writing.appender.lock().newest_timestamp_ms;
         self.queues.flush()?;
         self.entered(dispatched);
         let index = writing.dispatcher.lock().index.as_mut().map(IndexService::begin_flush);
-        // // Appends continue. Full, flushed files need no rebuild after a crash.
+        // Appends continue. Full, flushed files need no rebuild after a crash.
         let index_ms = match index.transpose()? {
             Some(flush) => flush.run()?,
             None => None,
@@ -470,7 +464,7 @@ impl Core {
         checkpoint.flush(&*self.storage)?;
         drop(checkpoint);
         match writing.topics.lock().save(&*self.storage, &self.paths, self.clock.now_ms()) {
-            // // Open warned of it: an unreadable table is the broker's and stays.
+            // Open warned of it: an unreadable table is the broker's and stays.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,
         }
@@ -501,14 +495,14 @@ impl Core {
             appender.writer.release();
             let spare = self.log.end_offset();
             drop(appender);
-            // // Removes an unused file created ahead.
+            // Removes an unused file created ahead.
             let size = self.log.run().file_size();
             let first_unused = if spare == 0 { 0 } else { spare.div_ceil(size) * size };
             self.log.run().remove_from(first_unused)?;
             if writing.dispatched.load(Ordering::Acquire) >= self.log.end_offset() {
                 let newest_ms = writing.appender.lock().newest_timestamp_ms;
                 let end = self.log.end_offset();
-                // // A missing seal only makes the next open slower.
+                // A missing seal only makes the next open slower.
                 let _ = Seal::put(&*self.storage, &self.paths, &self.config, end, newest_ms);
                 lock::remove_abort(&*self.storage, &self.paths)?;
             }
@@ -517,7 +511,7 @@ impl Core {
         let turns = (writing.gate.turn(), writing.gate.derived_turn());
         writing.lock.lock().take();
         drop(turns);
-        // // Reports the error that ended writing, whichever file failed.
+        // Reports the error that ended writing, whichever file failed.
         outcome.map_err(|error| self.poisoned(writing).err().unwrap_or(error))
     }
 
@@ -534,7 +528,7 @@ impl Core {
         if let Some(index) = &self.index {
             index.close_files();
         }
-        // // The queues share the log's open files.
+        // The queues share the log's open files.
         self.log.run().close_files();
     }
 }

@@ -22,9 +22,7 @@ pub struct FlushGate {
     turn: Mutex<()>,
     derived_turn: Mutex<()>,
     state: Mutex<State>,
-    /// Maximum requested offset.
     requested: AtomicU64,
-    /// Durable offset.
     flushed: AtomicU64,
     has_failed: AtomicBool,
     work: Condvar,
@@ -32,14 +30,12 @@ pub struct FlushGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the flushing thread sleeps.
     sleeps: bool,
     waiting: Vec<(u64, Thread)>,
     failed: Option<(PathBuf, String)>,
     stopped: bool,
 }
 
-/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// It is durable.
@@ -108,7 +104,7 @@ impl FlushGate {
     #[must_use]
     pub fn next_work(&self, interval: Duration) -> Option<()> {
         let deadline = Instant::now().checked_add(interval);
-        // // An answered thread mostly asks again before this thread could sleep and wake.
+        // An answered thread mostly asks again before this thread could sleep and wake.
         if self.requested.load(Ordering::Relaxed) > 0 {
             spin(SPIN, || self.is_asked_for());
         }

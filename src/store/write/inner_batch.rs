@@ -26,7 +26,7 @@ fn refused(field: &'static str, reason: String) -> Error {
 #[inline]
 pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
     let is_batch = sys_flag::is_inner_batch(message.sys_flag);
-    // // Most messages are neither.
+    // Most messages are neither.
     if !is_batch && queues.has_no_batches() {
         return Ok(None);
     }
@@ -134,7 +134,6 @@ mod tests {
     use crate::format::message::{Frame, read_frame};
     use crate::format::queue::batch::BatchItem;
 
-    /// A batch of three messages, its body changed by `change`.
     fn record(inner_num: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut body = Vec::new();
         for number in 0..3_u8 {

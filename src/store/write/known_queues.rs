@@ -14,7 +14,6 @@ use crate::store::queue_table::QueueTable;
 pub struct KnownQueues {
     queues: Vec<Arc<Queue>>,
     topics: Vec<KnownTopic>,
-    /// Index in `topics` by name.
     numbers: HashMap<Box<[u8]>, usize>,
     /// The last topic, likely the next one's too.
     latest: usize,

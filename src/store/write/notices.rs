@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Maximum notices; the oldest are dropped.
 const MOST: usize = 1000;
 
-/// Notices of a store.
 #[derive(Debug, Default)]
 pub struct Notices {
     has_new: AtomicBool,
@@ -18,7 +17,6 @@ pub struct Notices {
 #[derive(Debug, Default)]
 struct Kept {
     texts: VecDeque<String>,
-    /// Number not returned yet.
     new: usize,
     forgotten: u64,
 }
@@ -56,7 +54,6 @@ impl Notices {
         self.has_new.load(Ordering::Relaxed)
     }
 
-    /// New notices, oldest first.
     #[must_use]
     pub fn take_new(&self) -> Vec<String> {
         let mut kept = self.kept();

@@ -8,7 +8,6 @@ use super::core::{Core, Writing};
 use crate::files::Ahead;
 use crate::log::log_writer::NEAR_THE_END;
 
-/// State of the preparing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     /// The current index file, and its slots that are not loaded yet.
@@ -32,7 +31,7 @@ impl Core {
                 writing.files_bell.ring();
             }
         }
-        // // During a long flush the writer's page becomes clean again and again.
+        // During a long flush the writer's page becomes clean again and again.
         if writing.log_flushed.swap(false, Ordering::AcqRel)
             || (waited && writing.log_flushing.load(Ordering::Acquire))
         {
@@ -53,7 +52,7 @@ impl Core {
         busy: bool,
     ) -> bool {
         let Some(active) = writing.index_front.files().active else { return false };
-        // // Releases the map of a full file.
+        // Releases the map of a full file.
         prepared.index.take_if(|(known, _)| !Arc::ptr_eq(known, &active));
         if busy && prepared.index.is_none() {
             let end = self.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
@@ -63,7 +62,7 @@ impl Core {
         if waited {
             active.look();
         }
-        // // Piece by piece: the log must not wait for all slots.
+        // Piece by piece: the log must not wait for all slots.
         let slots = prepared.index.as_mut().filter(|_| busy);
         let more = slots.is_some_and(|(index, left)| index.prepare_piece(left));
         active.prepare() | more

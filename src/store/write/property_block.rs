@@ -79,7 +79,6 @@ impl<'a> PropertyBlock<'a> {
         Ok(())
     }
 
-    /// Ends the keys.
     pub fn end_keys(&mut self) {
         if std::mem::take(&mut self.keys_open) {
             self.out.push(PROPERTY_SEPARATOR);
@@ -100,7 +99,7 @@ impl<'a> PropertyBlock<'a> {
         if level == 0 {
             return Ok(());
         }
-        // // Negative levels are written too: RocketMQ's clients do so, and its broker ignores
+        // Negative levels are written too: RocketMQ's clients do so, and its broker ignores
         // them.
         self.named("delay_level", 3, level.to_string().as_bytes())
     }

@@ -12,14 +12,12 @@ use crate::store::config_file;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::{TopicKinds, is_broker_topic};
 
-/// Minimum queues of a topic.
 const LEAST_QUEUES: i32 = 4;
 
 /// Topics used since the last save.
 #[derive(Debug, Default)]
 pub(crate) struct TopicTable {
     fresh: BTreeMap<Box<[u8]>, (i32, QueueKind)>,
-    /// Why topics were not added.
     left_out: Option<String>,
 }
 
@@ -77,7 +75,7 @@ impl TopicTable {
         }
         if changed {
             match config_file::write(storage, &path, before.as_deref(), &table.to_bytes()) {
-                // // Messages are safe; only a broker will not serve these topics at once.
+                // Messages are safe; only a broker will not serve these topics at once.
                 Err(error @ Error::Unsupported { .. }) => {
                     self.left_out = Some(format!("{error}; new topics are not entered"));
                 }

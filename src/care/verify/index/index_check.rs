@@ -22,9 +22,7 @@ const KEYS_ASKED: usize = MAX_KEYS;
 /// Messages without index entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Unindexed {
-    /// Number.
     pub(in crate::care::verify) messages: u64,
-    /// First and last offset.
     pub(in crate::care::verify) span: Option<(i64, i64)>,
 }
 
@@ -48,7 +46,6 @@ impl Unindexed {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Gap {
     messages: Unindexed,
-    /// Keys not found.
     missing: u64,
     /// Wrong entries: each stands for its message's missing one.
     wrong: u64,
@@ -226,7 +223,7 @@ impl<'a> IndexCheck<'a> {
         self.damaged.damaged.clear();
         let mut keys = keys_of(properties);
         if self.entries.is_none() {
-            // // Behind the last entry of the index.
+            // Behind the last entry of the index.
             let count = keys.take(KEYS_ASKED).count() as u64;
             if count > 0 {
                 self.miss(at, count);
@@ -277,7 +274,7 @@ impl<'a> IndexCheck<'a> {
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset == at) {
             let hash = entry.key_hash;
             let unseen = wanted.iter().position(|(key, seen)| *key == hash && !seen);
-            // // RocketMQ puts the keys of the message at which it resumes twice.
+            // RocketMQ puts the keys of the message at which it resumes twice.
             let again = unseen.is_none() && wanted.iter().any(|(key, _)| *key == hash);
             if let Some(wanted) = unseen.and_then(|key| wanted.get_mut(key)) {
                 wanted.1 = true;
@@ -341,7 +338,7 @@ impl<'a> IndexCheck<'a> {
     fn settle(&mut self) {
         let gap = std::mem::take(&mut self.gap);
         if self.first_gap.is_none() {
-            // // It may have begun in the previous file.
+            // It may have begun in the previous file.
             self.first_gap = Some(gap);
         } else {
             gap.report(self.cx);
@@ -379,7 +376,7 @@ pub(in crate::care::verify) fn report_reach(
         })
     };
     if let Some(found) = text(behind) {
-        // // A broker adds what a crash or its own activity left out.
+        // A broker adds what a crash or its own activity left out.
         let closed = cx.state == State::Closed;
         let severity = if closed { Severity::Warning } else { Severity::Info };
         let expected = "the keys of the newest messages";

@@ -21,7 +21,6 @@ use crate::log::index::file::IndexFile;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
 
-/// Entries read at a time.
 const BLOCK: u32 = 3200;
 
 /// An index file as it was when the check began.
@@ -130,12 +129,10 @@ impl Index {
         Ok(index)
     }
 
-    /// First and last indexed message.
     pub(super) fn span(&self) -> Option<(i64, i64)> {
         Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
     }
 
-    /// Checks each entry of unordered files.
     pub(super) fn check_unordered(
         &self,
         cx: &Context<'_>,
@@ -223,7 +220,7 @@ fn try_read_state(
             .offset
             .checked_sub(layout.entry_position(0))
             .and_then(|offset| offset.checked_rem(ENTRY_LEN as u64));
-        // // Only the log tells which of two entries is out of order.
+        // Only the log tells which of two entries is out of order.
         if fault.kind == CorruptionKind::IndexEntry && in_entry == Some(4) {
             state.seen.in_order = false;
             misplaced.push(fault.offset);
@@ -320,7 +317,6 @@ impl Entries {
         self.pass(1);
     }
 
-    /// Skips entries already read.
     #[inline]
     pub(super) fn pass(&mut self, count: u32) {
         self.number += count;
@@ -351,7 +347,7 @@ impl<'a> Judge<'a> {
         let at = open.layout().entry_position(number).saturating_add(field);
         let severity = match code {
             Code::IndexTime => Severity::Warning,
-            // // RocketMQ leaves entries of messages that its recovery removed.
+            // RocketMQ leaves entries of messages that its recovery removed.
             Code::IndexNowhere => Severity::Warning,
             _ => Severity::Error,
         };

@@ -23,9 +23,7 @@ use crate::log::QueueKind;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const ENTRY: u64 = ENTRY_LEN as u64;
-/// Entries kept of a queue.
 const WINDOW: usize = 128;
-/// Queues with kept entries.
 const MOST_WINDOWS: usize = 1024;
 /// Maximum body of a checked batch.
 const MOST_BODY: usize = 64 << 20;
@@ -101,7 +99,7 @@ pub(in crate::care::verify) fn read_structure(
             }
             let next = before.end_queue_offset().unwrap_or(i64::MAX);
             if entry.base_queue_offset != next {
-                // // Missing numbers may be of lost messages.
+                // Missing numbers may be of lost messages.
                 let gap = entry.base_queue_offset > next;
                 let severity = if gap { Severity::Warning } else { Severity::Error };
                 let expected = format!("messages from {next} on");
@@ -124,12 +122,10 @@ pub(in crate::care::verify) struct BatchCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
-    /// Entries of recent queues.
     windows: HashMap<u32, Window>,
     probed: Vec<u8>,
 }
 
-/// Entries of one queue.
 #[derive(Default)]
 struct Window {
     from: u64,
@@ -189,9 +185,8 @@ impl<'a> BatchCheck<'a> {
         }))
     }
 
-    /// Number of messages in a batch's body.
     fn messages_in(&self, record: &Record<'_>) -> Result<std::result::Result<i64, FormatError>> {
-        // // The walk leaves out a large record's body.
+        // The walk leaves out a large record's body.
         let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
         let place = u64::try_from(record.view.physical_offset()).unwrap_or(0);
         let read = self.log.read_at(&mut whole, place)?;
@@ -246,7 +241,6 @@ impl<'a> BatchCheck<'a> {
         Ok(())
     }
 
-    /// An entry's other fields.
     fn fields(
         &self,
         queue: &Queue,
@@ -312,7 +306,7 @@ fn look_up(queue: &Queue, window: &mut Window, physical_offset: i64, number: i64
     {
         return Ok(Has::Other(*entry));
     }
-    // // An invalid entry between its neighbours.
+    // An invalid entry between its neighbours.
     let before = by_number.checked_sub(1).map(|place| entry_at(queue, place)).transpose()?;
     let broken = before.flatten().is_some_and(|entry| !is_sound(&entry));
     Ok(if broken && number < queue.end { Has::Broken } else { Has::Nothing })
@@ -361,7 +355,7 @@ fn first_not(queue: &Queue, before: impl Fn(&BatchQueueEntry) -> bool) -> Result
         } else if let Some((place, entry)) = first_sound(queue, middle + 1..high)? {
             if before(&entry) { low = place + 1 } else { return Ok(place) }
         } else {
-            // // Nothing was written there.
+            // Nothing was written there.
             high = middle;
         }
     }

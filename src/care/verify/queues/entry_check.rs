@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::message::MessageView;
 
-/// Code, expected, found.
 pub(in crate::care::verify) type Wrong = (Code, String, String);
 
 /// File and byte of an entry.
@@ -46,7 +45,7 @@ pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
             Some((Code::QueueNowhere, format!("an offset before {}", walked.log_end), found))
         } else {
             match probe(log, at, &mut buffer)? {
-                // // A missing file was reported.
+                // A missing file was reported.
                 None if log.find(at).is_none() => None,
                 None => Some((Code::QueueNowhere, "the beginning of a message".to_owned(), found)),
                 Some((view, size)) => judge(place, entry, found, &view, size),
@@ -54,7 +53,7 @@ pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
         };
         let Some((code, expected, found)) = wrong else { return Ok(()) };
         let (path, offset) = spot::<LEN>(queue, place);
-        // // A crash may leave entries of messages that were not flushed.
+        // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
         let severity = if unclean { Severity::Warning } else { Severity::Error };
         cx.findings.add(code, severity, &path, Some(offset), expected, found);

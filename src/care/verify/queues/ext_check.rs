@@ -16,7 +16,6 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 /// Bytes read at a time: the longest unit, and more usual ones.
 const BLOCK: usize = 2 * MAX_UNIT_LEN;
 
-/// Reads an extension.
 pub(in crate::care::verify) fn read_structure(cx: &Context<'_>, run: &FileRun) -> Result<()> {
     let mut block = vec![0; BLOCK];
     for file in run.files().iter() {
@@ -68,7 +67,6 @@ pub(in crate::care::verify) struct ExtCheck<'a> {
     block: Vec<u8>,
 }
 
-/// An entry and its position.
 pub(in crate::care::verify) struct EntryPlace {
     pub(in crate::care::verify) number: i64,
     pub(in crate::care::verify) path: PathBuf,
@@ -100,7 +98,7 @@ impl<'a> ExtCheck<'a> {
                 match bytes.map(consume_queue_ext::read_unit) {
                     None => Some(format!("an address in {}", span(run))),
                     Some(Ok(ExtFrame::Unit(unit, _))) => {
-                        // // The broker sets the delays.
+                        // The broker sets the delays.
                         let code = match request.topic == SCHEDULE_TOPIC {
                             true => unit.tags_code,
                             false => tags_code(cx, request),
@@ -153,7 +151,6 @@ impl<'a> ExtCheck<'a> {
     }
 }
 
-/// Range of an extension's offsets.
 fn span(run: &FileRun) -> String {
     let (from, to) = (run.min_offset().unwrap_or(0), run.end_offset().unwrap_or(0));
     format!("the extension, {from} to {to}")

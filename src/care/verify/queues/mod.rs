@@ -1,6 +1,5 @@
-//! Checks consume queues by themselves, and whether every message has its entry. Memory is bounded:
-//! each queue counts its matched entries, and single entries are checked only if some are
-//! unmatched.
+//! Checks consume queues by themselves, and whether every message has its entry. Each queue counts
+//! its matched entries; single entries are checked only if some are unmatched.
 
 pub(crate) mod batch_check;
 pub(crate) mod entry_check;
@@ -26,15 +25,11 @@ use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::log::QueueKind;
 use crate::store::queue_table::{QueueLayout, TopicKinds, names_a_folder};
 
-/// Entries read at a time.
 const BLOCK: usize = 3200;
-/// Maximum queues with missing entries.
 const MOST_MISSING: usize = 100_000;
 
-/// Topic and number.
 pub(super) type Name = (Box<[u8]>, i32);
 
-/// A queue on disk.
 pub(super) struct Queue {
     pub(super) topic: Box<[u8]>,
     pub(super) id: i32,
@@ -44,7 +39,6 @@ pub(super) struct Queue {
     pub(super) ext: Option<FileRun>,
     /// Number at which its first file begins; for batch queues that of the first entry.
     pub(super) first: i64,
-    /// End of its numbers.
     pub(super) end: i64,
     /// Entries that lead into the log.
     pub(super) live: u64,
@@ -73,7 +67,6 @@ pub(super) struct Missing {
     pub(super) oldest_ms: i64,
     /// Before the queue's end.
     pub(super) inside: u64,
-    /// Offset of the first.
     pub(super) place: u64,
     /// Lowest and highest number behind the queue's end.
     pub(super) numbers: Option<(i64, i64)>,
@@ -95,7 +88,6 @@ impl Missing {
 /// Queues of each topic in order, with their index.
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
-/// All queues of a store.
 pub(super) struct Queues {
     topics: Topics,
     batch_topics: Topics,
@@ -205,7 +197,7 @@ impl Queues {
                 let live = i64::try_from(queue.live).unwrap_or(0);
                 let first = match kind {
                     QueueKind::Plain => queue.end.saturating_sub(live),
-                    // // An entry covers many messages.
+                    // An entry covers many messages.
                     QueueKind::Batch => queue.first,
                 };
                 Some((first, queue.end.max(most.unwrap_or(0))))
@@ -224,7 +216,6 @@ impl Queues {
         topics.get(topic).map_or(&[], Vec::as_slice)
     }
 
-    /// Index of a queue.
     pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
         find(self.of_topic(kind, topic), id)
     }
@@ -322,7 +313,7 @@ fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -
 /// Index of one of a topic's queues.
 #[inline]
 pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
-    // // Usually all from 0 on exist.
+    // Usually all from 0 on exist.
     let likely = usize::try_from(id).ok().and_then(|id| of_topic.get(id));
     if let Some((_, number)) = likely.filter(|(likely, _)| *likely == id) {
         return Some(*number);
@@ -378,7 +369,7 @@ pub(super) fn each_block<const LEN: usize>(
         };
         let mut position = 0;
         while position < len {
-            // // Files are sparse: holes are not read.
+            // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
@@ -413,9 +404,7 @@ pub(super) enum Met<E> {
     Impossible(E),
 }
 
-/// An entry of either kind.
 pub(super) trait Entry<const LEN: usize>: Sized {
-    /// Decodes an entry.
     fn met(bytes: &[u8; LEN]) -> Met<Self>;
 
     /// Offset and size of its record.

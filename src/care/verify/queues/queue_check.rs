@@ -89,7 +89,6 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    /// Switches to another topic.
     pub(in crate::care::verify) fn go_to_topic(&mut self, topic: &[u8]) {
         self.kind = self.queues.kind_of(topic);
         self.of_topic = self.queues.of_topic(self.kind, topic);
@@ -159,7 +158,7 @@ impl<'a> QueueCheck<'a> {
             read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
             window.from = number;
         }
-        // // A missing file was reported.
+        // A missing file was reported.
         let Some(entry) = window.entry(number).map(QueueEntry::decode) else { return Ok(()) };
         if entry.physical_offset == request.physical_offset
             && u32::try_from(entry.store_size) == Ok(request.store_size)
@@ -187,7 +186,7 @@ impl<'a> QueueCheck<'a> {
             let at = EntryPlace { number, path, offset };
             return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
         }
-        // // The broker sets the delays.
+        // The broker sets the delays.
         if request.topic == SCHEDULE_TOPIC {
             return Ok(());
         }
@@ -213,7 +212,7 @@ impl<'a> QueueCheck<'a> {
             miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
             return Ok(());
         }
-        // // Invalid entries were reported, and those that lead nowhere will be, unless another
+        // Invalid entries were reported, and those that lead nowhere will be, unless another
         // message has the number too.
         if let (true, Some(leads)) = (entry.is_valid(), leads)
             && i64::try_from(leads) != Ok(request.physical_offset)
@@ -226,7 +225,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// Reports a batch's wrong statements.
     #[inline]
     pub(in crate::care::verify) fn check_batch(
         &self,
@@ -345,7 +343,6 @@ fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEn
 pub(in crate::care::verify) struct Walked {
     pub(in crate::care::verify) log_start: u64,
     pub(in crate::care::verify) log_end: u64,
-    /// Reported damage, in order.
     pub(in crate::care::verify) damaged: Vec<(u64, u64)>,
     /// Whether the list is incomplete.
     pub(in crate::care::verify) forgot: bool,

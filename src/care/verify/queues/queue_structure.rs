@@ -28,7 +28,6 @@ pub(in crate::care::verify) fn read(
     Ok(count)
 }
 
-/// A queue read so far.
 struct Structure<'a> {
     cx: &'a Context<'a>,
     queue: &'a Queue,
@@ -38,7 +37,6 @@ struct Structure<'a> {
     live: u64,
     first: Option<i64>,
     end: Option<i64>,
-    /// Offset of the last entry.
     last: Option<i64>,
     /// Start of zeros or fillers not followed by anything yet.
     empty: Option<i64>,
@@ -149,7 +147,7 @@ impl<'a> Structure<'a> {
         }
         let files = self.queue.run.files();
         let entry_len = ENTRY_LEN as u64;
-        // // If its first file is empty, RocketMQ takes the queue for a new one.
+        // If its first file is empty, RocketMQ takes the queue for a new one.
         if let Some(file) = files.last().filter(|file| file.base_offset > 0 && file.len > 0)
             && self.cx.state != State::InUse
             && self

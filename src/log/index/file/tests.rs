@@ -53,7 +53,6 @@ fn bytes_of(file: &IndexFile) -> Vec<u8> {
     fs::read(file.path()).unwrap()
 }
 
-/// Overwrites bytes from outside the handle.
 fn overwrite(file: &IndexFile, position: u64, value: i32) {
     let raw = fs::OpenOptions::new().write(true).open(file.path()).unwrap();
     raw.write_all_at(&value.to_be_bytes(), position).unwrap();
@@ -243,7 +242,6 @@ fn a_sparse_file_gets_its_slots_space_when_it_is_opened_for_writing() {
     for (number, hash) in (1..).zip([0, 5, 500_000, 1_048_575]) {
         full.put_key(hash, number, 1_000).unwrap();
     }
-    // // Sparse, as RocketMQ creates it.
     let raw = fs::File::create(&path).unwrap();
     raw.set_len(layout.file_len()).unwrap();
     for (position, block) in (0_u64..).step_by(4096).zip(bytes_of(&full).chunks(4096)) {
@@ -271,7 +269,6 @@ fn reading_beside_a_writer_finds_what_was_put_before() {
                     let before = i64::from(reader.header().unwrap().index_count) - 1;
                     let mut found = Vec::new();
                     reader.select(7, 0, EVER, usize::MAX, &mut found, &mut Vec::new()).unwrap();
-                    // // Every tenth key has this hash.
                     assert!(found.len() as i64 >= before / 10);
                     let expected = (0..found.len() as i64).rev().map(|number| number * 1_000);
                     assert!(found.iter().copied().eq(expected));
@@ -284,7 +281,6 @@ fn reading_beside_a_writer_finds_what_was_put_before() {
             });
         }
         for number in 0..20_000_i32 {
-            // // All in one slot.
             let hash = if number % 10 == 0 { 7 } else { 57 + number * 50 };
             file.put_key(hash, i64::from(number) * 100, 1_000).unwrap();
         }

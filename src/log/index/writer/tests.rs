@@ -46,7 +46,6 @@ impl Index {
         self.service.build(&message(physical_offset, time, keys)).unwrap()
     }
 
-    /// Offsets that the raw index has for a key.
     fn raw(&mut self, key: &str, begin: i64, end: i64, max: usize) -> Vec<i64> {
         self.service.drain().unwrap();
         let answer =
@@ -55,7 +54,6 @@ impl Index {
         answer.offsets
     }
 
-    /// Candidates in chunks of two.
     fn candidates(&mut self, key: &str, begin: i64, end: i64) -> Vec<i64> {
         self.service.drain().unwrap();
         let mut candidates = self.service.run().candidates(b"T", key.as_bytes(), begin, end);
@@ -83,7 +81,6 @@ impl Index {
         names
     }
 
-    /// Bytes of all files in order, without names.
     fn bytes(&mut self) -> Vec<Vec<u8>> {
         self.service.drain().unwrap();
         let dir = self.dir.path().join("index");
@@ -128,7 +125,6 @@ fn ix02_the_key_after_a_full_file_goes_to_a_new_one() {
     assert_eq!(index.names().len(), 2);
     assert_eq!(index.raw("398", 0, EVER, 10), [398]);
     assert_eq!(index.raw("399", 0, EVER, 10), [399]);
-    // // The first one is flushed once.
     assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), Some(NOW));
     assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), None);
 }
@@ -185,11 +181,11 @@ fn ix12_messages_before_the_end_are_not_put_again() {
     let mut index = Index::new(100, 400);
     index.build(100, NOW, "k");
     index.build(200, NOW, "k");
-    // // Still waiting, but the rule sees it.
+    // Still waiting, but the rule sees it.
     assert_eq!(index.build(199, NOW, "k"), Built::default());
     assert_eq!(index.raw("k", 0, EVER, 10), [200, 100]);
     assert_eq!(index.build(100, NOW, "k"), Built::default());
-    // // Equality continues, as in RocketMQ.
+    // Equality continues, as in RocketMQ.
     assert_eq!(index.build(200, NOW, "k").keys, 1);
     assert_eq!(index.raw("k", 0, EVER, 10), [200, 200, 100]);
 }
@@ -324,7 +320,6 @@ fn answers_carry_the_end_of_the_newest_file() {
 #[test]
 fn the_raw_query_stops_at_the_first_file_that_begins_before_the_time() {
     let mut index = Index::new(10, 3);
-    // // The clock was set back after the second message.
     for (offset, second) in (1..).zip([9, 9, 3, 4, 5, 6]) {
         index.build(offset, NOW + second * 1000, "k");
     }
@@ -369,7 +364,6 @@ fn keys_already_put_are_skipped_after_a_restart() {
     index.build(1, NOW, "a b");
     assert_eq!(index.build(2, NOW, "c d e").keys, 0);
     assert_eq!(index.bytes(), before);
-    // // A crash after the first key of the next message.
     index.build(3, NOW, "f");
     index.reload();
     index.service.skip_keys_already_put().unwrap();
@@ -397,7 +391,7 @@ fn a_query_goes_on_in_files_that_are_removed_meanwhile() {
     assert!(candidates.next_file(&mut findings).unwrap());
     assert!(!candidates.next_chunk(10, &mut found, &mut findings).unwrap());
     assert!(!candidates.next_file(&mut findings).unwrap());
-    // // The middle file was open, the oldest is gone and reported.
+    // The middle file was open, the oldest is gone and reported.
     let offsets: Vec<_> = found.iter().map(|found| found.physical_offset).collect();
     assert_eq!((offsets, findings.len()), (vec![6, 4, 3], 1));
 }
@@ -410,7 +404,6 @@ fn a_file_that_cannot_be_made_is_an_error_and_the_same_message_goes_on_later() {
     let mut failures = 0;
     for (offset, keys) in [(1, "a b"), (2, "c d e"), (3, "f"), (4, "g h i j k")] {
         never_failed.build(offset, NOW + offset, keys);
-        // // A file in place of the folder.
         if offset > 1 {
             fs::rename(&dir, &away).unwrap();
             fs::write(&dir, b"").unwrap();
@@ -482,7 +475,7 @@ proptest! {
         let mut immediate = Index::new(7, entries);
         let (mut offset, mut time) = (0, NOW);
         for (step, ms, keys, first) in messages {
-            // // A step of 0 repeats a message; a step back is refused.
+            // A step of 0 repeats a message; a step back is refused.
             offset += step * 100;
             time += ms;
             let keys: Vec<_> =
@@ -526,7 +519,7 @@ proptest! {
         build(&mut index, cut);
         index.service.flush().unwrap();
         let again = index.bytes();
-        // // A last file without entries may be missing: its message had no key and does not come
+        // A last file without entries may be missing: its message had no key and does not come
         // again.
         prop_assert!(whole.len() - again.len() <= 1);
         prop_assert_eq!(&whole[..again.len()], &again[..]);

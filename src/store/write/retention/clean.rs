@@ -14,7 +14,7 @@ use crate::store::MessageStore;
 use crate::store::write::core::{Core, Writing};
 use crate::store::write::retention;
 
-/// // `ENOSPC` on Linux and macOS.
+/// `ENOSPC` on Linux and macOS.
 const NO_SPACE: i32 = 28;
 
 /// Result of one step.
@@ -91,11 +91,11 @@ impl Core {
                 return Ok(());
             }
             self.clean_derived(writing, log_start, &mut cleaned).inspect_err(|_| {
-                // // The next step retries.
+                // The next step retries.
                 writing.cleaned_to.store(0, Ordering::Release);
             })
         });
-        // // Reported once the queues begin where the log does.
+        // Reported once the queues begin where the log does.
         notice.into_iter().for_each(|notice| self.notices.push(notice));
         outcome.map(|()| cleaned)
     }
@@ -112,7 +112,7 @@ impl Core {
         let mut gone = Vec::new();
         let mut outcome = Ok(());
         for verdict in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
-            // // Excludes flushes of these files.
+            // Excludes flushes of these files.
             let _turn = writing.gate.turn();
             let is_first = || run.files().first().is_some_and(|first| first.path == verdict.path);
             outcome = writing.check_locked();
@@ -148,7 +148,6 @@ impl Core {
         )
     }
 
-    /// Decides about each log file.
     fn judge_log(&self, occasion: &Occasion) -> Result<Vec<Verdict>> {
         let safe_end = match &self.writing {
             Some(writing) => {
@@ -195,7 +194,6 @@ pub struct Judgement {
     /// Log, queue and index files, each oldest first.
     pub files: Vec<Verdict>,
     pub log_start: u64,
-    /// Start of the log after the deletion.
     pub new_log_start: u64,
     /// Messages in between that consumer groups have not read.
     pub unread: Vec<Unread>,

@@ -30,14 +30,13 @@ impl FileAges {
         }
         let newest_ms = read(log, base)?;
         let mut known = known();
-        // // Files are deleted from the front.
+        // Files are deleted from the front.
         *known = known.split_off(&log.min_offset());
         known.insert(base, newest_ms);
         Ok(newest_ms)
     }
 }
 
-/// Walks a whole file.
 fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
     let end = base.saturating_add(log.run().file_size());
     let mut scanner = Scanner::new(log, base, end, false);
@@ -48,7 +47,7 @@ fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
                 newest_ms = newest_ms.max(Some(view.store_timestamp_ms()))
             }
             Ok(Scanned::Blank { .. }) => {}
-            // // No message was stored in 1970 or before.
+            // No message was stored in 1970 or before.
             Err(Stop::End) => return Ok(newest_ms.filter(|&newest_ms| newest_ms > 0)),
             Err(Stop::Empty | Stop::Damage(_)) => return Ok(None),
         }

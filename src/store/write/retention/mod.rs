@@ -1,10 +1,10 @@
 //! Decides which files are deleted, and why. RocketMQ's rules use file times and disk usage
 //! (`DefaultMessageStore.CleanCommitLogService`), ours store times and the log's length. Without
-//! rules nothing is deleted, except on explicit request by RocketMQ's rules.
+//! rules nothing is deleted, except on explicit request.
 //!
 //! Log files are deleted from the front, never the last one. Queue and index files follow, once
 //! everything they lead to is before the log's new beginning. `store/write/retention/clean.rs`
-//! carries it out; nothing here changes a file.
+//! carries it out.
 
 pub mod clean;
 pub mod file_ages;
@@ -29,7 +29,6 @@ const HOUR_MS: i64 = 3_600_000;
 pub struct DiskUse {
     /// The emptiest disk of the log.
     pub log_percent: u64,
-    /// The disk of the queues.
     pub queue_percent: u64,
 }
 
@@ -75,7 +74,6 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Levels of a configuration.
     #[must_use]
     pub fn of(config: &StoreConfig) -> Self {
         Self {
@@ -85,7 +83,6 @@ impl Levels {
         }
     }
 
-    /// Pressure at this usage.
     #[must_use]
     pub fn pressure(&self, disk: DiskUse) -> Pressure {
         match disk.most() {
@@ -170,7 +167,6 @@ impl Fate {
         }
     }
 
-    /// The reason in words.
     #[must_use]
     pub fn reason(&self, config: &StoreConfig) -> String {
         let (kept, levels) = (config.file_reserved_time, Levels::of(config));

@@ -7,7 +7,6 @@ use crate::error::Result;
 
 use crate::store::write::core::Core;
 
-/// Queues named in a notice.
 const MOST_NAMED: usize = 20;
 
 /// Unread messages of one queue and group.
@@ -71,7 +70,7 @@ pub fn describe(unread: &[Unread]) -> String {
     {
         let sign = if number == 0 { "" } else { "," };
         let (group, topic) = (group.escape_debug(), topic.escape_debug());
-        // // Writing to a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{sign} group {group}: {messages} of {topic}, queue {queue_id}");
     }
     if let Some(more) = unread.len().checked_sub(MOST_NAMED).filter(|&more| more > 0) {

@@ -13,7 +13,6 @@ fn number(value: &Value, field: &str) -> i64 {
     value[field].as_i64().unwrap_or_else(|| panic!("{field} in {value}"))
 }
 
-/// Arguments of RocketMQ's constructor.
 fn params(name: &str) -> (IndexLayout, IndexHeader) {
     let text = fs::read_to_string(format!("{DIR}/{name}.params.json")).unwrap();
     let params: Value = serde_json::from_str(&text).unwrap();
@@ -83,7 +82,6 @@ fn replay(name: &str) {
     assert_eq!(bytes_of(&batch), expected);
 }
 
-/// Compares the file with RocketMQ's listing.
 fn list(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = copied_file(name, &dir);
@@ -104,7 +102,6 @@ fn list(name: &str) {
     let found: Vec<_> =
         slots.iter().map(|(slot, value)| (i64::from(*slot), i64::from(*value))).collect();
     assert_eq!(found, expected);
-    // // Includes the unused entry 0.
     let expected: Vec<_> = of("entry")
         .map(|entry| {
             ["i", "keyHash", "phyOffset", "timeDiff", "prev"].map(|field| number(entry, field))
