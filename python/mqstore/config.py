@@ -325,7 +325,7 @@ class StoreConfig(
 
 
 ConfigLike: TypeAlias = "StoreConfig | Mapping[str, object] | str | os.PathLike[str] | None"
-"""What ``config=`` takes: settings, a mapping of them, a path of a ``broker.conf``."""
+"""Argument of ``config=``: settings, a mapping, or the path of a ``broker.conf``."""
 
 
 def load_config(config: ConfigLike) -> StoreConfig:

@@ -64,7 +64,7 @@ class StoreStats:
 
     @property
     def by(self) -> tuple[Grouping, ...]:
-        """What the messages are grouped by."""
+        """Groupings of the messages."""
         return self._by
 
     @property

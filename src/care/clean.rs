@@ -17,10 +17,13 @@ pub struct CleanReport {
     pub judgement: Judgement,
     /// The settings used, completed from the files.
     pub config: StoreConfig,
+    /// Disk usage.
     pub disk: DiskUse,
+    /// Resulting pressure.
     pub pressure: Pressure,
     /// Bytes of the deleted files.
     pub freed_bytes: u64,
+    /// Notices of the deletion.
     pub notices: Vec<String>,
 }
 

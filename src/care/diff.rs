@@ -30,6 +30,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,6 +41,7 @@ impl DifferenceKind {
     }
 }
 
+/// A message that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Kind.
@@ -48,6 +50,7 @@ pub struct Difference {
     pub topic: Box<[u8]>,
     /// The queue.
     pub queue_id: i32,
+    /// The message's queue offset.
     pub queue_offset: i64,
     /// Differing fields of messages that both have.
     pub fields: Vec<&'static str>,
@@ -75,9 +78,11 @@ pub struct QueueDiff {
 pub struct DiffReport {
     /// Queues of both stores.
     pub queues: u64,
+    /// Messages.
     pub messages: u64,
     /// Differing queues, sorted.
     pub differing: Vec<QueueDiff>,
+    /// The first differences.
     pub differences: Vec<Difference>,
 }
 

@@ -19,6 +19,7 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,6 +45,7 @@ macro_rules! codes {
             /// All codes, sorted by name.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
+            /// Stable name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }

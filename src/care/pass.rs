@@ -11,10 +11,12 @@ use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 /// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
+/// Skipped damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Number of byte ranges.
     pub ranges: u64,
+    /// Their bytes.
     pub bytes: u64,
 }
 

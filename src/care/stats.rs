@@ -22,6 +22,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
 
+/// A dimension of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// Topic.
@@ -40,6 +41,7 @@ impl Grouping {
     /// All groupings.
     pub const ALL: [Self; 5] = [Self::Topic, Self::QueueId, Self::Hour, Self::Day, Self::Tags];
 
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,6 +53,7 @@ impl Grouping {
         }
     }
 
+    /// Finds it by name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|grouping| grouping.name() == name)
@@ -64,6 +67,7 @@ pub struct StatsOptions {
     pub by: Vec<Grouping>,
     /// Messages to count.
     pub filter: ScanFilter,
+    /// Policy for damage.
     pub on_damage: OnDamage,
     /// Approximate maximum memory of groups.
     pub most_bytes: usize,
@@ -85,6 +89,7 @@ impl StatsOptions {
 /// Number, size and time range of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
+    /// Messages.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
@@ -116,6 +121,7 @@ pub struct Group {
     pub queue_id: i32,
     /// Start of the day, Unix milliseconds.
     pub day_ms: i64,
+    /// Start of the hour.
     pub hour_ms: i64,
     /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
@@ -172,6 +178,7 @@ pub struct Stats {
     pub groups: Vec<(Group, Totals)>,
     /// Messages of groups beyond the limit.
     pub others: Totals,
+    /// Skipped damage.
     pub skipped: Skipped,
     /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
+/// A column of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Column {
     /// The broker; null when reading one store.
@@ -63,6 +64,7 @@ pub enum Column {
 }
 
 impl Column {
+    /// All columns.
     pub const ALL: [Self; 23] = [
         Self::Broker,
         Self::Topic,
@@ -126,6 +128,7 @@ impl Column {
         }
     }
 
+    /// Finds it by name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|column| column.name() == name)
@@ -138,6 +141,7 @@ impl Column {
         Self::by_name(name).or_else(|| more.find(|column| column.name() == name))
     }
 
+    /// Arrow type.
     #[must_use]
     pub fn data_type(self) -> DataType {
         match self {
@@ -173,6 +177,7 @@ impl Column {
         }
     }
 
+    /// Arrow field.
     #[must_use]
     pub fn field(self) -> Field {
         Field::new(self.name(), self.data_type(), true)
@@ -207,6 +212,7 @@ fn like(own: &DataType, wanted: &DataType) -> DataType {
     }
 }
 
+/// Schema of all columns.
 #[must_use]
 pub fn schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| schema_of(&Column::ALL));

@@ -17,6 +17,7 @@ const WRITTEN_AGAIN: usize = 1 << 20;
 const PART: u64 = 8 << 20;
 const FIRST_READ: usize = 4 << 10;
 
+/// The log for readers.
 #[derive(Debug)]
 pub struct CommitLog {
     run: FileRun,
@@ -56,6 +57,7 @@ impl CommitLog {
         self.room.get_or_init(|| room);
     }
 
+    /// Its files.
     #[must_use]
     pub fn run(&self) -> &FileRun {
         &self.run

@@ -58,7 +58,7 @@ impl Flushed {
         physical_offset < self.place || store_timestamp_ms < self.before_ms
     }
 
-    /// What is known of a store: after a crash of the session that wrote the mark, the mark; if
+    /// Returns the known part: after a crash of the session that wrote the mark, the mark; if
     /// RocketMQ has written since, mark or checkpoint.
     #[must_use]
     pub fn of(

@@ -519,6 +519,7 @@ impl MessageStore {
         self.core.closed.load(Ordering::Acquire)
     }
 
+    /// Holds or releases dispatch, for tests.
     pub fn hold_dispatch(&self, held: bool) {
         if let Some(writing) = &self.core.writing {
             writing.dispatch_held.store(held, Ordering::Release);

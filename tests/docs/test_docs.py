@@ -1,4 +1,4 @@
-"""What the pages say is true: examples run, commands exist, links lead somewhere.
+"""The pages are true: examples run, commands exist, links lead somewhere.
 
 Blocks of a page run in order, in one empty folder, Python ones with their names kept:
 

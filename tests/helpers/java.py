@@ -63,7 +63,7 @@ def build() -> str:
 
 
 class RocketMQError(Exception):
-    """What RocketMQ threw."""
+    """Exception of RocketMQ."""
 
 
 class RocketMQ:

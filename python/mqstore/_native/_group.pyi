@@ -65,7 +65,7 @@ class ConsumerGroup:
         """Moves the group's place in one queue."""
 
     def lag(self) -> list[GroupOffset]:
-        """What the group has still to take, from where it is now, committed or not."""
+        """The group's lag from where it is now, committed or not."""
 
     def close(self) -> None:
         """Gives the name free; closing twice does nothing."""

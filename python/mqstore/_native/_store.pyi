@@ -172,10 +172,10 @@ class Store:
     def _leaves_out_last(self) -> bool: ...
     @property
     def recovery(self) -> RecoveryReport | None:
-        """What opening for writing found and did; ``None`` in mode ``"r"``."""
+        """Result of opening for writing; ``None`` in mode ``"r"``."""
     @property
     def warnings(self) -> list[str]:
-        """What was met at open that is no damage but worth knowing, and what happened since.
+        """Warnings of the open, which are no damage, and events since.
 
         A line each; the last 1,000 of what happened since. That is which files retention deleted,
         and how many of their messages each consumer group had not read. These lines are logged as
@@ -444,7 +444,7 @@ class Store:
     # group.rs
 
     def groups(self) -> dict[str, list[GroupOffset]]:
-        """What each consumer group has still to take, by its name.
+        """Each consumer group's lag, by its name.
 
         ``config/consumerOffset.json`` says where each is.
         """

@@ -1,4 +1,4 @@
-"""What a store gets while one looks, as ``tail -f`` shows it."""
+"""Prints new messages of a store, as ``tail -f`` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each file below a store's root is, by its name."""
+"""Classifies files below a store's root by name."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _QUEUE_CHUNK = 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What was asked for; ``None`` is no bound.
+    """The requested selection; ``None`` is no bound.
 
     Attributes:
         topic: The topic.

@@ -1,4 +1,4 @@
-"""What a report says of a store, gathered from its files."""
+"""Collects a report's facts from a store's files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FindingKind:
 
 @dataclass(slots=True)
 class Health:
-    """What ``mqstore.verify`` says."""
+    """Result of ``mqstore.verify``."""
 
     mood: Mood
     verdict: str
@@ -121,7 +121,7 @@ class Index:
 
 @dataclass(slots=True)
 class LagRow:
-    """What a group has still to take of a topic."""
+    """A group's lag in a topic."""
 
     group: str
     topic: str

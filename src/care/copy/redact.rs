@@ -29,6 +29,7 @@ pub enum Replacement {
 pub struct Rule {
     /// Topic patterns with `*` and `?`; empty means all topics.
     pub topics: Vec<String>,
+    /// Replacement of bodies.
     pub body: Option<Replacement>,
     /// Replacements of properties by name.
     pub properties: Vec<(String, Replacement)>,

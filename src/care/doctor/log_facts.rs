@@ -117,7 +117,7 @@ pub(super) fn read(
 #[derive(Clone, Copy, Default)]
 struct Key {
     hash: i32,
-    /// Of topic and key; 0 for none.
+    /// Hash of topic and key; 0 for none.
     fingerprint: u64,
     place: u64,
 }

@@ -41,6 +41,7 @@ pub struct Diagnosis {
     pub code: Code,
     /// Severity.
     pub severity: Severity,
+    /// Evidence, a line each.
     pub evidence: Vec<String>,
     /// The shell command that cures it, if there is one.
     pub cure: Option<String>,

@@ -39,6 +39,7 @@ use crate::store::swap::{self, Move};
 use crate::store::write::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
+/// Structures to rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// Plain, batch and light queues, with extensions.
@@ -74,11 +75,13 @@ pub struct RebuildOptions {
 /// A queue with messages in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltQueue {
+    /// Topic bytes.
     pub topic: Box<[u8]>,
     /// The queue.
     pub queue_id: i32,
     /// Kind.
     pub kind: QueueKind,
+    /// Number of entries.
     pub entries: u64,
     /// First queue offset.
     pub min_offset: i64,
@@ -91,6 +94,7 @@ pub struct RebuiltQueue {
 /// Result of [`rebuild`].
 #[derive(Clone, Debug)]
 pub struct RebuildReport {
+    /// Messages.
     pub messages: u64,
     /// Start of the log.
     pub log_start: u64,

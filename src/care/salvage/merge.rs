@@ -29,12 +29,14 @@ pub struct Conflict {
     pub second: (PathBuf, u64),
 }
 
+/// Result of merging.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
     /// Messages found again.
     pub duplicates: u64,
     /// Different messages with an offset already taken.
     pub conflicts: u64,
+    /// The first conflicts.
     pub listed: Vec<Conflict>,
     /// Messages that begin inside their predecessor.
     pub overlapping: u64,

@@ -72,7 +72,9 @@ pub struct SalvageReport {
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
+    /// Result of merging.
     pub merged: Merged,
+    /// Queues with messages.
     pub queues: u64,
     /// Queues with missing or duplicate messages, which are renumbered.
     pub renumbered: Vec<QueueName>,

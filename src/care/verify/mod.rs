@@ -56,6 +56,7 @@ pub enum Level {
 }
 
 impl Level {
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,9 +96,11 @@ pub struct VerifyCounts {
     pub log_files: u64,
     /// Queues.
     pub queues: u64,
+    /// Queue entries.
     pub queue_entries: u64,
     /// Index files.
     pub index_files: u64,
+    /// Index entries.
     pub index_entries: u64,
 }
 

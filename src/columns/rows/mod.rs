@@ -25,6 +25,7 @@ use crate::store::write::property_block::PropertyBlock;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
+    /// An unknown column.
     #[error("a message has no column {name:?}; its columns are {}", all_names())]
     Unknown {
         /// The column.
@@ -36,6 +37,7 @@ pub enum RowsError {
         /// The column.
         name: &'static str,
     },
+    /// A missing column.
     #[error("column {name} is missing")]
     Missing {
         /// The column.

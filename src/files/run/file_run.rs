@@ -94,7 +94,7 @@ impl FileRun {
     /// # Errors [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
     /// name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
-        // Of two concurrent listings the earlier must not overwrite the later.
+        // The earlier of two concurrent listings must not overwrite the later.
         let _listing = self.creating();
         let (files, strays) = self.list()?;
         self.replace(files);

@@ -53,6 +53,7 @@ impl Host {
         }
     }
 
+    /// The port.
     #[must_use]
     pub const fn port(&self) -> i32 {
         match self {

@@ -368,6 +368,7 @@ impl<'a> MessageView<'a> {
         self.record.len() as u32
     }
 
+    /// Version of the layout.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> Version {
@@ -381,6 +382,7 @@ impl<'a> MessageView<'a> {
         i32_in::<BODY_CRC_AT, HEAD_LEN>(self.head)
     }
 
+    /// The queue.
     #[inline]
     #[must_use]
     pub const fn queue_id(&self) -> i32 {
@@ -457,6 +459,7 @@ impl<'a> MessageView<'a> {
         i64_in::<4, AFTER_HOSTS_LEN>(self.after_hosts)
     }
 
+    /// The body as stored.
     #[inline]
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
@@ -477,18 +480,21 @@ impl<'a> MessageView<'a> {
         self.properties
     }
 
+    /// Value of the last property of that name.
     #[inline]
     #[must_use]
     pub fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
         properties::get(self.properties, name)
     }
 
+    /// Kind of transaction.
     #[inline]
     #[must_use]
     pub const fn transaction(&self) -> Transaction {
         sys_flag::transaction(self.sys_flag())
     }
 
+    /// The store's message id.
     #[must_use]
     pub fn message_id(&self) -> String {
         message_id(&self.store_host(), self.physical_offset())

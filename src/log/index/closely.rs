@@ -85,9 +85,9 @@ impl Witnessed {
 pub(crate) struct Placed<'a> {
     pub(crate) number: u32,
     pub(crate) entry: &'a IndexEntry,
-    /// Of the previous entry, or -1.
+    /// Offset of the previous entry, or -1.
     pub(crate) before: i64,
-    /// Of the next entry, or one more than the last offset.
+    /// Offset of the next entry, or the last one plus one.
     pub(crate) behind: i64,
 }
 

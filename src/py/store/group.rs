@@ -27,7 +27,7 @@ fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
 
 #[pymethods]
 impl Store {
-    /// What each consumer group has still to take, by its name.
+    /// Each consumer group's lag, by its name.
     ///
     /// ``config/consumerOffset.json`` says where each is.
     fn groups(&self, py: Python<'_>) -> PyResult<BTreeMap<String, Vec<values::GroupOffset>>> {
@@ -164,7 +164,7 @@ impl ConsumerGroup {
         Ok(py.detach(|| group.seek(topic, queue_id, queue_offset))?)
     }
 
-    /// What the group has still to take, from where it is now, committed or not.
+    /// The group's lag from where it is now, committed or not.
     fn lag(&self, py: Python<'_>) -> PyResult<Vec<values::GroupOffset>> {
         let group = self.live()?;
         let lag = py.detach(|| group.lag())?;

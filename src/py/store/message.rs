@@ -242,7 +242,7 @@ impl Message {
         self.topic.as_py_str().bind(py).clone()
     }
 
-    /// What is stored as the body.
+    /// The body as stored.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok((&self.body).into_pyobject(py)?.into_any())

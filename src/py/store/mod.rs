@@ -464,7 +464,7 @@ impl Store {
         CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
     }
 
-    /// What opening for writing found and did; ``None`` in mode ``"r"``.
+    /// Result of opening for writing; ``None`` in mode ``"r"``.
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let report = self.store.recovery();
@@ -477,7 +477,7 @@ impl Store {
         self.store.leaves_out_last()
     }
 
-    /// What was met at open that is no damage but worth knowing, and what happened since.
+    /// Warnings of the open, which are no damage, and events since.
     ///
     /// A line each; the last 1,000 of what happened since. That is which files retention deleted,
     /// and how many of their messages each consumer group had not read. These lines are logged as

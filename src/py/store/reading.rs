@@ -28,7 +28,7 @@ const WAIT_SLICE: Duration = Duration::from_millis(100);
 /// Messages created between signal checks.
 const SIGNALS_EVERY: usize = 16 << 10;
 
-/// What a read of one queue answered (``GetMessageResult``).
+/// Result of a read of one queue (``GetMessageResult``).
 #[pyclass(module = "mqstore", frozen, get_all)]
 pub(crate) struct ReadResult {
     /// RocketMQ's status, such as ``GetStatus.FOUND``.

@@ -437,7 +437,7 @@ impl Checkpoint {
         self.fields().index_msg_timestamp_ms
     }
 
-    /// What a replica knows of its master.
+    /// Flushed offset of the master, as a replica knows it.
     #[getter]
     fn master_flushed_offset(&self) -> i64 {
         self.fields().master_flushed_offset

@@ -21,12 +21,14 @@ use crate::store::queue_table::QueueTable;
 pub enum RecoveryMode {
     /// There was none.
     New,
+    /// Cleanly closed.
     Clean,
     /// Not closed: `abort` existed.
     Crash,
 }
 
 impl RecoveryMode {
+    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,6 +44,7 @@ impl RecoveryMode {
 pub struct RecoveryReport {
     /// State in which the store was found.
     pub mode: RecoveryMode,
+    /// End of the log.
     pub end_physical_offset: u64,
     /// Bytes zeroed behind the end, up to the last non-zero one.
     pub cut_bytes: u64,

@@ -40,6 +40,7 @@ pub struct QueryResult {
     pub records: Vec<Box<[u8]>>,
     /// Whether there are more.
     pub truncated: bool,
+    /// Messages with another key of this hash.
     pub rejected_by_hash: u64,
     /// Messages of the key outside the time range.
     pub rejected_by_time: u64,

@@ -51,6 +51,7 @@ impl MessageStore {
         self.core.check_open()
     }
 
+    /// Whether usable index files exist.
     #[must_use]
     pub fn index_is_usable(&self) -> bool {
         self.core.index.is_some()

@@ -26,6 +26,7 @@ pub enum GetStatus {
     NoMatchedMessage,
     /// The examined messages are deleted.
     MessageWasRemoving,
+    /// Offset inside the queue without an entry.
     OffsetFoundNull,
     /// Far behind the queue's end.
     OffsetOverflowBadly,
@@ -68,6 +69,7 @@ pub struct ReadResult {
     pub ends: Vec<i64>,
     /// Next offset to read.
     pub next_queue_offset: i64,
+    /// The queue's first offset.
     pub min_queue_offset: i64,
     /// The queue's end.
     pub max_queue_offset: i64,

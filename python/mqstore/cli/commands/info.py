@@ -250,7 +250,7 @@ def _config_files(folder: Path, only: str | None) -> dict[str, _ConfigFile]:
         return {}
     names = {path.name.removesuffix(".bak") for path in folder.glob("*.json*")}
     files = {}
-    # What our own file says is among the settings in force.
+    # Settings in force include those of our own file.
     names = {name for name in names if name.endswith(".json") and name != OWN_FILE}
     for name in sorted(names if only is None else {only} & (names | {OWN_FILE})):
         file = _config_file(folder / name)
