@@ -41,12 +41,12 @@ fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ar
 }
 
 /// Keys as `topic#key`: hashes or texts.
-pub(super) enum Keys {
+pub(super) enum IndexKeys {
     Hashes(Vec<i32>),
     Texts(Vec<ArrayRef>),
 }
 
-impl Keys {
+impl IndexKeys {
     pub(super) fn of(argument: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Some(chunks) = chunks_of(argument, keys)? {
             for chunk in &chunks {

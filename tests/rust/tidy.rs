@@ -288,25 +288,6 @@ fn a_comment_begins_with_its_point() {
 }
 
 #[test]
-fn a_page_has_headings_that_name_a_thing_or_a_task() {
-    let mut wrong = Vec::new();
-    for file in sources("docs", &["md"]) {
-        let mut in_code = false;
-        for (at, line) in file.text.lines().enumerate() {
-            in_code ^= line.trim_start().starts_with("```");
-            let first = line.trim_start_matches('#').split_whitespace().next().unwrap_or_default();
-            if !in_code
-                && line.starts_with('#')
-                && ["What", "Who", "Whoever", "Of"].contains(&first)
-            {
-                wrong.push(format!("{}:{}: {line}", file.path, at + 1));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
 fn comments_are_told_apart() {
     let text = "//! One\n//! two.\n\n/// Three.\nfn f() {\n    // four\n    //\n    // five\n}\n";
     let found: Vec<_> =

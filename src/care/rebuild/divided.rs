@@ -58,17 +58,17 @@ struct Head {
     records: u64,
     newest_ms: i64,
     left_out: u64,
-    keys: Keys,
+    keys: KeyCount,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-struct Keys {
+struct KeyCount {
     count: u64,
     /// Number of the last message's keys; `None` without a message.
     of_last: Option<u32>,
 }
 
-impl Keys {
+impl KeyCount {
     fn of(chunk: &Chunk) -> Self {
         let of_last = chunk.gathered.keyed.last().map(|keyed| keyed.keys);
         Self { count: chunk.gathered.hashes.len() as u64, of_last }
@@ -88,7 +88,7 @@ struct Accepted {
 struct Plan {
     spills: Vec<Spilled>,
     chunks: Vec<Accepted>,
-    keys: Keys,
+    keys: KeyCount,
 }
 
 /// Result of [`settle`].
@@ -197,7 +197,7 @@ pub fn scan(
                     records: chunk.gathered.records,
                     newest_ms: chunk.gathered.newest_ms,
                     left_out: chunk.gathered.left_out,
-                    keys: Keys::of(&chunk),
+                    keys: KeyCount::of(&chunk),
                 });
                 put_down.add(&chunk, part.path)?;
                 match next {
@@ -238,7 +238,7 @@ pub fn settle(
         let reading = job.reading();
         let log_start = job.log.min_offset().unwrap_or(0);
         let mut walk = Walk::new(log_start);
-        let (mut chunks, mut keys) = (Vec::new(), Keys::default());
+        let (mut chunks, mut keys) = (Vec::new(), KeyCount::default());
         let (mut again, mut read_again) = (Spill::new(groups), 0);
         let own = u32::try_from(spills.len()).unwrap_or(u32::MAX);
         for stretch in stretch::stretches(&job.log).take_while(|one| one.start() < end) {
@@ -253,7 +253,7 @@ pub fn settle(
                     Some((head, accepted)) => (*accepted, head.keys),
                     None => {
                         again.add(&chunk, part.path)?;
-                        let more = Keys::of(&chunk);
+                        let more = KeyCount::of(&chunk);
                         let number = read_again;
                         read_again += 1;
                         (Accepted { spill: own, number, keys: more.count }, more)

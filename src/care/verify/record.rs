@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{FileRun, StorageFile};
 use crate::format::bytes::i32_at;
-use crate::format::crc;
-use crate::format::message::elided::{self, Checksum, HEAD_MOST};
+use crate::format::crc::{self, BodyCrc, RecordCrc};
+use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
 
@@ -193,7 +193,7 @@ impl<'a> FileReader<'a> {
 
     /// Computes both checksums of a large record piece by piece.
     fn sum_up(&mut self, at: u64, size: usize, head: &[u8], tail: &[u8]) -> Result<Faults> {
-        let (mut body, mut whole) = (Checksum::default(), Checksum::default());
+        let (mut body, mut whole) = (BodyCrc::default(), RecordCrc::default());
         whole.update(head);
         let from = at.saturating_add(head.len() as u64);
         let body_len = size.saturating_sub(head.len()).saturating_sub(tail.len());
@@ -224,7 +224,7 @@ impl<'a> FileReader<'a> {
         if let Some(expected) = property_crc(&view) {
             let covered = tail.len().saturating_sub(crc::PROPERTY_CRC_LEN);
             whole.update(tail.get(..covered).unwrap_or_default());
-            if whole.value().cast_unsigned() != expected {
+            if whole.value() != expected {
                 faults.properties = Some(FormatError::new(
                     CorruptionKind::PropertyCrc,
                     size.saturating_sub(crc::PROPERTY_CRC_LEN),

@@ -13,7 +13,7 @@ use arrow_array::{
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use super::bodies::{Bodies, Pinned, Pins};
-use super::derived::{Hosts, Keys, MessageIds, Pairs, Properties, Times};
+use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
 use super::pool::Gathered;
 use super::variable::VariableColumn;
 use crate::columns::schema::Column;
@@ -128,7 +128,7 @@ enum Builder {
     Topic(VariableColumn),
     Tags(VariableColumn),
     UniqueKey(VariableColumn),
-    Keys(Keys),
+    Keys(KeyLists),
     Properties(Properties),
     Body(Bodies),
     RawBody(Bodies),
@@ -469,7 +469,7 @@ impl Builder {
                 Self::Time(|view| view.born_timestamp_ms(), Times::new(data_type))
             }
             Column::Tags => Self::Tags(text()?),
-            Column::Keys => Self::Keys(Keys::new(data_type)?),
+            Column::Keys => Self::Keys(KeyLists::new(data_type)?),
             Column::UniqueKey => Self::UniqueKey(text()?),
             Column::MessageId => Self::MessageId(MessageIds::new(text()?)),
             Column::Properties => Self::Properties(Properties::new(data_type)?),

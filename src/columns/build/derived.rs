@@ -154,13 +154,13 @@ impl Ends {
 
 /// Keys of each message; an empty list for none.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct KeyLists {
     texts: VariableColumn,
     ends: Ends,
     element: FieldRef,
 }
 
-impl Keys {
+impl KeyLists {
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let DataType::List(element) = data_type else { return Err(not_of_type(data_type, "list")) };
         let texts = VariableColumn::new(element.data_type())?;
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn lists_and_maps_are_of_texts() {
         let wrong = DataType::Int32;
-        let error = Keys::new(&wrong).unwrap_err().to_string();
+        let error = KeyLists::new(&wrong).unwrap_err().to_string();
         assert_eq!(error, "Schema error: Int32 is no list of texts");
         let pair = |fields: Vec<Field>| {
             let entries = Field::new("entries", DataType::Struct(fields.into()), false);

@@ -534,7 +534,7 @@ impl<'a> MessageView<'a> {
         let Some(expected) = self.properties.last_chunk().and_then(crc::parse_property_crc) else {
             return Err(wrong("a checksum as the last property".into(), "none".into()));
         };
-        let found = crc::body_crc(&self.record[..covered]).cast_unsigned();
+        let found = crc::record_crc(&self.record[..covered]);
         if found == expected {
             return Ok(());
         }

@@ -226,7 +226,7 @@ impl Record<'_> {
     #[cold]
     fn write_property_crc(&self, out: &mut [u8]) {
         let (covered, last) = out.split_at_mut(out.len() - PROPERTY_CRC_LEN);
-        last.copy_from_slice(&crc::property_crc_text(crc32fast::hash(covered)));
+        last.copy_from_slice(&crc::property_crc_text(crc::record_crc(covered)));
     }
 
     /// SYSFLAG with the bits of the hosts.

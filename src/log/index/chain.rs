@@ -157,11 +157,11 @@ impl Head {
 
 /// State of a walk: the next entry, 0 at the end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
+pub(crate) struct ChainWalk {
     pub(crate) next: u32,
 }
 
-impl Walk {
+impl ChainWalk {
     /// Starts at a slot.
     ///
     /// If `live`, another process may be writing: it writes a slot before the count that covers it,

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::chain::{COUNT_ATTEMPTS, Head, IndexBytes, Walk};
+use super::chain::{COUNT_ATTEMPTS, ChainWalk, Head, IndexBytes};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::bytes::i32_in;
 use crate::format::index::{IndexEntry, IndexLayout, SLOT_LEN};
@@ -66,7 +66,7 @@ impl Witnesses {
 
 impl Witnessed {
     /// Whether the slot should name a newer entry than the start of `walk`.
-    pub(crate) fn contradict(&self, layout: &IndexLayout, slot: u32, walk: Walk) -> bool {
+    pub(crate) fn contradict(&self, layout: &IndexLayout, slot: u32, walk: ChainWalk) -> bool {
         let newer = self.count.saturating_sub(1).saturating_sub(walk.next) as usize;
         self.tail.iter().take(newer).any(|&hash| layout.is_in_slot(hash, slot))
             || (walk.is_at_end() && self.has_power_below(layout, slot, self.count))
@@ -104,7 +104,7 @@ impl<B: IndexBytes> Close<'_, B> {
     /// Walks until the end or until `take` returns `false`; that entry comes next again.
     pub(crate) fn run(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut ChainWalk,
         mut take: impl FnMut(Placed<'_>) -> bool,
     ) -> Result<()> {
         while !walk.is_at_end() {
@@ -222,7 +222,12 @@ pub(crate) fn names_an_entry<B: IndexBytes>(
 
 /// Corruption for a slot that names an older entry than its newest.
 #[cold]
-pub(crate) fn wrong_slot(path: &Path, layout: &IndexLayout, slot: u32, walk: Walk) -> Corruption {
+pub(crate) fn wrong_slot(
+    path: &Path,
+    layout: &IndexLayout,
+    slot: u32,
+    walk: ChainWalk,
+) -> Corruption {
     Corruption {
         path: Some(path.to_owned()),
         offset: layout.slot_position(slot),

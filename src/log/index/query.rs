@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::chain::{Head, Walk};
+use super::chain::{ChainWalk, Head};
 use super::check::header_fault;
 use super::closely::Placed;
 use super::file::IndexFile;
@@ -261,7 +261,7 @@ pub struct Candidates {
 #[derive(Debug)]
 struct CandidateFile {
     file: Arc<IndexFile>,
-    walk: Walk,
+    walk: ChainWalk,
     head: Head,
     slot: u32,
     /// Last entry with a later time, until another came.

@@ -1,7 +1,7 @@
 //! Look-ups in one index file, single or many at once
 //! (`org.apache.rocketmq.store.index.IndexFile#selectPhyOffset`).
 
-use super::chain::{Head, IndexBytes, MapBytes, ReadBytes, Walk};
+use super::chain::{ChainWalk, Head, IndexBytes, MapBytes, ReadBytes};
 use super::closely::{Close, Placed, names_an_entry, wrong_slot};
 use super::file::{Bytes, IndexFile};
 use crate::error::{Corruption, Error, Result};
@@ -113,13 +113,13 @@ impl IndexFile {
         &self,
         key_hash: i32,
         findings: &mut Vec<Corruption>,
-    ) -> Result<(Walk, Head)> {
+    ) -> Result<(ChainWalk, Head)> {
         let mut head = self.head()?;
         let slot = self.layout().slot_of(key_hash);
         // Entries counted before the slot was read are in it.
         let count = head.count;
         let walk = with_bytes!(self, |bytes, live| {
-            let walk = Walk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
+            let walk = ChainWalk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
             let witnesses = self.witnesses.at(bytes, self.layout(), count)?;
             if witnesses.contradict(self.layout(), slot, walk)
                 || (walk.is_at_end() && names_an_entry(bytes, self.layout(), slot)?)
@@ -134,7 +134,7 @@ impl IndexFile {
     /// [`IndexFile::go_on`] that checks each entry; a contradiction ends the walk.
     pub(crate) fn go_on_closely(
         &self,
-        walk: &mut Walk,
+        walk: &mut ChainWalk,
         head: &Head,
         slot: u32,
         findings: &mut Vec<Corruption>,
@@ -151,7 +151,7 @@ impl IndexFile {
     /// Walks until the end or until `take` returns `false`; that entry comes next again.
     fn go_on(
         &self,
-        walk: &mut Walk,
+        walk: &mut ChainWalk,
         findings: &mut Vec<Corruption>,
         take: impl FnMut(u32, &IndexEntry) -> bool,
     ) -> Result<()> {
@@ -238,8 +238,8 @@ struct Search<'a, B> {
 
 impl<B: IndexBytes> Search<'_, B> {
     #[inline]
-    fn start(&mut self, slot: u32) -> Result<Walk> {
-        Walk::start(self.bytes, self.layout, self.head, slot, self.live, self.findings)
+    fn start(&mut self, slot: u32) -> Result<ChainWalk> {
+        ChainWalk::start(self.bytes, self.layout, self.head, slot, self.live, self.findings)
     }
 }
 
@@ -349,7 +349,7 @@ struct Lane {
     key_hash: i32,
     slot: u32,
     /// `None` before the slot is read.
-    walk: Option<Walk>,
+    walk: Option<ChainWalk>,
     found: Vec<i64>,
 }
 

@@ -20,7 +20,7 @@ use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
 
 use super::index_arrow::{Entries, OffsetLists, read_entries};
-use crate::py::arrays::{HASH_CHUNK, Keys, Numbers};
+use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
 use crate::py::arrow::scan::ArrowScan;
 use crate::py::errors::{StoreClosedError, not_one_of};
 use crate::py::fields;
@@ -363,7 +363,7 @@ impl IndexFile {
         physical_offsets: &Bound<'_, PyAny>,
         store_timestamps_ms: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let keys = Keys::of("keys", keys)?;
+        let keys = IndexKeys::of("keys", keys)?;
         let offsets = Numbers::of("physical_offsets", physical_offsets)?;
         let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
         if offsets.len() != keys.len() || times.len() != keys.len() {
@@ -415,7 +415,7 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
-        let keys = Keys::of("keys", keys)?;
+        let keys = IndexKeys::of("keys", keys)?;
         let max = usize::try_from(max_entries).unwrap_or(0);
         let lists = self.read(py, |file| {
             // Capacity for the usual answer, to avoid moving it.
@@ -537,7 +537,7 @@ impl IndexFile {
 /// Puts keys in order; returns how many fitted.
 fn put_all(
     file: &mut file::IndexFile,
-    keys: &Keys,
+    keys: &IndexKeys,
     offsets: &Numbers,
     times: &Numbers,
 ) -> Result<usize> {

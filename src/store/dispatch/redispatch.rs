@@ -43,12 +43,12 @@ impl Core {
         let dispatcher = &mut *writing.dispatcher.lock();
         let start = writing.dispatched.load(Ordering::Acquire);
         let mut keys = match dispatcher.index.take() {
-            Some(service) => Keys::behind(service, self, end.saturating_sub(start))?,
-            None => Keys::None,
+            Some(service) => KeySink::behind(service, self, end.saturating_sub(start))?,
+            None => KeySink::None,
         };
         let read = read.from(start);
         let again = read.front().map_or(end, LogPart::begin);
-        let mut queues = Queues { core: self, waiting: 0 };
+        let mut queues = QueueSink { core: self, waiting: 0 };
         let mut count = 0;
         if start < again {
             let wanted = Wanted { with_index: self.index.is_some(), ..Wanted::all(&self.queues) };
@@ -83,12 +83,12 @@ impl Core {
     }
 }
 
-struct Queues<'c> {
+struct QueueSink<'c> {
     core: &'c Core,
     waiting: usize,
 }
 
-impl Queues<'_> {
+impl QueueSink<'_> {
     fn add(&mut self, gathered: &Gathered) -> Result<()> {
         // No thread commits yet, and each of many queues would keep entries in memory.
         self.waiting += gathered.units.len();
@@ -100,7 +100,7 @@ impl Queues<'_> {
     }
 }
 
-enum Keys {
+enum KeySink {
     /// There is no index.
     None,
     /// Through the map of its last file.
@@ -110,7 +110,7 @@ enum Keys {
     Bulk { service: IndexService, builder: Box<IndexBuilder>, reach: Option<(i64, usize)> },
 }
 
-impl Keys {
+impl KeySink {
     fn behind(mut service: IndexService, core: &Core, bytes: u64) -> Result<Self> {
         if bytes < LONG {
             return Ok(Self::One(service));

@@ -83,7 +83,7 @@ pub struct FoundStore<'a> {
 impl FoundStore<'_> {
     /// Index files with later messages are not known to be complete.
     #[must_use]
-    pub fn index_known_ms(&self) -> i64 {
+    pub fn index_trusted_until_ms(&self) -> i64 {
         if self.is_clean { i64::MAX } else { self.checkpoint.index_msg_timestamp_ms }
     }
 
@@ -155,7 +155,7 @@ impl FoundStore<'_> {
         let (from, log_end) = (log.min_offset(), log.end_offset());
         let verify_crc = self.config.check_crc_on_recover;
         let mut index = match self.index {
-            Some(index) => Some(IndexAudit::new(index, self.index_known_ms())?),
+            Some(index) => Some(IndexAudit::new(index, self.index_trusted_until_ms())?),
             None => None,
         };
         let mut audit = Audit::new(queues);

@@ -187,14 +187,19 @@ fn judge(
         }
     };
     let doubt = doubt(core, &flushed, crashed)?;
-    let index_known_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
+    let index_trusted_until_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
     let mark = Mark::read(storage, &core.paths).unwrap_or_else(|error| {
         unread.push(error);
         None
     });
     let known = open_or_crashed.then(|| Flushed::of(storage, &core.paths, mark, &flushed, false));
-    *core.reading.write() =
-        Reading { overlay: OnceLock::new(), doubt, index_known_ms, flushed: known, left_out };
+    *core.reading.write() = Reading {
+        overlay: OnceLock::new(),
+        doubt,
+        index_trusted_until_ms,
+        flushed: known,
+        left_out,
+    };
     Ok(unread)
 }
 
@@ -299,7 +304,7 @@ fn open_to_write(
         is_clean,
         latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
-    let index_known_ms = found.index_known_ms();
+    let index_trusted_until_ms = found.index_trusted_until_ms();
     // Keep the crashed session's `abort`: a new one would invalidate the mark if recovery stops
     // before writing it.
     let goes_on =
@@ -340,7 +345,7 @@ fn open_to_write(
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
     if let Some(index) = index.as_mut().filter(|_| !analysis.sealed) {
-        let from = mend_index(index, &analysis, &log, index_known_ms)?;
+        let from = mend_index(index, &analysis, &log, index_trusted_until_ms)?;
         if from < analysis.end && analysis.keyed.is_some() {
             report.rebuilt.push("index".to_owned());
             dispatch_from = dispatch_from.min(from);

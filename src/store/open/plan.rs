@@ -104,7 +104,7 @@ pub fn plan(
     let mut rebuilt = rebuilt_queues(&analysis, &queues);
     if let Some(index) = &index
         && !analysis.sealed
-        && is_index_rebuilt(index, &analysis, found.index_known_ms())?
+        && is_index_rebuilt(index, &analysis, found.index_trusted_until_ms())?
     {
         rebuilt.push("index".to_owned());
     }

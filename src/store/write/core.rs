@@ -98,7 +98,7 @@ pub(crate) struct Reading {
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
     /// After a crash: index files with later messages are not trusted.
-    pub(crate) index_known_ms: Option<i64>,
+    pub(crate) index_trusted_until_ms: Option<i64>,
     /// The part of the log known to be durable, if `abort` exists.
     pub(crate) flushed: Option<Flushed>,
     /// Offset of a last record left out although it may be whole.
@@ -380,7 +380,7 @@ impl Core {
         if let Some(writing) = &self.writing {
             return Ok(writing.dispatched.load(Ordering::Acquire));
         }
-        self.index_files_reach(self.reading().index_known_ms)
+        self.index_files_reach(self.reading().index_trusted_until_ms)
     }
 
     /// [`Core::index_reach`] by the index files alone, as far as they are trusted.
