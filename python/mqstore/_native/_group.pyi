@@ -35,7 +35,7 @@ class ConsumerGroup:
         Args:
             topic: Name of the topic.
             max_messages: At most this many.
-            tags: A tag expression; what does not match is passed over.
+            tags: A tag expression; what does not match is skipped.
             timeout_s: Waits up to so many seconds for the first message.
 
         Returns:

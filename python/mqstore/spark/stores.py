@@ -120,7 +120,7 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
     """The stores that the paths name, each once, in their order.
 
     A directory is a store when a ``commitlog`` lies in it; of what a glob matches, the others are
-    passed over.
+    skipped.
 
     Raises:
         NotAStoreError: A path that is no store, or a glob that no store matches.

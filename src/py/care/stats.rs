@@ -42,7 +42,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 ///
 /// Returns:
 ///     The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
-///     of what had no room; how many damaged ranges were passed over, and their bytes; how many
+///     of what had no room; how many damaged ranges were skipped, and their bytes; how many
 ///     messages and bytes of the whole store were deleted.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, by, topics, tags, begin_ms, end_ms, on_error, progress, settings))]

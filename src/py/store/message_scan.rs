@@ -124,7 +124,7 @@ impl MessageScan {
         }
     }
 
-    /// How far the scan has come: behind what it gave or passed over last.
+    /// How far the scan has come: behind what it gave or skipped last.
     #[getter]
     fn physical_offset(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| {
@@ -138,7 +138,7 @@ impl MessageScan {
         self.stop
     }
 
-    /// How many damaged ranges were passed over so far (``on_error="skip"``).
+    /// How many damaged ranges were skipped so far (``on_error="skip"``).
     #[getter]
     fn skipped_ranges(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| state.scan.skipped_ranges())

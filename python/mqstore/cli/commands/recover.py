@@ -25,7 +25,7 @@ _STATES = {
 }
 
 
-@click.command("recover", short_help="What opening for writing would do; do it with --apply.")
+@click.command("recover", short_help="Plan recovery, as opening for writing does it; --apply runs it.")
 @store_argument
 @click.option("--apply", is_flag=True, help="Do it, and close the store in good order.")
 @config_option

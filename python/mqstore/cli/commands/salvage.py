@@ -88,7 +88,7 @@ def _lines(report: SalvageReport) -> Iterator[str]:
     if left:
         yield f"{count_text(left)} places looked like messages and were left: too many did in vain"
     if report.passed_over_count:
-        yield f"{count_text(report.passed_over_count)} look like messages, and were passed over:"
+        yield f"{count_text(report.passed_over_count)} look like messages, and were skipped:"
         for passed in report.passed_over[:_MOST_NAMED]:
             yield escape(f"  {passed.path} byte {passed.offset}: {passed.reason}")
         if report.passed_over_count > _MOST_NAMED:
