@@ -25,7 +25,7 @@ _STATES = {
 }
 
 
-@click.command("recover", short_help="Plan recovery, as opening for writing does it; --apply runs it.")
+@click.command("recover", short_help="Plan the recovery of a store; run it with --apply.")
 @store_argument
 @click.option("--apply", is_flag=True, help="Do it, and close the store in good order.")
 @config_option
