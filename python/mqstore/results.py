@@ -155,7 +155,7 @@ class RecoveryReport(_Report):
     The extension makes it by position, with plain tuples for the messages.
 
     Attributes:
-        mode: ``"new"`` where there was no store, ``"clean"`` after a close in good order,
+        mode: ``"new"`` where there was no store, ``"clean"`` after a clean close,
             ``"crash"`` where ``abort`` lay.
         end_physical_offset: Where the log ends now, and writing goes on.
         cut: How many bytes behind that end were kept aside and then zeroed, counted to the last

@@ -1,4 +1,4 @@
-//! A store that was closed in good order is opened without reading its log, unless anything changed.
+//! A cleanly closed store is opened without reading its log, unless anything changed.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

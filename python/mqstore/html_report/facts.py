@@ -44,8 +44,8 @@ _QUANTILES = (
 _MOODS: dict[str, Mood] = {"error": "bad", "warning": "warn", "info": "good"}
 _STATES = {
     "open": "a process writes to it",
-    "crashed": "not closed, and nobody writes to it",
-    "closed": "closed in good order",
+    "crashed": "not closed, and no process writes to it",
+    "closed": "cleanly closed",
 }
 
 
@@ -271,7 +271,7 @@ def _health(report: VerifyReport) -> Health:
         )
         if name in counts
     ]
-    text = "Every record, queue entry and index entry was held against the others."
+    text = "Every record, queue entry and index entry was compared with the others."
     if not sorted_kinds:
         text += " No damage was found."
     elif not report.ok:

@@ -134,7 +134,7 @@ class ReadOptions:
         min_partitions: Fewest partitions, where there is enough to share.
         pushdown: Whether Spark's filters choose what is read.
         on_error: ``fail``, ``skip`` or ``rows``.
-        verify_crc: Whether each body is held against its checksum.
+        verify_crc: Whether each body is compared with its checksum.
         decompress: Whether ``body`` is what the producer sent.
         fail_on_data_loss: Whether it is an error when what was planned is gone.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.

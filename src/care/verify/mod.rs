@@ -408,7 +408,7 @@ fn state(cx: &Context<'_>) -> Result<State> {
         }
     }
     if StoreLock::is_held(&*cx.storage, &cx.paths) {
-        let expected = "a store that nobody writes to";
+        let expected = "a store that no process writes to";
         let lock = cx.paths.lock();
         cx.findings.add(Code::InUse, Severity::Info, &lock, None, expected, "a locked one");
         return Ok(State::InUse);

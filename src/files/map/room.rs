@@ -82,7 +82,7 @@ impl Room {
         }
         let asked = match self.given {
             Some(_) => "disk_reserve_bytes asks to leave free",
-            None => "closing in good order needs",
+            None => "a clean close needs",
         };
         Err(io::Error::new(
             io::ErrorKind::StorageFull,

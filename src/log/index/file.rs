@@ -77,7 +77,7 @@ pub(crate) enum Bytes {
 pub(crate) struct Writer {
     pub(crate) map: MappedFile,
     header: IndexHeader,
-    /// Entries below this number have disk space.
+    /// Entries below this number have disk space; never above the layout's maximum.
     room_end: u32,
     /// Whether the slots' pages are loaded.
     is_prepared: bool,

@@ -373,7 +373,7 @@ impl Store {
     ///     begin_ms: As in ``scan``.
     ///     end_ms: As in ``scan``.
     ///     on_error: As in ``scan``.
-    ///     verify_crc: Whether each body is held against its checksum, also where no column shows
+    ///     verify_crc: Whether each body is compared with its checksum, also where no column shows
     ///         it. Places and lengths are checked in any case.
     ///
     /// Raises:

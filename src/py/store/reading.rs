@@ -187,7 +187,7 @@ impl Store {
     ///         The hash in the queue chooses, the text in the message decides. A hash is held
     ///         against its message once for each opened store, and again when the entry changed.
     ///
-    /// What an entry leads to is held against the record's own topic, queue and queue offset. A
+    /// Each entry is compared with its record's topic, queue and queue offset. A
     /// message whose entry leads elsewhere is taken from the log.
     ///
     /// Raises:
@@ -279,7 +279,7 @@ impl Store {
     ///         what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
     ///         order.
     ///
-    /// Entries are held against their messages, and slots and links against the entries around
+    /// Entries are compared with their messages, and slots and links with the entries around
     /// them. Where something is not as it must be, that file's part of the log is read instead;
     /// ``complete`` of the answer says whether all of it could be.
     ///

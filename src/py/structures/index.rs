@@ -480,7 +480,7 @@ impl IndexFile {
 
     /// How many slots have a chain of each length that occurs, empty slots left out.
     ///
-    /// It reads every entry, and counts a chain that leads astray as whole.
+    /// It reads every entry, and counts a broken chain as whole.
     fn chain_lengths(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u32>> {
         self.read(py, file::IndexFile::chain_lengths)
     }

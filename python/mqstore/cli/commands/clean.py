@@ -1,4 +1,4 @@
-"""``clean``: which files have had their time."""
+"""``clean``: expired files."""
 
 from __future__ import annotations
 

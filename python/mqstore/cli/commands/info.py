@@ -40,7 +40,7 @@ def info_command(output: Output, store: str, config: str | None) -> None:
     """Say what a store holds and what state it is in.
 
     Files and their meaning, unknown ones by name; offsets and time span; whether it was closed or
-    crashed, and whether somebody writes to it; how far the queues and the index reach.
+    crashed, and whether a process writes to it; how far the queues and the index reach.
     """
     with open_store(store, config) as opened:
         document = _info(opened)
@@ -126,8 +126,8 @@ def _checkpoint_info(store: Store) -> dict[str, object] | None:
 
 
 _STATES = {
-    "open": "open: somebody writes to it",
-    "crashed": "crashed: not closed, and nobody writes to it",
+    "open": "open: a process writes to it",
+    "crashed": "crashed: not closed, and no process writes to it",
     "closed": "closed",
 }
 
