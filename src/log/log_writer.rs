@@ -116,7 +116,6 @@ impl LogWriter {
         Self { staged: Some(Vec::new()), tell_at: u64::MAX, ..self }
     }
 
-    /// Rings as the writer advances.
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell

@@ -208,7 +208,6 @@ pub(super) enum Composed<'a, 'py> {
         /// Whether it has a property reserved for batches.
         counts_inner_messages: bool,
     },
-    /// Given by the caller.
     Whole(&'a Bound<'py, PyBytes>),
 }
 

@@ -51,7 +51,6 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// Whether a record was flushed.
     #[inline]
     #[must_use]
     pub const fn covers(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {

@@ -97,7 +97,6 @@ impl StorePaths {
         self.root.join("mqstore.mark")
     }
 
-    /// The writer's lock file.
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")

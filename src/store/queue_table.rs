@@ -93,7 +93,6 @@ impl QueueTable {
         Ok((queues, strays))
     }
 
-    /// Sets the configured kinds.
     pub fn set_kinds(&self, kinds: TopicKinds) {
         if kinds.values().any(|&kind| kind == QueueKind::Batch) {
             self.has_batches.store(true, Ordering::Relaxed);

@@ -83,14 +83,12 @@ impl Setting {
     }
 }
 
-/// Remembered settings of a store.
 #[derive(Debug, Default)]
 pub struct Remembered {
     /// Settings in the file; others have RocketMQ's defaults.
     pub config: StoreConfig,
     /// The file's content, if usable.
     root: Option<Map<String, Value>>,
-    /// Warning about the file.
     pub warning: Option<String>,
 }
 
@@ -181,7 +179,6 @@ impl Remembered {
     }
 }
 
-/// Effective remembered settings by name.
 pub fn values(config: &StoreConfig) -> impl Iterator<Item = (&'static str, Value)> {
     let values = SETTINGS.iter().map(|setting| (setting.name, (setting.value)(config)));
     values.filter(|(_, value)| !value.is_null())

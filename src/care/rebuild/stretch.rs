@@ -96,7 +96,6 @@ pub(super) enum ChunkEnd {
     Blank,
     /// Zeros, or the end of the file's bytes.
     Nothing,
-    /// Bytes that are no record.
     Bad,
 }
 

@@ -82,7 +82,6 @@ pub(super) struct Flawed {
 enum Look {
     Nothing,
     Flawed(Flawed),
-    /// Length and stored physical offset.
     Whole(usize, u64),
 }
 

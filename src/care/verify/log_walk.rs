@@ -55,7 +55,6 @@ pub(super) enum FileEnd {
     #[default]
     Nothing,
     Blank,
-    /// Damage without messages behind it.
     Bad(Damage),
     /// Damage, then messages older than those before: a recycled file.
     Remains(Damage, u64),

@@ -156,9 +156,7 @@ pub fn verify_on(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
-    /// Not closed and unused.
     Crashed,
-    /// A process writes to it.
     InUse,
 }
 

@@ -68,7 +68,6 @@ impl Pins {
 
 #[derive(Debug)]
 pub(crate) enum Bodies {
-    /// Copied one after another.
     Copied(VariableColumn),
     Shared {
         views: BinaryViewBuilder,

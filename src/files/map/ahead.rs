@@ -254,7 +254,6 @@ pub struct Front(Mutex<FrontFiles>);
 
 #[derive(Clone, Debug, Default)]
 pub struct FrontFiles {
-    /// The file that is written.
     pub active: Option<Arc<Ahead>>,
     /// The next file, if it exists.
     pub next: Option<Arc<Ahead>>,

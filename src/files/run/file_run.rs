@@ -223,7 +223,6 @@ impl FileRun {
         &self.storage
     }
 
-    /// Offset of the first byte.
     #[must_use]
     pub fn min_offset(&self) -> Option<u64> {
         self.files().first().map(|file| file.base_offset)

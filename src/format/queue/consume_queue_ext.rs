@@ -24,7 +24,6 @@ pub const MIN_UNIT_LEN: usize = BITMAP_LEN_AT + 2;
 pub const MAX_UNIT_LEN: usize = i16::MAX as usize;
 /// Room kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
 pub const END_LEN: usize = 4;
-/// End mark of a file.
 pub const END: [u8; 2] = [0xFF, 0xFF];
 const _: () = assert!(MIN_UNIT_LEN == 20);
 
@@ -61,12 +60,10 @@ pub struct ExtUnit<'a> {
     pub bitmap: &'a [u8],
 }
 
-/// A structure in the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtFrame<'a> {
     Unit(ExtUnit<'a>, usize),
     End,
-    /// Nothing was written here.
     Empty,
 }
 

@@ -37,7 +37,6 @@ pub struct IndexBuilder {
     flush_every: Option<usize>,
 }
 
-/// Result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuiltIndex {
     pub files: u64,

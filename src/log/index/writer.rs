@@ -26,10 +26,8 @@ const LAG: usize = 16;
 /// More keys than a message's properties can hold.
 const MOST_KEYS: usize = 1 << 15;
 
-/// Result for one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// Keys put or waiting.
     pub keys: usize,
     /// Keys beyond the limit of a message.
     pub left_out: usize,

@@ -59,7 +59,6 @@ impl ConsumeQueue {
         Ok(queue)
     }
 
-    /// Adds the extension.
     #[must_use]
     pub fn with_ext(self, ext: ConsumeQueueExt) -> Self {
         Self { ext: Some(ext), ..self }
@@ -132,7 +131,6 @@ impl ConsumeQueue {
         self.entries.run()
     }
 
-    /// The extension.
     #[must_use]
     pub fn ext(&self) -> Option<&ConsumeQueueExt> {
         self.ext.as_ref()

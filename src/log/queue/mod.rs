@@ -23,7 +23,6 @@ use super::{BatchConsumeQueue, ConsumeQueue};
 /// Kind of a topic's queues (`org.apache.rocketmq.common.attribute.CQType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum QueueKind {
-    /// One entry for each message.
     #[default]
     Plain,
     /// One entry for each record, which may be a batch.
@@ -58,28 +57,22 @@ impl QueueKind {
     }
 }
 
-/// Result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is the last now.
     Appended,
-    /// The queue already has it.
     Known,
 }
 
 /// A record in a queue: its queue offsets and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Unit {
-    /// First queue offset.
     pub number: i64,
     /// Number of messages: 1 unless a batch.
     pub count: i16,
-    /// Position and tags code.
     pub entry: QueueEntry,
 }
 
 impl Unit {
-    /// End of its queue offsets.
     #[inline]
     #[must_use]
     pub fn end(&self) -> i64 {
@@ -95,9 +88,7 @@ impl Unit {
 
 #[derive(Debug)]
 pub enum Queue {
-    /// One entry for each message.
     Plain(ConsumeQueue),
-    /// One entry for each record.
     Batch(BatchConsumeQueue),
 }
 

@@ -22,13 +22,11 @@ const BLOCK: usize = 4096;
 /// Kind of queue (`CQType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
-    /// One entry for each message.
     Simple,
     Batch,
 }
 
 impl QueueKind {
-    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +53,6 @@ pub struct QueueUnit {
     /// Hash, delivery time, or address of the extension.
     pub tags_code: i64,
     pub message_count: i16,
-    /// Unix milliseconds; batch queues only.
     pub store_timestamp_ms: Option<i64>,
 }
 

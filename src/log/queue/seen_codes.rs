@@ -12,7 +12,6 @@ const IN_BLOCK: i64 = 256;
 /// Maximum blocks of a queue: four million entries, 9 MiB.
 const MOST_BLOCKS: usize = 1 << 14;
 
-/// Checked entries of one queue.
 #[derive(Debug, Default)]
 pub struct SeenCodes {
     blocks: Mutex<HashMap<i64, Seen256>>,
@@ -80,7 +79,6 @@ impl Seen256 {
         digest != 0 && self.0.get(place(unit)) == Some(&digest)
     }
 
-    /// Remembers the message's code.
     pub fn add(&mut self, unit: &Unit, code: i64) {
         if let Some(seen) = self.0.get_mut(place(unit)) {
             *seen = digest(unit, code);

@@ -97,7 +97,6 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// Input of the index.
     #[must_use]
     pub fn keys(&self) -> DispatchKeys<'a> {
         DispatchKeys {

@@ -22,7 +22,6 @@ use crate::store::queue_table::QueueTable;
 const MOST_GATHERED: usize = 256 << 10;
 const MOST_SPARE: usize = 32;
 
-/// Selection of what to gather.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// Current queues, for kinds and light queues.
@@ -58,9 +57,7 @@ pub struct Lane {
     pub queue_id: i32,
     pub kind: QueueKind,
     pub units: u64,
-    /// First queue offset.
     pub first: i64,
-    /// End of the queue offsets.
     pub end: i64,
 }
 
@@ -70,42 +67,33 @@ pub struct QueuedUnit {
     /// Whether it is the record's own queue, not a light one.
     pub is_own: bool,
     pub store_timestamp_ms: i64,
-    /// The queue's unit.
     pub unit: Unit,
 }
 
-/// A record in the index.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Keyed {
     pub physical_offset: i64,
     pub store_timestamp_ms: i64,
-    /// Number of its hashes.
     pub keys: u32,
     /// Whether it was rolled back and gets no entry.
     pub is_rolled_back: bool,
 }
 
-/// Data gathered from consecutive records.
 #[derive(Debug, Default)]
 pub struct Gathered {
     pub records: u64,
-    /// Newest store time.
     pub newest_ms: i64,
     /// The first record from the future, and its time.
     pub ahead: Option<(i64, i64)>,
     /// Light queues that are not created.
     pub left_out: u64,
-    /// Destination queues.
     pub lanes: Vec<Lane>,
-    /// Units in log order.
     pub units: Vec<QueuedUnit>,
-    /// Records in the index.
     pub keyed: Vec<Keyed>,
     pub hashes: Vec<i32>,
 }
 
 impl Gathered {
-    /// Approximate memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.units.capacity() * size_of::<QueuedUnit>()
@@ -113,7 +101,6 @@ impl Gathered {
             + self.hashes.capacity() * size_of::<i32>()
     }
 
-    /// Records with their key hashes.
     pub fn keyed(&self) -> impl Iterator<Item = (&Keyed, &[i32])> {
         let mut left = self.hashes.as_slice();
         self.keyed.iter().map(move |keyed| {
@@ -181,7 +168,6 @@ impl Gathered {
 pub struct SpareGathered(Mutex<Vec<Gathered>>);
 
 impl SpareGathered {
-    /// Takes back memory.
     pub fn give_back(&self, gathered: impl IntoIterator<Item = Gathered>) {
         let mut spare = self.0.lock();
         let room = MOST_SPARE.saturating_sub(spare.len());
@@ -190,7 +176,6 @@ impl SpareGathered {
         spare.extend(gathered.into_iter().filter(is_usual).take(room));
     }
 
-    /// An empty one.
     #[must_use]
     pub fn take(&self) -> Gathered {
         let spare = self.0.lock().pop();
@@ -224,7 +209,6 @@ impl<'a> Gather<'a> {
         Self { wanted, topics: Vec::new(), by_name: HashMap::new(), last: 0, gathered }
     }
 
-    /// Whether to stop.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.gathered.units.len().max(self.gathered.hashes.len()) >= MOST_GATHERED

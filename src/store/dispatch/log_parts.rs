@@ -48,12 +48,10 @@ pub struct LogPart {
     /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
     pub lacks_bytes: bool,
-    /// Data of its records.
     pub gathered: Gathered,
 }
 
 impl LogPart {
-    /// Start of the first record.
     #[must_use]
     pub fn begin(&self) -> u64 {
         self.begin.unwrap_or(self.end)
@@ -202,7 +200,6 @@ impl<'a> LogReading<'a> {
         Ok(part)
     }
 
-    /// Takes back memory.
     #[must_use]
     pub fn spare(&self) -> &SpareGathered {
         &self.spare

@@ -101,13 +101,16 @@ impl QueueSink<'_> {
 }
 
 enum KeySink {
-    /// There is no index.
     None,
     /// Through the map of its last file.
     One(IndexService),
     /// Into new files, in order; earlier files reach up to a message whose keys they may hold in
     /// part.
-    Bulk { service: IndexService, builder: Box<IndexBuilder>, reach: Option<(i64, usize)> },
+    Bulk {
+        service: IndexService,
+        builder: Box<IndexBuilder>,
+        reach: Option<(i64, usize)>,
+    },
 }
 
 impl KeySink {

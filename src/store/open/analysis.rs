@@ -34,9 +34,7 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 /// State of a store before any change.
 #[derive(Debug)]
 pub struct Analysis {
-    /// End of the last record.
     pub end: u64,
-    /// Why the log ends there.
     pub stop: Option<Corruption>,
     /// Newest store time that is not far in the future.
     pub newest_timestamp_ms: i64,
@@ -45,7 +43,6 @@ pub struct Analysis {
     pub last_record: Option<u64>,
     /// From here on the log may be unflushed.
     pub unproven: u64,
-    /// Bytes behind the end.
     pub tail: Tail,
     /// Queues that differ from the log.
     pub queues: Vec<QueueFinding>,

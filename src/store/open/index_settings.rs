@@ -18,7 +18,6 @@ pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLayout {
     pub path: PathBuf,
-    /// Reasons against each layout.
     pub reason: String,
     /// The layout before damage or truncation.
     pub fits: Option<IndexLayout>,

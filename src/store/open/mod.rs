@@ -54,7 +54,6 @@ pub(super) struct Opened {
 /// A writer's policy for damage before flushed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFlushedDamage {
-    /// Refuse without a change.
     Refuse,
     /// End the log there, as requested, and keep the rest in quarantine.
     Cut,

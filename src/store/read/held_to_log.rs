@@ -36,7 +36,6 @@ pub struct Held<'a> {
     pub queue_id: i32,
 }
 
-/// Result of a search.
 #[derive(Debug)]
 pub enum Sought {
     /// First message from the queue offset on.

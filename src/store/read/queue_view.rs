@@ -29,7 +29,6 @@ const MOST_EXTRA: usize = (64 << 20) / size_of::<Unit>();
 type Extra = Arc<Vec<Unit>>;
 type Name = (Box<[u8]>, i32);
 
-/// Entries that the queues lack.
 #[derive(Debug, Default)]
 pub struct Overlay {
     /// Offset from which queues were compared with the log.
@@ -61,7 +60,6 @@ pub struct QueueView {
 }
 
 impl QueueView {
-    /// A queue without an overlay.
     #[must_use]
     pub fn whole(queue: Arc<Queue>) -> Self {
         let (min_offset, max_offset) = (queue.min_offset(), queue.max_offset());
@@ -99,7 +97,6 @@ impl QueueView {
         Ok(units)
     }
 
-    /// Folder of its files.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         let queue = self.queue.as_deref()?;
@@ -112,7 +109,6 @@ impl QueueView {
         self.queue.as_ref().map(|queue| queue.seen_codes().get(first))
     }
 
-    /// Remembers checked entries.
     pub fn put_seen_codes(&self, first: i64, seen: Seen256) {
         if let Some(queue) = &self.queue {
             queue.seen_codes().put(first, seen);

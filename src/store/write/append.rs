@@ -313,7 +313,6 @@ pub struct Appender {
     /// Newest store time in the log, except times from the future. Later messages are never stored
     /// earlier.
     pub newest_timestamp_ms: i64,
-    /// Start of the last record.
     pub last_begin: u64,
     /// Its queues, cached from the shared table.
     known: KnownQueues,

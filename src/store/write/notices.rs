@@ -37,7 +37,6 @@ impl Notices {
         self.has_new.store(true, Ordering::Release);
     }
 
-    /// All notices, oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<String> {
         let kept = self.kept();

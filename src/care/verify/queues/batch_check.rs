@@ -143,9 +143,7 @@ impl Window {
 /// A queue's entry for a record.
 enum Has {
     Entry(u64, BatchQueueEntry),
-    /// Its number leads elsewhere.
     Other(BatchQueueEntry),
-    /// Invalid, and reported.
     Broken,
     Nothing,
 }

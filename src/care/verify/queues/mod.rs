@@ -397,7 +397,6 @@ pub(super) fn each_block<const LEN: usize>(
 /// Content at a position of a queue.
 pub(super) enum Met<E> {
     Entry(E),
-    /// Filler before the first entry.
     Blank,
     /// Zeros up to the next item.
     Empty,
