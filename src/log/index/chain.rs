@@ -272,24 +272,6 @@ impl Walk {
         }
         Ok(Some((number, entry)))
     }
-
-    /// Goes on until the chain's end or until `take` says `false`; the entry for which it does so
-    /// comes next again.
-    pub(crate) fn run<B: IndexBytes>(
-        &mut self,
-        bytes: &mut B,
-        layout: &IndexLayout,
-        findings: &mut Vec<Corruption>,
-        mut take: impl FnMut(u32, &IndexEntry) -> bool,
-    ) -> Result<()> {
-        while let Some((number, entry)) = self.step(bytes, layout, findings)? {
-            if !take(number, &entry) {
-                self.next = number;
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cold]

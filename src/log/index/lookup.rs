@@ -1,15 +1,16 @@
-//! A walk along a chain of an index file that holds each entry against what lies around it, for queries
-//! that must not come back short in silence.
+//! Following a slot's chain in an index file: the one loop of all look-ups, exact or as RocketMQ. Only
+//! [`IndexFile::select_many`](super::file::IndexFile::select_many) has its own, which keeps many in flight.
 //!
-//! Entries lie in the order of their messages, and a link leads to the newest older entry of its slot: so
-//! between an entry and the one that it links to none is in the slot. What is read anyway shows that for
-//! the entries just before; a chain that seems to end is held against entries 1, 2, 4 and so on, one of
-//! which a link named that lost its only bit.
+//! RocketMQ believes each entry. An exact walk, for queries that must not come back short in silence,
+//! compares each with its neighbours. Entries lie in the order of their messages, and a link leads to the
+//! newest older entry of its slot: so between an entry and the one that it links to none is in the slot.
+//! Bytes that are read anyway show that for the entries just before; a chain that seems to end is compared
+//! with entries 1, 2, 4 and so on, one of which a link named that lost its only bit.
 
-use parking_lot::Mutex;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::chain::{COUNT_ATTEMPTS, Head, IndexBytes, Walk};
 use crate::error::{Corruption, CorruptionKind, Result};
@@ -81,61 +82,74 @@ impl Witnessed {
     }
 }
 
-/// An entry of a chain, and where the messages lie that the entries around it are of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed<'a> {
-    pub(crate) number: u32,
-    pub(crate) entry: &'a IndexEntry,
+/// Where the messages lie that the entries around one are of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Around {
     /// That of the entry before; -1 where there is none.
     pub(crate) before: i64,
     /// That of the entry behind; where there is none, one more than where the last message lies.
     pub(crate) behind: i64,
 }
 
-/// One file while a walk goes on in it.
-pub(crate) struct Close<'a, B> {
-    pub(crate) bytes: &'a mut B,
-    pub(crate) layout: &'a IndexLayout,
+/// What an exact walk compares a slot's entries with.
+pub(crate) struct Exact<'a> {
     pub(crate) head: &'a Head,
     pub(crate) slot: u32,
     pub(crate) witnesses: Arc<Witnessed>,
+}
+
+/// A file while a walk goes on in it; without `exact` its entries are believed, as in RocketMQ.
+pub(crate) struct Lookup<'a, B> {
+    pub(crate) bytes: &'a mut B,
+    pub(crate) layout: &'a IndexLayout,
+    pub(crate) exact: Option<Exact<'a>>,
     pub(crate) findings: &'a mut Vec<Corruption>,
 }
 
-impl<B: IndexBytes> Close<'_, B> {
+impl<B: IndexBytes> Lookup<'_, B> {
     /// Goes on until the chain's end or until `take` says `false`; the entry for which it does so
-    /// comes next again.
+    /// comes next again. An entry that contradicts what it is compared with ends the walk.
+    #[inline(always)]
     pub(crate) fn run(
         &mut self,
         walk: &mut Walk,
-        mut take: impl FnMut(Placed<'_>) -> bool,
+        mut take: impl FnMut(u32, &IndexEntry, Around) -> bool,
     ) -> Result<()> {
         while !walk.is_at_end() {
             let number = walk.next;
-            let behind = match number + 1 < self.head.count {
-                // Read first, so that what is read with it ends with it.
-                true => self.entry(number + 1)?.physical_offset,
-                false => self.end_behind(number)?,
+            let around = match self.exact {
+                Some(_) => self.look_around(number)?,
+                None => Around::default(),
             };
-            let before = match number {
-                1 => -1,
-                _ => self.entry(number - 1)?.physical_offset,
-            };
-            let Some((_, entry)) = walk.step(self.bytes, self.layout, self.findings)? else {
-                return Ok(());
-            };
-            let fault = self.fault(number, &entry, before.max(0)..=behind);
-            if let Some(fault) = fault.or(self.passed_over(number, walk.next)?) {
+            let step = walk.step(self.bytes, self.layout, self.findings)?;
+            let Some((_, entry)) = step else { break };
+            if self.exact.is_some()
+                && let Some(fault) = self.fault(number, &entry, walk.next, around)?
+            {
                 walk.next = 0;
                 self.findings.push(fault);
-                return Ok(());
+                break;
             }
-            if !take(Placed { number, entry: &entry, before, behind }) {
+            if !take(number, &entry, around) {
                 walk.next = number;
-                return Ok(());
+                break;
             }
         }
         Ok(())
+    }
+
+    fn look_around(&mut self, number: u32) -> Result<Around> {
+        let count = self.exact.as_ref().map_or(0, |exact| exact.head.count);
+        let behind = match number + 1 < count {
+            // Read first, so that what is read with it ends with it.
+            true => self.entry(number + 1)?.physical_offset,
+            false => self.end_behind(number)?,
+        };
+        let before = match number {
+            1 => -1,
+            _ => self.entry(number - 1)?.physical_offset,
+        };
+        Ok(Around { before, behind })
     }
 
     fn entry(&mut self, number: u32) -> Result<IndexEntry> {
@@ -146,7 +160,8 @@ impl<B: IndexBytes> Close<'_, B> {
     /// the entry was counted.
     fn end_behind(&mut self, number: u32) -> Result<i64> {
         let at = self.entry(number)?.physical_offset;
-        let mut end = self.head.header.end_physical_offset;
+        let known = self.exact.as_ref().map(|exact| exact.head.header.end_physical_offset);
+        let mut end = known.unwrap_or(i64::MAX);
         for _ in 0..COUNT_ATTEMPTS {
             if at <= end {
                 break;
@@ -157,48 +172,44 @@ impl<B: IndexBytes> Close<'_, B> {
         Ok(end.saturating_add(1))
     }
 
-    /// What an entry contradicts: its slot, or the order of the messages.
-    #[inline]
+    /// What an entry that links to `next` contradicts: its slot, the order of the messages, or an entry of
+    /// the slot that the link leaves out.
     fn fault(
-        &self,
+        &mut self,
         number: u32,
         entry: &IndexEntry,
-        around: RangeInclusive<i64>,
-    ) -> Option<Corruption> {
-        let hash = entry.key_hash;
-        if hash < 0 || !self.layout.is_in_slot(hash, self.slot) {
-            let expected = format!("a hash of slot {}", self.slot);
-            return Some(self.finding(number, 0, expected, format!("hash {hash}")));
+        next: u32,
+        Around { before, behind }: Around,
+    ) -> Result<Option<Corruption>> {
+        let Some(Exact { slot, witnesses, .. }) = &self.exact else { return Ok(None) };
+        let (slot, layout, hash) = (*slot, self.layout, entry.key_hash);
+        if hash < 0 || !layout.is_in_slot(hash, slot) {
+            let expected = format!("a hash of slot {slot}");
+            return Ok(Some(self.finding(number, 0, expected, format!("hash {hash}"))));
         }
         // Below 0 the link is none, unless it named an entry before its sign was changed.
         if entry.prev_entry < 0 && entry.prev_entry != i32::MIN {
-            return Some(self.left_out(number, entry.prev_entry));
+            return Ok(Some(self.left_out(slot, number, entry.prev_entry)));
         }
-        if !around.contains(&entry.physical_offset) {
-            let expected = format!("a physical offset of {} to {}", around.start(), around.end());
+        let before = before.max(0);
+        if !(before..=behind).contains(&entry.physical_offset) {
+            let expected = format!("a physical offset of {before} to {behind}");
             let found = entry.physical_offset.to_string();
-            return Some(self.finding(number, 4, expected, found));
+            return Ok(Some(self.finding(number, 4, expected, found)));
         }
-        None
-    }
-
-    /// An entry of the slot that the link from `number` to `next` leaves out.
-    #[inline]
-    fn passed_over(&mut self, number: u32, next: u32) -> Result<Option<Corruption>> {
-        let first = number.saturating_sub(LOOKED_BACK).max(next + 1);
-        for between in (first..number).rev() {
-            let hash = self.entry(between)?.key_hash;
-            if self.layout.is_in_slot(hash, self.slot) {
-                return Ok(Some(self.left_out(number, next.cast_signed())));
+        let mut leaves_out = next == 0 && witnesses.has_power_below(layout, slot, number);
+        for between in (number.saturating_sub(LOOKED_BACK).max(next + 1)..number).rev() {
+            leaves_out |= layout.is_in_slot(self.entry(between)?.key_hash, slot);
+            if leaves_out {
+                break;
             }
         }
-        let ends = next == 0 && self.witnesses.has_power_below(self.layout, self.slot, number);
-        Ok(ends.then(|| self.left_out(number, next.cast_signed())))
+        Ok(leaves_out.then(|| self.left_out(slot, number, next.cast_signed())))
     }
 
     #[cold]
-    fn left_out(&self, number: u32, next: i32) -> Corruption {
-        let expected = format!("the newest entry of slot {} before {number}", self.slot);
+    fn left_out(&self, slot: u32, number: u32, next: i32) -> Corruption {
+        let expected = format!("the newest entry of slot {slot} before {number}");
         self.finding(number, 16, expected, format!("entry {next}"))
     }
 
