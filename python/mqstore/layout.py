@@ -1,44 +1,21 @@
-"""What each file below a store's root is, by its name."""
+"""The files below a store's root, each with its meaning."""
 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqstore._native import IndexFile, _store_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FileGroup", "StoreFiles", "list_files"]
+    from mqstore import Store
 
-_FILES = {
-    "abort": "there while the store is open, left behind by a crash",
-    "abort.bak": "former content of abort",
-    "mqstore.mark": "up to which place the log is on the disk",
-    "mqstore.seal": "what closing in good order says of the files",
-    "checkpoint": "how far log, queues and index are known to be flushed",
-    "lock": "held by whoever writes",
-    "epochFileCheckpoint": "RocketMQ's controller mode",
-    "epochFileCheckpoint.bak": "RocketMQ's controller mode",
-    "brokerIdentity": "RocketMQ's controller mode",
-    "timerwheel": "RocketMQ's timed messages",
-}
-_FOLDERS = {
-    "commitlog": "the messages",
-    "consumequeue": "queues",
-    "consumequeue_ext": "extensions of queues",
-    "batchconsumequeue": "batch queues",
-    "index": "keys",
-    "config": "a broker's configuration and the consumers' offsets",
-    "timerlog": "RocketMQ's timed messages",
-    "compaction": "RocketMQ's compacted topics",
-    "quarantine": "what a recovery cut off, and what a rebuild replaced",
-    "rebuild": "queues and index in the making",
-}
-_OFFSET_NAME = re.compile("[0-9]{20}")
-_INDEX_NAME = re.compile("[0-9]{17}")
+__all__ = ["FileGroup", "StoreFiles", "index_files", "list_files", "open_index_file"]
+
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5
 
@@ -84,13 +61,14 @@ def list_files(root: str) -> StoreFiles:
     groups: dict[str, FileGroup] = {}
     unknown: list[str] = []
     for parts, status in _walk(Path(root), ()):
-        known = _kind(parts)
+        path = _text("/".join(parts))
+        known = _store_name(path)
         if known is None:
-            unknown.append(_text("/".join(parts)))
+            unknown.append(path)
             continue
         if status is None:
             continue
-        group = groups.setdefault(known[0], FileGroup(*known))
+        group = groups.setdefault(known[0], FileGroup(*known[:2]))
         group.files += 1
         group.size += status.st_size
         group.allocated += status.st_blocks * 512
@@ -106,38 +84,37 @@ def _walk(
             parts = (*above, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 yield parts, None
-                if len(parts) < _DEEPEST and (len(parts) > 1 or entry.name in _FOLDERS):
+                known = _store_name(_text(entry.name))
+                if len(parts) < _DEEPEST and (above or (known is not None and known[2])):
                     yield from _walk(Path(entry.path), parts)
             else:
                 yield parts, entry.stat(follow_symlinks=False)
 
 
-def _kind(parts: tuple[str, ...]) -> tuple[str, str] | None:
-    """Name and meaning of what lies at a path; ``None`` for what is no store's."""
-    top, *below = parts
-    if not below:
-        if top in _FILES:
-            return top, _FILES[top]
-        return (top, _FOLDERS[top]) if top in _FOLDERS else None
-    if top not in _FOLDERS:
-        return None
-    known = top, _FOLDERS[top]
-    match top, len(below):
-        case "commitlog", 1:
-            return known if _OFFSET_NAME.fullmatch(below[0]) else None
-        case "index", 1:
-            return known if _INDEX_NAME.fullmatch(below[0]) else None
-        case (("consumequeue" | "consumequeue_ext" | "batchconsumequeue"), depth) if depth <= 3:
-            if depth >= 2 and not below[1].isdecimal():
-                return None
-            return known if depth < 3 or _OFFSET_NAME.fullmatch(below[2]) else None
-        case (("config" | "timerlog"), 1):
-            return known
-        case (("compaction" | "quarantine" | "rebuild"), _):
-            return known
-    return None
-
-
 def _text(name: str) -> str:
     """A file's name as text that can be encoded: bytes that are no UTF-8 become marks."""
     return os.fsencode(name).decode("utf-8", "replace")
+
+
+def index_files(store: Store) -> list[Path]:
+    """The index files, oldest first: 17 digits sort by time."""
+    folder = Path(store.path, "index")
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path
+        for path in folder.iterdir()
+        # A link is not followed, as everywhere below a store.
+        if len(path.name) == 17
+        and path.name.isdecimal()
+        and path.is_file()
+        and not path.is_symlink()
+    )
+
+
+def open_index_file(store: Store, path: Path) -> IndexFile:
+    """One of them, with the slots and entries that the store found."""
+    config = store.config
+    assert config.max_hash_slot_num is not None  # noqa: S101 - a store's own settings are whole
+    assert config.max_index_num is not None  # noqa: S101
+    return IndexFile(path, slots=config.max_hash_slot_num, entries=config.max_index_num)

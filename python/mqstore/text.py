@@ -1,4 +1,4 @@
-"""Times and sizes as people write and read them."""
+"""Times, sizes and untrusted text as people write and read them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import click
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # Newer releases have it generic, older ones cannot be subscripted.
-    _IntType = click.ParamType[int]
-else:
-    _IntType = click.ParamType
-
 __all__ = [
-    "SIZE",
-    "TIME",
+    "UNSAFE",
     "count_text",
     "duration_text",
+    "escape",
     "parse_size",
     "parse_time",
     "rate_text",
@@ -42,6 +35,12 @@ _UNIT_MS = {
 _RELATIVE = re.compile(r"([+-])((?:[0-9]{1,12}(?:ms|[smhdw]))+)")
 _UNIT_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,19})([kmgt]?)(?:i?b)?", re.IGNORECASE)
+# Controls (C0, DEL, C1), line and paragraph separators, marks and overrides of direction, a byte
+# order mark, and lone surrogates, which no encoding can print.
+UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
@@ -140,25 +139,12 @@ def duration_text(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-class _Parsed(_IntType):
-    """A parameter that one of the functions above reads."""
-
-    def __init__(self, name: str, read: Callable[[str], int]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return self._read(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def escape(text: str) -> str:
+    r"""The text with whatever could act on a terminal spelt out: ``\x1b``, ``\u202e``."""
+    return UNSAFE.sub(_spelt, text)
 
 
-TIME = _Parsed("time", parse_time)
-"""A click type: ``parse_time``."""
-SIZE = _Parsed("size", parse_size)
-"""A click type: ``parse_size``."""
+def _spelt(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

@@ -3,6 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::StoreConfig;
+use crate::log::QueueKind;
+
+/// The folder of the commit log below a store's root, unless the settings name others.
+pub const COMMIT_LOG: &str = "commitlog";
+/// The folder of the consume queues.
+pub const CONSUME_QUEUE: &str = QueueKind::Plain.folder();
+/// The folder of the queues that keep batches together.
+pub const BATCH_CONSUME_QUEUE: &str = QueueKind::Batch.folder();
+/// The folder of the consume queues' extensions.
+pub const CONSUME_QUEUE_EXT: &str = "consumequeue_ext";
+/// The folder of the index files.
+pub const INDEX: &str = "index";
+/// The folders of all queues.
+pub const QUEUE_FOLDERS: [&str; 3] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT];
 
 /// Our own file below `config`.
 pub const SETTINGS_FILE: &str = "mqstore.json";
@@ -25,7 +39,7 @@ impl StorePaths {
         commit_log.sort();
         commit_log.dedup();
         if commit_log.is_empty() {
-            commit_log.push(root.join("commitlog"));
+            commit_log.push(root.join(COMMIT_LOG));
         }
         let read_only: Vec<_> =
             config.read_only_commit_log_store_paths.iter().map(|dir| root.join(dir)).collect();
@@ -56,25 +70,25 @@ impl StorePaths {
     /// The folder of the consume queues.
     #[must_use]
     pub fn consume_queue(&self) -> PathBuf {
-        self.root.join("consumequeue")
+        self.root.join(CONSUME_QUEUE)
     }
 
     /// The folder of the queues that keep batches together.
     #[must_use]
     pub fn batch_consume_queue(&self) -> PathBuf {
-        self.root.join("batchconsumequeue")
+        self.root.join(BATCH_CONSUME_QUEUE)
     }
 
     /// The folder of the consume queues' extensions.
     #[must_use]
     pub fn consume_queue_ext(&self) -> PathBuf {
-        self.root.join("consumequeue_ext")
+        self.root.join(CONSUME_QUEUE_EXT)
     }
 
     /// The folder of the index files.
     #[must_use]
     pub fn index(&self) -> PathBuf {
-        self.root.join("index")
+        self.root.join(INDEX)
     }
 
     /// The checkpoint file.

@@ -31,7 +31,7 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::inventory::{self, Structure};
 use crate::store::lock::StoreLock;
 use crate::store::open::inspect;
-use crate::store::paths::StorePaths;
+use crate::store::paths::{self, StorePaths};
 use crate::store::read::queue_read;
 
 /// How many lines of evidence a diagnosis has.
@@ -114,7 +114,7 @@ impl Barred {
         let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
         let of_log = |found: &Finding| {
             matches!(found.code, Code::FileLength | Code::FileGap)
-                && found.path.starts_with("commitlog")
+                && found.path.starts_with(paths::COMMIT_LOG)
         };
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
@@ -217,7 +217,7 @@ impl Examined<'_> {
     /// Sorts a finding into the state that it shows.
     fn take(&mut self, finding: &Finding, deleted: &BTreeSet<String>, in_database: bool) {
         let topic = topic_of(&finding.path);
-        let in_queues = finding.path.starts_with("consumequeue");
+        let in_queues = finding.path.starts_with(paths::CONSUME_QUEUE);
         if topic.is_some_and(|topic| deleted.contains(topic)) {
             return;
         }
@@ -401,8 +401,7 @@ impl Examined<'_> {
 fn topic_of(path: &Path) -> Option<&str> {
     let mut parts = path.components();
     let first = parts.next()?;
-    let of_queues = ["consumequeue", "batchconsumequeue", "consumequeue_ext"];
-    if !of_queues.iter().any(|dir| first.as_os_str() == *dir) {
+    if !paths::QUEUE_FOLDERS.iter().any(|dir| first.as_os_str() == *dir) {
         return None;
     }
     match parts.next()? {

@@ -11,7 +11,7 @@ use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
-use crate::store::paths::StorePaths;
+use crate::store::paths::{self, StorePaths};
 use crate::store::{MessageStore, OpenMode, lock, remembered};
 use crate::time::SystemClock;
 
@@ -64,7 +64,7 @@ impl NewStore {
             writing: None,
             finished: false,
         };
-        let folder = new.staging.join("commitlog");
+        let folder = new.staging.join(paths::COMMIT_LOG);
         new.storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
         let (run, _) = FileRun::load(
             Arc::clone(&new.storage),

@@ -1,0 +1,43 @@
+"""Click types of times and sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mqstore.text import parse_size, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # Newer releases have it generic, older ones cannot be subscripted.
+    _IntType = click.ParamType[int]
+else:
+    _IntType = click.ParamType
+
+__all__ = ["SIZE", "TIME"]
+
+
+class _Parsed(_IntType):
+    """A parameter that one of the functions above reads."""
+
+    def __init__(self, name: str, read: Callable[[str], int]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return self._read(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+TIME = _Parsed("time", parse_time)
+"""A click type: ``parse_time``."""
+SIZE = _Parsed("size", parse_size)
+"""A click type: ``parse_size``."""
