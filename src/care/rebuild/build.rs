@@ -11,8 +11,9 @@ use super::{RebuiltQueue, What};
 use crate::error::{Error, Result};
 use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
+use crate::log::Queue;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
-use crate::log::{Queue, QueueKind};
+use crate::store::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
@@ -55,9 +56,9 @@ impl Build {
         let queues = match what.queues {
             true => {
                 let layout = QueueLayout {
-                    dir: dir.join(QueueKind::Plain.folder()),
-                    batch_dir: dir.join(QueueKind::Batch.folder()),
-                    ext_dir: dir.join("consumequeue_ext"),
+                    dir: dir.join(paths::CONSUME_QUEUE),
+                    batch_dir: dir.join(paths::BATCH_CONSUME_QUEUE),
+                    ext_dir: dir.join(paths::CONSUME_QUEUE_EXT),
                     ..layout.clone()
                 };
                 storage.create_dir(&layout.dir).map_err(Error::io("create", &layout.dir))?;
@@ -69,7 +70,7 @@ impl Build {
         };
         let index = match index.filter(|_| what.index) {
             Some(layout) => {
-                let dir = dir.join("index");
+                let dir = dir.join(paths::INDEX);
                 storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
                 let (storage, clock) = (Arc::clone(storage), Arc::clone(clock));
                 Some(IndexBuilder::new(storage, &dir, layout, clock)?.flush_every(FLUSH_EVERY))

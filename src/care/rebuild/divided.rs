@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::spill::{Share, Spill, SpillReader};
-use super::stretch::{self, Chunk, ChunkEnd};
+use super::stretch::{self, Chunk, ChunkEnd, STRETCH};
 use super::walk::Walk;
 use super::{Job, RebuildOptions, RebuiltQueue, Target, What, read};
 use crate::care::meter::{Meter, watched};
@@ -25,6 +25,7 @@ use crate::files::Os;
 use crate::format::index::IndexHeader;
 use crate::log::Queue;
 use crate::log::index::builder::IndexBuilder;
+use crate::log::read::parallel;
 use crate::store::dispatch::gather::Gathered;
 use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
@@ -189,14 +190,15 @@ pub fn scan(
         let reading = job.reading();
         let mut heads = Vec::new();
         let mut put_down = Spill::new(groups);
-        for stretch in stretch::stretches(&job.log).filter(|one| range.contains(&one.start())) {
-            let mut chunk = read(&reading, &stretch)?;
+        let parts = parallel::stretches(&job.log, STRETCH);
+        for stretch in parts.iter().filter(|one| range.contains(&one.places().start)) {
+            let mut chunk = read(&reading, stretch)?;
             loop {
                 // So much was gathered that it stopped early.
-                let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.end();
+                let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.places().end;
                 let next = chunk.begin.filter(|_| stopped).map(|_| chunk.end);
                 heads.push(Head {
-                    stretch: stretch.start(),
+                    stretch: stretch.places().start,
                     begin: chunk.begin,
                     end: chunk.end,
                     how: chunk.how,
@@ -207,7 +209,7 @@ pub fn scan(
                 });
                 put_down.add(&chunk, part.path)?;
                 match next {
-                    Some(at) => chunk = stretch::read_from(&reading, &stretch, at)?,
+                    Some(at) => chunk = stretch::read_from(&reading, stretch, at)?,
                     None => break,
                 }
             }
@@ -248,13 +250,14 @@ pub fn settle(
         let (mut chunks, mut keys) = (Vec::new(), Keys::default());
         let (mut again, mut read_again) = (Spill::new(groups), 0);
         let own = u32::try_from(spills.len()).unwrap_or(u32::MAX);
-        for stretch in stretch::stretches(&job.log).take_while(|one| one.start() < end) {
+        let parts = parallel::stretches(&job.log, STRETCH);
+        for stretch in parts.iter().take_while(|one| one.places().start < end) {
             if walk.ended {
                 break;
             }
-            let heads = found.remove(&stretch.start()).unwrap_or_default();
+            let heads = found.remove(&stretch.places().start).unwrap_or_default();
             let candidates: VecDeque<Chunk> = heads.iter().map(|(head, _)| bare(head)).collect();
-            walk.accept(&reading, &stretch, candidates, &mut |chunk| {
+            walk.accept(&reading, stretch, candidates, &mut |chunk| {
                 let known = heads.iter().find(|(head, _)| head.begin == chunk.begin);
                 let (accepted, more) = match known {
                     Some((head, accepted)) => (*accepted, head.keys),

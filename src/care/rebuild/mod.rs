@@ -16,10 +16,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use self::build::Build;
-use self::stretch::{Chunk, Reading, Spare, Stretch};
+use self::stretch::{Chunk, Reading, STRETCH, Spare};
 use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
@@ -27,13 +25,14 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::BuiltIndex;
+use crate::log::read::parallel::{self, Stretch};
 use crate::log::{Queue, QueueKind, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
-use crate::store::paths::StorePaths;
+use crate::store::paths::{self, StorePaths};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::remembered;
 use crate::store::swap::{self, Move};
@@ -117,10 +116,8 @@ pub struct RebuildReport {
     pub quarantine: Option<PathBuf>,
 }
 
-/// How many stretches are read before they are put together, at the most: bounds the memory.
-const MOST_AT_ONCE: usize = 16;
 /// How many gathered units or keys are entered at once.
-const MOST_READY: usize = 1 << 20;
+const MOST_READY: usize = 1 << 17;
 
 /// Makes queues and index of the store at `path` again. `progress` is called with the bytes that were
 /// read and those there are, and can end it; then everything is as before.
@@ -385,41 +382,34 @@ impl<'a> Job<'a> {
         let reading = self.reading();
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
         meter.set_total(total.max(1));
-        let mut stretches = stretch::stretches(&self.log);
-        let at_once = (threads * 8).clamp(2, MOST_AT_ONCE);
+        let parts = parallel::stretches(&self.log, STRETCH);
         let mut walk = Walk::new(self.log.min_offset().unwrap_or(0));
-        let mut ready = Vec::new();
-        loop {
-            let next: Vec<Stretch> =
-                if walk.ended { Vec::new() } else { stretches.by_ref().take(at_once).collect() };
-            let (entered, read) = rayon::join(
-                || build.take(&ready),
-                || next.par_iter().map(|part| read(&reading, part)).collect::<Result<Vec<_>>>(),
-            );
-            entered?;
-            reading.spare.give_back(ready.drain(..));
-            let read = read?;
-            if next.is_empty() {
-                break;
-            }
-            let mut gathered = 0;
-            for (part, chunk) in next.iter().zip(read) {
+        let (mut ready, mut gathered) = (Vec::new(), 0);
+        let root = self.paths.root();
+        parallel::in_order(
+            &parts,
+            threads,
+            root,
+            |part| read(&reading, part),
+            |part, chunk| {
                 walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {
                     gathered += chunk.gathered.units.len() + chunk.gathered.hashes.len();
                     ready.push(chunk);
                     if gathered > MOST_READY {
                         gathered = 0;
-                        build.take(&std::mem::take(&mut ready))?;
+                        build.take(&ready)?;
+                        reading.spare.give_back(ready.drain(..));
                     }
                     Ok(())
                 })?;
-                meter.advance(part.len());
-            }
-            if meter.is_cancelled() {
-                let root = self.paths.root();
-                return Err(Error::io("rebuild", root)(std::io::ErrorKind::Interrupted.into()));
-            }
-        }
+                meter.advance(part.bytes.end - part.bytes.start);
+                if meter.is_cancelled() {
+                    return Err(Error::io("rebuild", root)(std::io::ErrorKind::Interrupted.into()));
+                }
+                Ok(if walk.ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            },
+        )?;
+        build.take(&ready)?;
         Ok(walk)
     }
 
@@ -493,8 +483,7 @@ impl<'a> Job<'a> {
             Ok(())
         };
         if self.options.what.queues {
-            let tops = [QueueKind::Plain.folder(), QueueKind::Batch.folder(), "consumequeue_ext"];
-            for top in tops {
+            for top in paths::QUEUE_FOLDERS {
                 match &self.options.topics {
                     None => add(PathBuf::from(top))?,
                     Some(topics) => {
@@ -506,7 +495,7 @@ impl<'a> Job<'a> {
             }
         }
         if self.options.what.index {
-            add(PathBuf::from("index"))?;
+            add(PathBuf::from(paths::INDEX))?;
         }
         // New folders first: what only goes can go late.
         moves.sort_by_key(|step| !step.has_new);

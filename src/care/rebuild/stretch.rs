@@ -1,21 +1,22 @@
 //! Reading one stretch of a log file: what its records need in queues and index, in a form that does
 //! not hold on to the bytes.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::care::verify::record::{FileReader, Lies, Record};
 use crate::error::{Error, Result};
-use crate::files::{FileRun, RunFile};
+use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
+use crate::log::read::block::BlockPool;
+use crate::log::read::frames::{FrameReader, Lies, Record};
+use crate::log::read::parallel::{Part, Stretch};
 use crate::store::dispatch::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
 /// How many bytes of the log one task reads.
-const STRETCH: u64 = 4 << 20;
+pub(super) const STRETCH: u64 = 4 << 20;
 
 /// What is to be read, and for what.
 pub(super) struct Reading<'a> {
@@ -29,7 +30,7 @@ pub(super) struct Reading<'a> {
 /// Memory that stretches before were read with: fresh pages cost more than what is put into them.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    blocks: Mutex<Vec<Vec<u8>>>,
+    blocks: Arc<BlockPool>,
     gathered: SpareGathered,
 }
 
@@ -37,59 +38,6 @@ impl Spare {
     /// Takes back what chunks were kept in.
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
         self.gathered.give_back(chunks.map(|chunk| chunk.gathered));
-    }
-
-    fn block(&self) -> Vec<u8> {
-        let mut blocks = self.blocks.lock();
-        blocks.pop().unwrap_or_default()
-    }
-
-    fn give_back_block(&self, block: Vec<u8>) {
-        self.blocks.lock().push(block);
-    }
-}
-
-/// Bytes `from..to` of a file of the log.
-#[derive(Clone, Debug)]
-pub(super) struct Stretch {
-    pub(super) file: Arc<RunFile>,
-    pub(super) from: u64,
-    pub(super) to: u64,
-}
-
-/// The stretches of a log, in order.
-pub(super) fn stretches(log: &FileRun) -> impl Iterator<Item = Stretch> + use<> {
-    let size = log.file_size();
-    let files = log.files().as_ref().clone();
-    files.into_iter().flat_map(move |file| {
-        let len = file.len.min(size);
-        (0..len).step_by(STRETCH as usize).map(move |from| Stretch {
-            file: Arc::clone(&file),
-            from,
-            to: from.saturating_add(STRETCH).min(len),
-        })
-    })
-}
-
-impl Stretch {
-    pub(super) fn len(&self) -> u64 {
-        self.to - self.from
-    }
-
-    /// Physical offset of the first byte.
-    pub(super) fn start(&self) -> u64 {
-        self.file.base_offset.saturating_add(self.from)
-    }
-
-    /// Physical offset behind the last byte.
-    pub(super) fn end(&self) -> u64 {
-        self.file.base_offset.saturating_add(self.to)
-    }
-
-    pub(super) fn reader<'a>(&'a self, log: &FileRun) -> Result<FileReader<'a>> {
-        let file = &self.file;
-        let open = log.open(file)?;
-        Ok(FileReader::new(open, &file.path, file.base_offset, file.len, log.file_size()))
     }
 }
 
@@ -118,32 +66,37 @@ pub(super) struct Chunk {
     pub(super) gathered: Gathered,
 }
 
+impl Part for Chunk {
+    fn begin(&self) -> Option<u64> {
+        self.begin
+    }
+}
+
 /// Reads a stretch from its first record on, which is looked for: whether it is one is known only
 /// once the walk over the stretch before has come to the same place.
 pub(super) fn read(reading: &Reading<'_>, stretch: &Stretch) -> Result<Chunk> {
-    let mut reader = stretch.reader(reading.log)?.with_block(reading.spare.block());
-    let first = match stretch.from {
+    let mut reader = FrameReader::open(reading.log, &stretch.file)?.sharing(&reading.spare.blocks);
+    let first = match stretch.bytes.start {
         0 => Some(0),
-        from => reader.first_likely(from, stretch.to)?,
+        from => reader.first_likely(from, stretch.bytes.end)?,
     };
     let chunk = match first {
         Some(at) => walk(reading, stretch, &mut reader, at)?,
-        None => Chunk { end: stretch.end(), ..Chunk::default() },
+        None => Chunk { end: stretch.places().end, ..Chunk::default() },
     };
-    reading.spare.give_back_block(reader.into_block());
     Ok(chunk)
 }
 
 /// Reads a stretch from `at` on, a physical offset in it.
 pub(super) fn read_from(reading: &Reading<'_>, stretch: &Stretch, at: u64) -> Result<Chunk> {
-    let mut reader = stretch.reader(reading.log)?;
+    let mut reader = FrameReader::open(reading.log, &stretch.file)?;
     walk(reading, stretch, &mut reader, at.saturating_sub(stretch.file.base_offset))
 }
 
 fn walk(
     reading: &Reading<'_>,
     stretch: &Stretch,
-    reader: &mut FileReader<'_>,
+    reader: &mut FrameReader,
     mut at: u64,
 ) -> Result<Chunk> {
     let base = stretch.file.base_offset;
@@ -151,10 +104,10 @@ fn walk(
     let mut gather = Gather::new(&reading.wanted, reading.spare.gathered.take());
     let checks = reading.flushed.before_ms < i64::MAX;
     let how = loop {
-        if at >= stretch.to || gather.is_full() {
+        if at >= stretch.bytes.end || gather.is_full() {
             break ChunkEnd::Whole;
         }
-        let left = reader.file_size.saturating_sub(at);
+        let left = reader.left(at);
         let is_own = |view: &MessageView<'_>| {
             u64::try_from(view.physical_offset()) == Ok(base.saturating_add(at))
         };
@@ -202,7 +155,7 @@ fn add_closely(gather: &mut Gather<'_>, record: &Record<'_>) {
 }
 
 /// The store time of the record at `at` of a reader's file, if one begins there.
-pub(super) fn stored_at(reader: &mut FileReader<'_>, at: u64) -> Result<Option<i64>> {
+pub(super) fn stored_at(reader: &mut FrameReader, at: u64) -> Result<Option<i64>> {
     Ok(match reader.read(at, false)? {
         Lies::Record(record) => Some(record.view.store_timestamp_ms()),
         _ => None,

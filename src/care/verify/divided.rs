@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::log::QueueKind;
 use crate::log::index::run::IndexRunFile;
+use crate::log::read::parallel;
 
 /// Who hears how far a part is, and can end it.
 type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
@@ -167,16 +168,15 @@ pub fn walk(
             .filter(|(_, base)| files.contains(base))
             .collect();
         let (queues, log) = (&known.queues, &known.log);
-        let walks = numbers
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|(number, base)| {
-                (
-                    base,
-                    log_walk::walk(&cx, log, FilePart::whole(number), known.last, queues, &index),
-                )
-            })
-            .collect();
+        let mut walks = Vec::with_capacity(numbers.len());
+        let walk = |&(number, base): &(usize, u64)| {
+            let part = FilePart::whole(number);
+            Ok((base, log_walk::walk(&cx, log, part, known.last, queues, &index)))
+        };
+        parallel::in_order(&numbers, cx.threads, &log.dir(), walk, |_, walk| {
+            walks.push(walk);
+            Ok(ControlFlow::Continue(()))
+        })?;
         let met = queues.list.iter().zip(&places).filter_map(|(queue, place)| {
             let met = queue.met.load(Ordering::Relaxed);
             place.filter(|_| met > 0).map(|place| (place, met))

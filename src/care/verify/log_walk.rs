@@ -10,7 +10,6 @@ use super::index::Index;
 use super::index::index_check::{Edges, IndexCheck, Unindexed};
 use super::queues::Queues;
 use super::queues::queue_check::{QueueCheck, Walked};
-use super::record::{Faults, FileReader, Lies, Record, property_crc};
 use super::times::Times;
 use super::{Context, State};
 use crate::care::finding::{Code, Severity};
@@ -21,6 +20,7 @@ use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::delay_level;
+use crate::log::read::frames::{Faults, FrameReader, Lies, Record, misplaced, property_crc};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::queue_table::{most_queue_id, names_a_folder};
 
@@ -99,9 +99,7 @@ pub(super) fn walk<'a>(
     let Some(file) = files.get(part.file) else { return FileWalk::default() };
     let len = part.to.unwrap_or(file.len).saturating_sub(part.from);
     let checks = (|| {
-        let open = log.open(file)?;
-        let size = log.file_size();
-        let reader = FileReader::new(open, &file.path, file.base_offset, file.len, size);
+        let reader = FrameReader::open(log, file)?;
         let index = IndexCheck::new(cx, index, log, file.base_offset.saturating_add(part.from))?;
         Ok((reader, index))
     })();
@@ -172,7 +170,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, reader: &mut FileReader<'_>) -> Result<()> {
+    fn run(&mut self, reader: &mut FrameReader) -> Result<()> {
         let mut at = self.part.from;
         let to = self.part.to.unwrap_or(u64::MAX);
         loop {
@@ -195,7 +193,7 @@ impl Walk<'_> {
                     continue;
                 }
             }
-            let left = reader.file_size.saturating_sub(at);
+            let left = reader.left(at);
             let damage = match reader.read(at, self.cx.full)? {
                 Lies::Record(record) => match self.misplaced(&record, at) {
                     None => {
@@ -213,7 +211,7 @@ impl Walk<'_> {
                 },
                 Lies::Blank(size) if u64::from(size) == left => {
                     self.result.how = FileEnd::Blank;
-                    self.result.end = reader.file_size;
+                    self.result.end = at.saturating_add(left);
                     return Ok(());
                 }
                 Lies::Blank(size) => {
@@ -246,21 +244,12 @@ impl Walk<'_> {
     /// Why a record may not lie at `at`.
     #[inline]
     fn misplaced(&self, record: &Record<'_>, at: u64) -> Option<FormatError> {
-        let place = self.base.saturating_add(at);
-        let own = record.view.physical_offset();
-        (u64::try_from(own) != Ok(place)).then(|| {
-            FormatError::new(
-                CorruptionKind::PhysicalOffset,
-                28,
-                format!("physical offset {place}"),
-                own.to_string(),
-            )
-        })
+        misplaced(&record.view, self.base.saturating_add(at))
     }
 
     /// Finds the place behind some damage where the log goes on, and reports the damage; `None`
     /// where nothing comes any more.
-    fn behind(&mut self, reader: &mut FileReader<'_>, damage: Damage) -> Result<Option<u64>> {
+    fn behind(&mut self, reader: &mut FrameReader, damage: Damage) -> Result<Option<u64>> {
         let at = damage.at;
         let next = match damage.code {
             Code::LogHole | Code::LogBlank => None,
@@ -298,7 +287,7 @@ impl Walk<'_> {
 
     /// Counts the messages from `at` on that are older than what was read before, up to one that is
     /// not.
-    fn pass_remains(&self, reader: &mut FileReader<'_>, mut at: u64) -> Result<(u64, Option<u64>)> {
+    fn pass_remains(&self, reader: &mut FrameReader, mut at: u64) -> Result<(u64, Option<u64>)> {
         let mut older = 0;
         loop {
             match reader.read(at, false)? {

@@ -14,7 +14,6 @@ mod file_parts;
 pub mod index;
 mod log_walk;
 pub mod queues;
-pub(super) mod record;
 mod tables;
 mod times;
 
@@ -353,7 +352,7 @@ fn check(
     );
     let index = index?;
     let Prepared { log, last, queues, .. } = &known;
-    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes);
+    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes)?;
     let Some(walks) = walks else {
         // Whole files leave nothing in doubt.
         return check(storage, path, config, options, threads, meter, None);

@@ -1,36 +1,39 @@
-//! Reading one file of the log frame by frame, in memory that does not grow with what a frame claims,
-//! and finding the next record behind bytes that are none.
+//! Reading one file of the log frame by frame: the one reader of frames.
+//!
+//! [`Scanner`](super::scanner::Scanner) walks over all files with it and reads every record whole. Verify
+//! and rebuild read a large record without its body, in memory that does not grow with what a frame
+//! claims, and find the next record behind bytes that are none.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
+use super::block::{BLOCK_BYTES, Block, BlockPool};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::{FileRun, StorageFile};
+use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
 use crate::format::crc;
 use crate::format::message::elided::{self, Checksum, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
 
-/// What is read at a time: enough to be worth a call, little enough to stay in the processor's cache.
-pub(in crate::care) const BLOCK: usize = 256 << 10;
 /// How many doubtful places of a block are looked at more closely.
 const LOOKS: usize = 256;
 
 /// One file of the log, read in order.
-pub(in crate::care) struct FileReader<'a> {
-    file: Arc<dyn StorageFile>,
-    path: &'a Path,
-    /// The physical offset of the file's first byte.
-    pub(in crate::care) base: u64,
+#[derive(Clone, Debug)]
+pub struct FrameReader {
+    /// `None` while nothing is read.
+    open: Option<Arc<dyn StorageFile>>,
+    file: Arc<RunFile>,
     /// Bytes of it that belong to the log: all, but no more than a file has.
-    pub(in crate::care) len: u64,
+    len: u64,
     /// Where a blank must end.
-    pub(in crate::care) file_size: u64,
-    block: Vec<u8>,
+    file_size: u64,
+    /// Bytes of the file: `filled` of them, from `start` on.
+    block: Option<Arc<Block>>,
     start: u64,
     filled: usize,
+    pool: Arc<BlockPool>,
     /// The last large record without its body, and what is wrong with its checksums.
     elided: Vec<u8>,
     faults: Faults,
@@ -40,111 +43,184 @@ pub(in crate::care) struct FileReader<'a> {
 
 /// Which checksums of a record are wrong.
 #[derive(Clone, Debug, Default)]
-pub(in crate::care) struct Faults {
-    pub(in crate::care) body: Option<FormatError>,
-    pub(in crate::care) properties: Option<FormatError>,
+pub struct Faults {
+    /// That of the body.
+    pub body: Option<FormatError>,
+    /// That of the whole record.
+    pub properties: Option<FormatError>,
 }
 
 /// A record as it lies in the file; of a large one the body is left out.
-#[derive(Clone, Copy)]
-pub(in crate::care) struct Record<'a> {
-    pub(in crate::care) view: MessageView<'a>,
-    pub(in crate::care) size: u32,
-    pub(in crate::care) is_elided: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The record.
+    pub view: MessageView<'a>,
+    /// Its length in the file.
+    pub size: u32,
+    /// Whether its body is left out.
+    pub is_elided: bool,
 }
 
 /// What lies at a position.
-pub(in crate::care) enum Lies<'a> {
+#[derive(Debug)]
+pub enum Lies<'a> {
+    /// A record, which may name another place than this.
     Record(Record<'a>),
+    /// Filler of so many bytes.
     Blank(u32),
+    /// Nothing was written.
     Empty,
+    /// Bytes that are no frame.
     Bad(FormatError),
     /// The file ends here.
     End,
 }
 
-impl<'a> FileReader<'a> {
-    pub(in crate::care) fn new(
-        file: Arc<dyn StorageFile>,
-        path: &'a Path,
-        base: u64,
-        len: u64,
-        file_size: u64,
-    ) -> Self {
+impl FrameReader {
+    /// Opens a file of the log.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot open it.
+    pub fn open(log: &FileRun, file: &Arc<RunFile>) -> Result<Self> {
+        Ok(Self::over(log.open(file)?, file, log.file_size()))
+    }
+
+    /// Reads an open file.
+    #[must_use]
+    pub fn over(open: Arc<dyn StorageFile>, file: &Arc<RunFile>, file_size: u64) -> Self {
         Self {
-            file,
-            path,
-            base,
-            len: len.min(file_size),
+            open: Some(open),
+            file: Arc::clone(file),
+            len: file.len.min(file_size),
             file_size,
-            block: Vec::new(),
+            block: None,
             start: 0,
             filled: 0,
+            pool: Arc::default(),
             elided: Vec::new(),
             faults: Faults::default(),
             zeros: None,
         }
     }
 
-    /// The same with the memory of a reader before.
-    pub(in crate::care) fn with_block(self, block: Vec<u8>) -> Self {
-        Self { block, ..self }
+    /// Takes memory from `pool`, in which that of readers before may wait.
+    #[must_use]
+    pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
+        self.pool = Arc::clone(pool);
+        self
     }
 
-    /// The memory, for another reader.
-    pub(in crate::care) fn into_block(self) -> Vec<u8> {
-        self.block
+    /// The physical offset of the file's first byte.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.file.base_offset
+    }
+
+    /// How many bytes lie between a position and the end of the file, where a blank must end.
+    #[inline]
+    #[must_use]
+    pub fn left(&self, at: u64) -> u64 {
+        self.file_size.saturating_sub(at)
+    }
+
+    /// The file.
+    pub(super) fn file(&self) -> &RunFile {
+        &self.file
+    }
+
+    /// The block that was read last.
+    #[inline]
+    pub(super) fn block(&self) -> Option<&Arc<Block>> {
+        self.block.as_ref()
+    }
+
+    /// Keeps no file open.
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Whether the file is open.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// What is left of the block from a position on.
+    #[inline]
+    pub(super) fn rest(&self, at: u64) -> &[u8] {
+        let Some(block) = &self.block else { return &[] };
+        at.checked_sub(self.start)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .and_then(|skip| block.as_bytes().get(skip..self.filled))
+            .unwrap_or_default()
+    }
+
+    /// Reads `len` bytes into the block, from `at` on. A block that somebody else holds is left to them.
+    pub(super) fn read_block(&mut self, at: u64, len: usize) -> Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        (self.filled, self.start) = (0, at);
+        let block = self.block.get_or_insert_with(|| Arc::new(self.pool.take()));
+        if Arc::get_mut(block).is_none() {
+            *block = Arc::new(self.pool.take());
+        }
+        let room = Arc::get_mut(block).map(|block| block.room(len)).unwrap_or_default();
+        self.filled = open.read_at(room, at).map_err(Error::io("read", &self.file.path))?;
+        Ok(())
+    }
+
+    /// Reads the whole frame at `at` into the block, as far as it lies in `room` bytes.
+    pub(super) fn read_whole(&mut self, at: u64, room: usize) -> Result<()> {
+        // At most twice: the first bytes tell the record's size.
+        for _ in 0..2 {
+            let bytes = self.rest(at);
+            let needed = peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room);
+            if bytes.len() >= needed {
+                break;
+            }
+            self.read_block(at, needed.max(BLOCK_BYTES).min(room))?;
+        }
+        Ok(())
     }
 
     fn room(&self, at: u64) -> usize {
         usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX)
     }
 
-    /// Sees to it that `wanted` bytes at `at` are in the block, or as many as the file has.
-    fn fill(&mut self, at: u64, wanted: usize) -> Result<()> {
-        let wanted = wanted.min(BLOCK).min(self.room(at));
-        if rest(&self.block, self.start, self.filled, at).len() >= wanted {
-            return Ok(());
-        }
-        let len = self.room(at).min(BLOCK);
-        if self.block.len() < len {
-            self.block.resize(len, 0);
-        }
-        self.filled = 0;
-        self.start = at;
-        let block = self.block.get_mut(..len).unwrap_or_default();
-        self.filled = self.file.read_at(block, at).map_err(Error::io("read", self.path))?;
-        if self.filled < len {
-            // Cut short since its length was taken.
-            self.len = self.len.min(at.saturating_add(self.filled as u64));
-        }
-        Ok(())
-    }
-
-    /// Up to [`BLOCK`] bytes at `at`.
+    /// Up to [`BLOCK_BYTES`] bytes at `at`: at least `wanted`, or as many as the file has.
     fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
-        self.fill(at, wanted)?;
-        Ok(rest(&self.block, self.start, self.filled, at))
+        let room = self.room(at).min(BLOCK_BYTES);
+        if self.rest(at).len() < wanted.min(room) {
+            self.read_block(at, room)?;
+            if self.filled < room {
+                // Cut short since its length was taken.
+                self.len = self.len.min(at.saturating_add(self.filled as u64));
+            }
+        }
+        Ok(self.rest(at))
     }
 
     /// What lies at `at`. With `sums`, the checksums of a large record are taken on the way, for
-    /// [`FileReader::faults`]; a smaller one is whole, and its own to check.
-    pub(in crate::care) fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
+    /// [`FrameReader::faults`]; a smaller one is whole, and its own to check.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         if at >= self.len {
             return Ok(Lies::End);
         }
-        let there = rest(&self.block, self.start, self.filled, at);
+        let there = self.rest(at);
         if peek::claimed_size(there).is_none_or(|size| size > there.len()) {
             return self.read_more(at, sums);
         }
-        Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), 0))
+        Ok(lies(message::read_frame(self.rest(at)), 0))
     }
 
-    /// The record at `at`, where the block holds a sound one: what [`FileReader::read`] finds nearly
+    /// The record at `at`, where the block holds a sound one: what [`FrameReader::read`] finds nearly
     /// always, in less time.
     #[inline(always)]
-    pub(in crate::care) fn whole(&self, at: u64) -> Option<MessageView<'_>> {
-        message::read_whole(rest(&self.block, self.start, self.filled, at))
+    pub fn whole(&self, at: u64) -> Option<MessageView<'_>> {
+        message::read_whole(self.rest(at))
     }
 
     /// The same, where the block does not hold all of it yet.
@@ -154,14 +230,12 @@ impl<'a> FileReader<'a> {
         // At most twice: the first bytes tell the record's size.
         let mut needed = peek::HEAD;
         for _ in 0..2 {
-            self.fill(at, needed)?;
-            needed = peek::claimed_size(rest(&self.block, self.start, self.filled, at))
-                .unwrap_or(needed);
-            if needed > BLOCK && needed <= room {
+            needed = peek::claimed_size(self.bytes(at, needed)?).unwrap_or(needed);
+            if needed > BLOCK_BYTES && needed <= room {
                 return self.read_large(at, needed, sums);
             }
         }
-        Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), room))
+        Ok(lies(message::read_frame(self.rest(at)), room))
     }
 
     /// A record that is larger than a block: what is before and behind its body.
@@ -246,12 +320,15 @@ impl<'a> FileReader<'a> {
     }
 
     /// What is wrong with the checksums of the large record that was read last.
-    pub(in crate::care) fn take_faults(&mut self) -> Faults {
+    pub fn take_faults(&mut self) -> Faults {
         std::mem::take(&mut self.faults)
     }
 
     /// The first byte from `at` on that is not zero.
-    pub(in crate::care) fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
             && to.is_none_or(|to| at <= to)
@@ -267,10 +344,11 @@ impl<'a> FileReader<'a> {
     fn find_nonzero(&mut self, at: u64, to: u64) -> Result<Option<u64>> {
         let mut at = at;
         while at < to.min(self.len) {
-            let data = self.file.next_data(at).map_err(Error::io("read", self.path))?;
+            let Some(open) = &self.open else { break };
+            let data = open.next_data(at).map_err(Error::io("read", &self.file.path))?;
             let Some(data) = data.filter(|&data| data < to.min(self.len)) else { return Ok(None) };
             at = data;
-            let bytes = self.bytes(at, BLOCK)?;
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.is_empty() {
                 break;
             }
@@ -285,28 +363,32 @@ impl<'a> FileReader<'a> {
     /// The first bytes at `at`, as many of them as there are. The block stays where it is.
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
         let mut bytes = [0; SIGNATURE];
-        let there = rest(&self.block, self.start, self.filled, at);
+        let there = self.rest(at);
         let len = SIGNATURE.min(self.room(at));
         if let (Some(from), Some(to)) = (there.get(..len), bytes.get_mut(..len)) {
             to.copy_from_slice(from);
             return Ok((bytes, len));
         }
+        let Some(open) = &self.open else { return Ok((bytes, 0)) };
         let wanted = bytes.get_mut(..len).unwrap_or_default();
-        let read = self.file.read_at(wanted, at).map_err(Error::io("read", self.path))?;
+        let read = open.read_at(wanted, at).map_err(Error::io("read", &self.file.path))?;
         Ok((bytes, read))
     }
 
     /// Whether a frame of the log may begin at `at`: a record that names this place, a blank that
     /// ends with the file, zeros up to the end, or the end of the file.
-    pub(in crate::care) fn looks_right(&mut self, at: u64) -> Result<bool> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn looks_right(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
         }
-        let left = self.file_size - at;
+        let left = self.left(at);
         let (bytes, len) = self.signature(at)?;
         let bytes = bytes.get(..len).unwrap_or_default();
         if peek::is_record(bytes) {
-            return Ok(peek::names_place(bytes, self.base.saturating_add(at)));
+            return Ok(peek::names_place(bytes, self.base().saturating_add(at)));
         }
         Ok(match message::read_frame(bytes.get(..BLANK_LEN).unwrap_or(bytes)) {
             Ok(Frame::Blank { size }) => u64::from(size) == left,
@@ -317,7 +399,10 @@ impl<'a> FileReader<'a> {
 
     /// Where the damaged frame at `at` seems to end: behind as many bytes as it claims, if its size
     /// is a record's and the log goes on there.
-    pub(in crate::care) fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
         let Some(claim) = claim.filter(|&size| size >= MIN_RECORD_LEN as u64) else {
@@ -330,7 +415,10 @@ impl<'a> FileReader<'a> {
     /// The next place from `at` on where a record begins, whole or damaged: two of three must speak
     /// for it, that it has a record's magic code, that it names this place as its own, and that
     /// the log goes on where it ends.
-    pub(in crate::care) fn resync(&mut self, at: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn resync(&mut self, at: u64) -> Result<Option<u64>> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
         while at < self.len {
@@ -339,8 +427,8 @@ impl<'a> FileReader<'a> {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
             }
-            let base = self.base;
-            let bytes = self.bytes(at, BLOCK)?;
+            let base = self.base();
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.len() < SIGNATURE {
                 return Ok(None);
             }
@@ -379,7 +467,10 @@ impl<'a> FileReader<'a> {
     /// The first place in `from..to` where bytes have a record's magic code and name the place as their
     /// own. That is a record, or a body made to look like one: whoever relies on it must come to the
     /// same place from a record before.
-    pub(in crate::care) fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot read.
+    pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
             // Each stretch of the zeros behind a log looks at its own alone.
@@ -387,8 +478,8 @@ impl<'a> FileReader<'a> {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
             }
-            let base = self.base;
-            let bytes = self.bytes(at, BLOCK)?;
+            let base = self.base();
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.len() < SIGNATURE {
                 return Ok(None);
             }
@@ -423,9 +514,12 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
-/// What a frame amounts to, with `room` bytes to the end of its file.
+/// What a frame amounts to, with `room` bytes to the end of its file, or of the log.
 #[inline]
-fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<'_> {
+pub(in crate::log) fn lies(
+    frame: std::result::Result<Frame<'_>, FrameError>,
+    room: usize,
+) -> Lies<'_> {
     match frame {
         Ok(Frame::Message(view)) => {
             Lies::Record(Record { view, size: view.store_size(), is_elided: false })
@@ -437,27 +531,37 @@ fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<
             CorruptionKind::Truncated,
             0,
             format!("{needed} bytes"),
-            format!("{room} bytes to the end of the file"),
+            format!("{room} bytes to the end"),
         )),
     }
 }
 
-/// The checksum that a record holds of itself, if it has one.
-pub(in crate::care) fn property_crc(view: &MessageView<'_>) -> Option<u32> {
-    view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
+/// Why a record may not lie at a physical offset; `None` where it names that place as its own.
+#[inline]
+#[must_use]
+pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
+    let own = view.physical_offset();
+    (u64::try_from(own) != Ok(place)).then(|| {
+        FormatError::new(
+            CorruptionKind::PhysicalOffset,
+            28,
+            format!("physical offset {place}"),
+            own.to_string(),
+        )
+    })
 }
 
-#[inline]
-fn rest(block: &[u8], start: u64, filled: usize, at: u64) -> &[u8] {
-    at.checked_sub(start)
-        .and_then(|skip| usize::try_from(skip).ok())
-        .and_then(|skip| block.get(skip..filled))
-        .unwrap_or_default()
+/// The checksum that a record holds of itself, if it has one.
+pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
+    view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
 
 /// The record at `place`, its body left out, and its size; `None` where no record begins that names
 /// this place, or no longer any file holds it.
-pub(in crate::care) fn probe<'b>(
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn probe<'b>(
     log: &FileRun,
     place: u64,
     buffer: &'b mut Vec<u8>,

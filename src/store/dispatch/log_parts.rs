@@ -1,17 +1,14 @@
-//! Reading a log in parts on several threads, for what queues and index need of it. Where a part's
-//! first record begins is guessed by the thread that reads it; whether that is right is known once the
-//! part before has come to the same place.
+//! Reading a log in parts on several threads, for what queues and index need of it.
 
 use std::collections::VecDeque;
-use std::num::NonZero;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::message::peek;
 use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
+use crate::log::read::parallel::{self, Part, put_together};
 use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
@@ -25,8 +22,6 @@ const SOUGHT: u64 = 512 << 10;
 const LONG: u64 = 8 << 20;
 /// At most so many threads read.
 const MOST_THREADS: usize = 4;
-/// How many parts of each thread wait to be taken.
-const AHEAD: usize = 2;
 /// How much memory is kept of what was read.
 const MOST_KEPT: usize = 32 << 20;
 
@@ -63,9 +58,9 @@ pub struct LogPart {
 }
 
 impl LogPart {
-    /// Where the first record begins.
+    /// Where the first record begins, or would.
     #[must_use]
-    pub fn begin(&self) -> u64 {
+    pub fn start(&self) -> u64 {
         self.begin.unwrap_or(self.end)
     }
 
@@ -73,6 +68,12 @@ impl LogPart {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
+    }
+}
+
+impl Part for LogPart {
+    fn begin(&self) -> Option<u64> {
+        self.begin
     }
 }
 
@@ -100,79 +101,37 @@ impl<'a> LogReading<'a> {
     /// Hands the parts from `from` on, where a record must begin, to `take` in order, until that breaks.
     ///
     /// # Errors
-    /// What `take` answers; [`Error::Io`] when the system cannot read.
+    /// What `take` answers; [`Error::Io`](crate::error::Error::Io) when the system cannot read.
     pub fn each(
         &self,
         from: u64,
         take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
     ) -> Result<Walked> {
-        if self.end.saturating_sub(from) < LONG {
-            return self.put_together(from, &mut |_| Ok(LogPart::default()), take);
-        }
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
-        thread::scope(|scope| {
-            let mut readers = Vec::with_capacity(threads);
-            for first in 0..threads {
-                let (to_taker, parts) = mpsc::sync_channel(AHEAD);
-                let read = move || {
-                    for number in (first..).step_by(threads) {
-                        let Some(bytes) = self.bytes_of(from, number) else { return };
-                        let part = self.read(bytes.start, number == 0, bytes.end);
-                        if to_taker.send(part).is_err() {
-                            return;
-                        }
-                    }
-                };
-                thread::Builder::new()
-                    .name("mqstore-read".to_owned())
-                    .spawn_scoped(scope, read)
-                    .map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
-                readers.push(parts);
-            }
-            // Each thread ends behind its last part, or when its channel is let go of at the end.
-            let mut found = |number: usize| match readers.get(number % threads).map(|r| r.recv()) {
-                Some(Ok(part)) => part,
-                _ => Ok(LogPart::default()),
-            };
-            self.put_together(from, &mut found, take)
-        })
-    }
-
-    /// The bytes of part `number`, which may end within a record.
-    fn bytes_of(&self, from: u64, number: usize) -> Option<Range<u64>> {
-        let start = from.saturating_add(PART.saturating_mul(number as u64));
-        (start < self.end).then(|| start..start.saturating_add(PART).min(self.end))
-    }
-
-    /// What was found of each part counts where the part before ends at its beginning; else it is read
-    /// from there.
-    fn put_together(
-        &self,
-        from: u64,
-        found: &mut dyn FnMut(usize) -> Result<LogPart>,
-        take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
-    ) -> Result<Walked> {
-        let mut next = from;
-        for number in 0.. {
-            let Some(bytes) = self.bytes_of(from, number) else { break };
-            let mut guessed = Some(found(number)?);
-            while next < bytes.end {
-                let mut part = match guessed.take().filter(|part| part.begin == Some(next)) {
-                    Some(part) => part,
-                    None => self.read(next, true, bytes.end)?,
-                };
-                next = part.end;
+        let starts = (from..self.end).step_by(PART as usize);
+        let parts: Vec<_> = starts.map(|at| at..at.saturating_add(PART).min(self.end)).collect();
+        let is_long = self.end.saturating_sub(from) >= LONG;
+        let threads = if is_long { parallel::processors().min(MOST_THREADS) } else { 1 };
+        let read = |bytes: &Range<u64>| match is_long {
+            true => self.read(bytes.start, bytes.start == from, bytes.end),
+            // Without other threads a part is read once it is known where it begins.
+            false => Ok(LogPart::default()),
+        };
+        let mut walked = Walked { end: from, stop: Some(Stop::End) };
+        parallel::in_order(&parts, threads, &self.log.run().dir(), read, |bytes, part| {
+            let again = |at| self.read(at, true, bytes.end).map(Some);
+            let found = VecDeque::from([part]);
+            let (_, more) = put_together(walked.end, bytes.clone(), found, again, |mut part| {
+                walked.end = part.end;
                 let stop = part.stop.take();
-                if take(part)?.is_break() {
-                    return Ok(Walked { end: next, stop: None });
+                if take(part)?.is_break() || stop.is_some() {
+                    walked.stop = stop;
+                    return Ok(None);
                 }
-                if stop.is_some() {
-                    return Ok(Walked { end: next, stop });
-                }
-            }
-            self.spare.give_back(guessed.map(|part| part.gathered));
-        }
-        Ok(Walked { end: next, stop: Some(Stop::End) })
+                Ok(Some(walked.end))
+            })?;
+            Ok(if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(walked)
     }
 
     /// Reads the records that begin in `from..to`; the first must begin at `from`, or is sought.
@@ -242,7 +201,7 @@ impl LastParts {
 
     /// Those whose records begin at or behind `from`.
     pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
-        let before = self.parts.partition_point(|part| part.begin() < from);
+        let before = self.parts.partition_point(|part| part.start() < from);
         self.parts.drain(..before);
         self.parts
     }
@@ -263,8 +222,8 @@ mod tests {
             last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
         // 4 MiB each; of a part that begins before the place asked for only some would be wanted.
-        let begins: Vec<u64> = last.parts.iter().map(LogPart::begin).collect();
+        let begins: Vec<u64> = last.parts.iter().map(LogPart::start).collect();
         assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
-        assert_eq!(last.from(701).iter().map(LogPart::begin).collect::<Vec<_>>(), [800, 900]);
+        assert_eq!(last.from(701).iter().map(LogPart::start).collect::<Vec<_>>(), [800, 900]);
     }
 }

@@ -47,7 +47,7 @@ impl Core {
             None => Keys::None,
         };
         let read = read.from(start);
-        let again = read.front().map_or(end, LogPart::begin);
+        let again = read.front().map_or(end, LogPart::start);
         let mut queues = Queues { core: self, waiting: 0 };
         let mut count = 0;
         if start < again {

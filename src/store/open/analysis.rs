@@ -180,7 +180,7 @@ impl FoundStore<'_> {
         let mut read = LastParts::default();
         let mut told = from;
         let walked = reading.each(from, &mut |part| {
-            let at = part.begin();
+            let at = part.start();
             if at - told >= STEP {
                 told = at;
                 if progress(at - from, log_end - from).is_break() {

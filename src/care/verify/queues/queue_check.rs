@@ -9,7 +9,6 @@ use super::ext_check::{EntryPlace, ExtCheck};
 use super::{Missing, Queue, Queues, find};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::Context;
-use crate::care::verify::record::{Record, probe};
 use crate::error::{FormatError, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
@@ -20,6 +19,7 @@ use crate::format::queue::consume_queue::{
 use crate::format::queue::consume_queue_ext;
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
+use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::read::queue_read::points_back;
 

@@ -1,0 +1,141 @@
+//! The one parallel reader of a log: threads read parts ahead, and the caller gets them in order.
+//!
+//! A thread guesses where the first record of its part begins. The guess is right if the part before ends
+//! there; otherwise the part is read again from where that one ended. So what is handed on is what a walk
+//! from record to record comes to, whoever read the parts.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::files::{FileRun, RunFile};
+
+/// How many parts of each thread wait to be taken.
+const AHEAD: usize = 2;
+
+/// Bytes of one file of a log, in which records begin that are read together.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// The file.
+    pub file: Arc<RunFile>,
+    /// Positions in it.
+    pub bytes: Range<u64>,
+}
+
+impl Stretch {
+    /// The bytes as physical offsets.
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        let at = |position| self.file.base_offset.saturating_add(position);
+        at(self.bytes.start)..at(self.bytes.end)
+    }
+}
+
+/// The stretches of about `len` bytes of a log, in order.
+#[must_use]
+pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
+    let (size, mut all) = (log.file_size(), Vec::new());
+    for file in log.files().iter() {
+        let end = file.len.min(size);
+        let mut from = 0;
+        while from < end {
+            let to = from.saturating_add(len).min(end);
+            all.push(Stretch { file: Arc::clone(file), bytes: from..to });
+            from = to;
+        }
+    }
+    all
+}
+
+/// As many threads as read a log by default.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Reads each of some parts on threads, and hands them to `take` in order until that breaks.
+///
+/// # Errors
+/// What `read` and `take` answer; [`Error::Io`] when no thread can be started.
+pub fn in_order<P: Sync, T: Send>(
+    parts: &[P],
+    threads: usize,
+    dir: &Path,
+    read: impl Fn(&P) -> Result<T> + Sync,
+    mut take: impl FnMut(&P, T) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let threads = threads.min(parts.len());
+    if threads < 2 {
+        for part in parts {
+            if take(part, read(part)?)?.is_break() {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    thread::scope(|scope| {
+        let mut readers = Vec::with_capacity(threads);
+        for first in 0..threads {
+            let (to_taker, found) = mpsc::sync_channel(AHEAD);
+            let read = &read;
+            let work = move || {
+                for part in parts.iter().skip(first).step_by(threads) {
+                    if to_taker.send(read(part)).is_err() {
+                        return;
+                    }
+                }
+            };
+            thread::Builder::new()
+                .name("mqstore-read".to_owned())
+                .spawn_scoped(scope, work)
+                .map_err(Error::io("start a thread that reads", dir))?;
+            readers.push(found);
+        }
+        // Each thread ends behind its last part, or when its channel is dropped.
+        for (part, found) in parts.iter().zip((0..threads).cycle()) {
+            let Some(Ok(found)) = readers.get(found).map(mpsc::Receiver::recv) else { break };
+            if take(part, found?)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What was read of a part of a log.
+pub trait Part {
+    /// Where its first record begins, if one was found.
+    fn begin(&self) -> Option<u64>;
+}
+
+/// Hands on what was `found` in a range of a log where it begins at `next`, the end of the record
+/// before; reads `again` from there where none of it does. `take` answers where the log goes on, `None`
+/// to end. The place to go on at in the next range, and whether there is one.
+///
+/// # Errors
+/// What `again` and `take` answer.
+pub fn put_together<P: Part>(
+    mut next: u64,
+    range: Range<u64>,
+    mut found: VecDeque<P>,
+    mut again: impl FnMut(u64) -> Result<Option<P>>,
+    mut take: impl FnMut(P) -> Result<Option<u64>>,
+) -> Result<(u64, bool)> {
+    while next < range.end {
+        while found.front().is_some_and(|part| part.begin() < Some(next)) {
+            found.pop_front();
+        }
+        let is_here = found.front().is_some_and(|part| part.begin() == Some(next));
+        let part = if is_here { found.pop_front() } else { again(next)? };
+        let Some(part) = part else { break };
+        match take(part)? {
+            Some(place) => next = place,
+            None => return Ok((next, false)),
+        }
+    }
+    Ok((next, true))
+}
