@@ -13,6 +13,7 @@ pub mod recover;
 pub mod salvage;
 pub mod stats;
 pub mod survey;
+mod topics;
 pub mod transfer;
 pub mod verify;
 

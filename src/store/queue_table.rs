@@ -15,8 +15,6 @@ use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
-use super::dispatch::gather::Gathered;
-
 /// How many queues are made from one log where none are: each has a folder and a file of its own, so
 /// that a small log could ask for more than any disk has.
 pub const MOST_NEW_QUEUES: usize = 100_000;
@@ -358,23 +356,6 @@ impl QueueTable {
         }
         let (queue, _) = self.load_queue(self.kind_of(topic), topic, queue_id)?;
         Ok(self.insert(queue))
-    }
-
-    /// Adds what was gathered of records to their queues, but for what no queue takes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full.
-    pub fn add_all(&self, gathered: &Gathered) -> Result<()> {
-        let mut queues = Vec::with_capacity(gathered.lanes.len());
-        for lane in &gathered.lanes {
-            queues.push(match self.get_or_create(&lane.topic, lane.queue_id) {
-                Ok(queue) => Some(queue),
-                // Such as a topic that would lead out of the folder.
-                Err(Error::InvalidMessage { .. }) => None,
-                Err(error) => return Err(error),
-            });
-        }
-        gathered.add_units(&queues).map(drop)
     }
 
     /// Writes the entries of all queues to where other processes see them.

@@ -10,10 +10,8 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use self::redact::Redaction;
-use super::transfer::deleted::is_deleted;
-use super::transfer::new_store::ConfigFile;
-use super::transfer::numbering::Rule;
-use super::transfer::{Plan, TOPICS, Transfer, config_files};
+use super::topics::is_deleted;
+use super::transfer::{ConfigFile, Plan, Rule, TOPICS, Transfer, config_files};
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Os, Storage};

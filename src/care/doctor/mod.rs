@@ -17,7 +17,7 @@ use std::sync::Arc;
 use self::cure::Words;
 use self::log_facts::{LogFacts, QueuePlace};
 use super::finding::{Code, Finding, Severity};
-use super::transfer::deleted::is_deleted;
+use super::topics::is_deleted;
 use super::verify::{VerifyOptions, VerifyReport, verify};
 use crate::config::StoreConfig;
 use crate::error::Result;

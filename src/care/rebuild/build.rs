@@ -7,15 +7,42 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::stretch::Chunk;
-use super::{RebuiltQueue, What};
 use crate::error::{Error, Result};
 use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
-use crate::log::Queue;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
+use crate::log::{Queue, QueueKind};
 use crate::store::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
+
+/// Which structures are made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct What {
+    /// The queues: plain, of batches, light ones, and their extensions.
+    pub queues: bool,
+    /// The index.
+    pub index: bool,
+}
+
+/// A queue that the log has messages of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltQueue {
+    /// Its topic, as its bytes.
+    pub topic: Box<[u8]>,
+    /// Its number.
+    pub queue_id: i32,
+    /// Its kind.
+    pub kind: QueueKind,
+    /// How many entries it has.
+    pub entries: u64,
+    /// The first queue offset.
+    pub min_offset: i64,
+    /// One past the last.
+    pub max_offset: i64,
+    /// The same two of the queue that was there before, if one was.
+    pub was: Option<(i64, i64)>,
+}
 
 /// How much of an index file is written before a thread of its own begins to flush it.
 const FLUSH_EVERY: usize = 16 << 20;

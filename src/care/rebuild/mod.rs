@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::build::Build;
+pub use self::build::{RebuiltQueue, What};
 use self::stretch::{Chunk, Reading, STRETCH, Spare};
 use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
@@ -26,7 +27,7 @@ use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::BuiltIndex;
 use crate::log::read::parallel::{self, Stretch};
-use crate::log::{Queue, QueueKind, StoreCheckpoint};
+use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
@@ -34,19 +35,9 @@ use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::paths::{self, StorePaths};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
-use crate::store::remembered;
 use crate::store::swap::{self, Move};
 use crate::store::write::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
-
-/// Which structures are made again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct What {
-    /// The queues: plain, of batches, light ones, and their extensions.
-    pub queues: bool,
-    /// The index.
-    pub index: bool,
-}
 
 /// Where [`rebuild`] puts what it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,25 +61,6 @@ pub struct RebuildOptions {
     pub target: Target,
     /// How many threads; as many as there are processors where it is left out.
     pub threads: Option<usize>,
-}
-
-/// A queue that the log has messages of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RebuiltQueue {
-    /// Its topic, as its bytes.
-    pub topic: Box<[u8]>,
-    /// Its number.
-    pub queue_id: i32,
-    /// Its kind.
-    pub kind: QueueKind,
-    /// How many entries it has.
-    pub entries: u64,
-    /// The first queue offset.
-    pub min_offset: i64,
-    /// One past the last.
-    pub max_offset: i64,
-    /// The same two of the queue that was there before, if one was.
-    pub was: Option<(i64, i64)>,
 }
 
 /// What [`rebuild`] read and made.
@@ -173,7 +145,7 @@ pub fn rebuild_on(
         job.clear();
     } else if lock.is_some() && options.what.index {
         let (storage, paths, config) = told;
-        remembered::keep(&storage, &paths, &config, false)?;
+        inspect::remember(&storage, &paths, &config, false)?;
     }
     drop(lock);
     outcome

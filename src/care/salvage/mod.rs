@@ -22,9 +22,8 @@ use self::census::Census;
 use self::merge::merge;
 pub use self::merge::{Conflict, Merged};
 use self::sources::{Found, find};
-use super::transfer::new_store::refuse_what_is_there;
-use super::transfer::numbering::{QueueName, Rule};
-use super::transfer::{Plan, Transfer, kinds};
+pub use self::tables::Problem;
+use super::transfer::{Plan, QueueName, Rule, Transfer, kinds, refuse_what_is_there};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
@@ -53,15 +52,6 @@ pub struct PassedOver {
     pub physical_offset: i64,
     /// What speaks against it.
     pub reason: &'static str,
-}
-
-/// A file, or a part of it, that could not be made use of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it, and what was done instead.
-    pub reason: String,
 }
 
 /// What [`salvage`] found and wrote.

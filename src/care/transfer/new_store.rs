@@ -4,19 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::deleted;
+use super::deleted::{self, ConfigFile};
 use crate::config::StoreConfig;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
+use crate::store::open::inspect;
 use crate::store::paths::{self, StorePaths};
 use crate::store::{MessageStore, OpenMode, lock, remembered};
 use crate::time::SystemClock;
-
-/// A file below `config`: its name and what it holds.
-pub type ConfigFile = (String, Vec<u8>);
 
 /// A new store, as long as it is written. Dropped before [`NewStore::finish`], it leaves nothing.
 #[derive(Debug)]
@@ -132,7 +130,7 @@ impl NewStore {
         for (name, bytes) in config_files {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
-        remembered::keep(&storage, &paths, &self.config, true)?;
+        inspect::remember(&storage, &paths, &self.config, true)?;
         // Opening it enters every message of the log in its queue and in the index.
         let clock = Arc::new(SystemClock);
         let config = self.config.clone();

@@ -13,13 +13,11 @@ use hashbrown::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::file_parts::FilePart;
+use super::context::Context;
 use super::index::{self, Index, IndexSeen, IndexState};
-use super::log_walk::{self, FileWalk};
+use super::log_walk::{self, FilePart, FileWalk};
 use super::queues::{Missing, Name, Queues};
-use super::{
-    Context, Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue,
-};
+use super::{Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue};
 use crate::care::finding::{Findings, Found};
 use crate::care::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;

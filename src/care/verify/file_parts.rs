@@ -7,10 +7,10 @@
 
 use std::ops::ControlFlow;
 
-use super::Context;
+use super::context::Context;
 use super::index::Index;
 use super::index::index_check::Edges;
-use super::log_walk::{self, FileEnd, FileWalk, MOST_DAMAGED};
+use super::log_walk::{self, FileEnd, FilePart, FileWalk, MOST_DAMAGED};
 use super::queues::Queues;
 use crate::error::Result;
 use crate::files::FileRun;
@@ -19,24 +19,6 @@ use crate::log::read::parallel;
 
 /// How far behind a place a record is looked for.
 const LOOKED_THROUGH: u64 = 1 << 20;
-
-/// A part of a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FilePart {
-    /// The number of the file.
-    pub(super) file: usize,
-    /// Where it begins, as a position in the file.
-    pub(super) from: u64,
-    /// Where the next one begins; `None` where this is the last.
-    pub(super) to: Option<u64>,
-}
-
-impl FilePart {
-    /// All of a file.
-    pub(super) fn whole(file: usize) -> Self {
-        Self { file, from: 0, to: None }
-    }
-}
 
 /// Walks all files in parts of about so many bytes. `None` where the parts do not come to what walks
 /// over the whole files do.

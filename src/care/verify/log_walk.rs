@@ -5,13 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::file_parts::FilePart;
+use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::index::index_check::{Edges, IndexCheck, Unindexed};
 use super::queues::Queues;
-use super::queues::queue_check::{QueueCheck, Walked};
+use super::queues::queue_check::QueueCheck;
 use super::times::Times;
-use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::FileRun;
@@ -30,6 +29,24 @@ const STEP: u64 = 4 << 20;
 pub(super) const MOST_DAMAGED: usize = 100_000;
 /// How many topics that have no folder are told apart.
 const MOST_TOPICS: usize = 1_000;
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilePart {
+    /// The number of the file.
+    pub(super) file: usize,
+    /// Where it begins, as a position in the file.
+    pub(super) from: u64,
+    /// Where the next one begins; `None` where this is the last.
+    pub(super) to: Option<u64>,
+}
+
+impl FilePart {
+    /// All of a file.
+    pub(super) fn whole(file: usize) -> Self {
+        Self { file, from: 0, to: None }
+    }
+}
 
 /// What the walk over one file found, beside its findings.
 #[derive(Debug, Default, Deserialize, Serialize)]

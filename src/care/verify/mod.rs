@@ -9,6 +9,7 @@
 //! with the number of queues and files, not with what they hold.
 
 mod checkpoint;
+mod context;
 pub mod divided;
 mod file_parts;
 pub mod index;
@@ -25,13 +26,12 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
+use self::context::{Context, State, Walked};
 use self::index::index_check::{Gap, Unindexed};
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
-use self::queues::queue_check::Walked;
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
-pub(super) use self::tables::is_system as is_system_topic;
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
@@ -156,125 +156,6 @@ pub fn verify_on(
     })
 }
 
-/// In what state a store is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Closed in good order.
-    Closed,
-    /// Not closed, and nobody has it.
-    Crashed,
-    /// A process writes to it.
-    InUse,
-}
-
-/// What every part of the check needs.
-struct Context<'a> {
-    storage: Arc<dyn Storage>,
-    paths: StorePaths,
-    config: &'a StoreConfig,
-    findings: Findings,
-    meter: &'a Meter,
-    state: State,
-    full: bool,
-    threads: usize,
-    /// What was stored up to this time is known to be on disk.
-    flushed_ms: i64,
-    /// So is what lies before this place.
-    durable: u64,
-    /// A store time later than this is in the future.
-    latest_ms: i64,
-}
-
-impl Context<'_> {
-    fn is_cancelled(&self) -> bool {
-        self.meter.is_cancelled()
-    }
-
-    fn advance(&self, bytes: u64) {
-        self.meter.advance(bytes);
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        match self.storage.list(dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => {
-                self.error(dir, Error::io("list", dir)(error));
-                Ok(Vec::new())
-            }
-            Ok(entries) => Ok(entries),
-        }
-    }
-
-    /// Whether there is a folder; anything else of that name is reported.
-    fn is_folder(&self, dir: &Path) -> Result<bool> {
-        match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
-            Some(FileKind::Directory) => Ok(true),
-            None => Ok(false),
-            Some(kind) => {
-                self.stray_as(Code::NoRegularFile, Severity::Error, dir, kind, "a folder");
-                Ok(false)
-            }
-        }
-    }
-
-    fn stray(&self, stray: &Stray) {
-        let (code, severity) = match stray.kind {
-            // What a writer refuses to make a file beside.
-            FileKind::Other => (Code::NoRegularFile, Severity::Error),
-            FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
-        };
-        self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
-    }
-
-    fn stray_as(
-        &self,
-        code: Code,
-        severity: Severity,
-        path: &Path,
-        kind: FileKind,
-        expected: &str,
-    ) {
-        let found = match kind {
-            FileKind::File => "a file",
-            FileKind::Directory => "a folder",
-            FileKind::Other => "a link, pipe or device",
-        };
-        self.findings.add(code, severity, path, None, expected, found);
-    }
-
-    fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
-        let path = fault.path.unwrap_or_default();
-        self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
-    }
-
-    /// Reports an error of one file; the check goes on with the others.
-    fn error(&self, path: &Path, error: Error) {
-        match error {
-            Error::Corrupt(fault) => {
-                self.corruption(Code::IndexUnusable, Severity::Error, *fault);
-            }
-            error => {
-                let severity = Severity::Error;
-                let found = error.to_string();
-                self.findings.add(Code::Unreadable, severity, path, None, "to read it", found);
-            }
-        }
-    }
-
-    /// Holds the lengths and names of a run's files against each other.
-    fn check_files(&self, run: &FileRun) {
-        // What a crash leaves of a file that was being made; before others it lost what it held.
-        let last = run.files().last().map(|file| file.path.clone());
-        for fault in run.check() {
-            let Error::Corrupt(fault) = fault else { continue };
-            let empty =
-                fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
-            let code = if empty { Code::EmptyFile } else { queues::file_code(fault.kind) };
-            self.corruption(code, Severity::Error, *fault);
-        }
-    }
-}
-
 /// What is known of a store before anything of it is read through.
 struct Prepared {
     log: FileRun,
@@ -376,7 +257,7 @@ fn conclude(
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
-        queues::report_missing(&cx, queues, tables, trusted_ms);
+        queues::report::report_missing(&cx, queues, tables, trusted_ms);
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {

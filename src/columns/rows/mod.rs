@@ -10,6 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::DataType;
 
+pub use self::given::RowsError;
 use self::given::{
     Lists, Maps, bytes, int, ints, lists, long, longs, maps, range, text, texts, times, value,
 };
@@ -20,41 +21,6 @@ use crate::format::message::properties::{names, split_keys};
 use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
 use crate::store::NewMessage;
 use crate::store::write::property_block::PropertyBlock;
-
-/// Reason why a batch cannot be read as messages.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RowsError {
-    /// An unknown column.
-    #[error("a message has no column {name:?}; its columns are {}", all_names())]
-    Unknown { name: String },
-    /// A duplicate column.
-    #[error("column {name} is given twice")]
-    Twice { name: &'static str },
-    /// A missing column.
-    #[error("column {name} is missing")]
-    Missing { name: &'static str },
-    /// A column of the wrong type.
-    #[error("column {name} is {wanted}, not {found}")]
-    Type {
-        name: &'static str,
-        /// Expected.
-        wanted: DataType,
-        /// The feature.
-        found: DataType,
-    },
-    /// A value out of range.
-    #[error("column {name}: {reason}")]
-    Range {
-        name: &'static str,
-        /// Description of the value.
-        reason: String,
-    },
-}
-
-fn all_names() -> String {
-    Column::ALL.map(Column::name).join(", ")
-}
 
 /// Columns of a batch for new messages. Columns that only stored messages have, such as offsets,
 /// are ignored.

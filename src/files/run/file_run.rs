@@ -20,18 +20,6 @@ use crate::files::map::ahead::Ahead;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
 use crate::format::file_name;
 
-#[derive(Debug)]
-pub struct RunFile {
-    /// Offset of the first byte, the file's name.
-    pub base_offset: u64,
-    pub path: PathBuf,
-    /// Length when listed, or the run's file size if created since.
-    pub len: u64,
-    /// Inode when listed; 0 if unknown.
-    inode: u64,
-    pub(crate) id: u64,
-}
-
 /// An entry of a run's folder that is no file of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {

@@ -6,8 +6,7 @@ pub mod consume_queue_ext;
 pub mod queue_folder;
 pub mod seen_codes;
 pub(crate) mod tail_run;
-
-use serde::{Deserialize, Serialize};
+mod unit;
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::new_files::Wanted;
@@ -18,81 +17,8 @@ use crate::format::queue::consume_queue::QueueEntry;
 
 use self::consume_queue_ext::TagsCode;
 use self::seen_codes::SeenCodes;
+pub use self::unit::{Added, QueueKind, Unit};
 use super::{BatchConsumeQueue, ConsumeQueue};
-
-/// Which kind of queue a topic has (`org.apache.rocketmq.common.attribute.CQType`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
-pub enum QueueKind {
-    /// An entry for each message.
-    #[default]
-    Plain,
-    /// An entry for each record, which may hold a batch of messages.
-    Batch,
-}
-
-impl QueueKind {
-    /// RocketMQ's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "SimpleCQ",
-            Self::Batch => "BatchCQ",
-        }
-    }
-
-    /// The folder below a store's root that holds queues of it.
-    #[must_use]
-    pub const fn folder(self) -> &'static str {
-        match self {
-            Self::Plain => "consumequeue",
-            Self::Batch => "batchconsumequeue",
-        }
-    }
-
-    /// Length of an entry in bytes.
-    #[must_use]
-    pub const fn entry_len(self) -> usize {
-        match self {
-            Self::Plain => plain::ENTRY_LEN,
-            Self::Batch => batch::ENTRY_LEN,
-        }
-    }
-}
-
-/// What became of an entry that was to be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    /// It is the queue's last now.
-    Appended,
-    /// The queue has it already.
-    Known,
-}
-
-/// A record in a queue: the queue offsets it stands for, and where it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Unit {
-    /// The first queue offset.
-    pub number: i64,
-    /// How many there are: 1 unless the record is a batch.
-    pub count: i16,
-    /// Where it lies, and the code of its tags.
-    pub entry: QueueEntry,
-}
-
-impl Unit {
-    /// One past the last queue offset.
-    #[inline]
-    #[must_use]
-    pub fn end(&self) -> i64 {
-        self.number.saturating_add(i64::from(self.count))
-    }
-
-    /// Whether it stands for that queue offset.
-    #[must_use]
-    pub fn holds(&self, number: i64) -> bool {
-        (self.number..self.end()).contains(&number)
-    }
-}
 
 /// A queue of one topic.
 #[derive(Debug)]

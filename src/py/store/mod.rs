@@ -153,7 +153,7 @@ pub(super) fn open_store(
     };
     let given = PyDict::new(py);
     given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = fields::config_of(&given)?;
     if path.as_os_str().is_empty() {
         let reason = "the path is empty".to_owned();
         return Err(Error::NotAStore { path, reason }.into());
@@ -169,26 +169,6 @@ pub(super) fn open_store(
         generation: fork::generation(),
         reopened: Mutex::default(),
     })
-}
-
-/// Settings by name; unknown ones are left.
-pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
-    let given = PyDict::new(settings.py());
-    given.update(settings.cast()?)?;
-    let mut config = StoreConfig::default();
-    for (name, value) in given {
-        let name: Bound<'_, PyString> = name.cast_into()?;
-        let text = if let Ok(truth) = value.cast::<PyBool>() {
-            truth.is_true().to_string()
-        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyString>() {
-            value.str()?.to_str()?.to_owned()
-        } else {
-            let found = value.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
-        };
-        config.set(name.to_str()?, &text)?;
-    }
-    Ok(config)
 }
 
 #[pymethods]

@@ -183,6 +183,23 @@ impl Gathered {
         Ok(refused)
     }
 
+    /// Adds what was gathered of records to their queues, but for what no queue takes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
+    pub fn add_to(&self, table: &QueueTable) -> Result<()> {
+        let mut queues = Vec::with_capacity(self.lanes.len());
+        for lane in &self.lanes {
+            queues.push(match table.get_or_create(&lane.topic, lane.queue_id) {
+                Ok(queue) => Some(queue),
+                // Such as a topic that would lead out of the folder.
+                Err(Error::InvalidMessage { .. }) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        self.add_units(&queues).map(drop)
+    }
+
     fn cleared(mut self) -> Self {
         self.lanes.clear();
         self.units.clear();

@@ -98,7 +98,7 @@ impl Queues<'_> {
             self.core.queues.commit()?;
             self.waiting = 0;
         }
-        self.core.queues.add_all(gathered)
+        gathered.add_to(&self.core.queues)
     }
 }
 

@@ -36,7 +36,6 @@ use super::mark::{DurableMark, Flushed, Mark};
 use super::message_store::OpenMode;
 use super::paths::StorePaths;
 use super::read::queue_view;
-use super::remembered;
 use super::swap;
 use super::write::append::Appender;
 use super::write::core::{Core, QUEUE_BYTES, Reading, Writing};
@@ -332,7 +331,7 @@ fn open_to_write(
     if !written_early {
         mark()?;
     }
-    remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
+    inspect::remember(&storage, &paths, &config, mode == RecoveryMode::New)?;
     if durable.is_some_and(|durable| durable.place > analysis.end) {
         // The cut was asked for. Stopped behind it, the next opening must not miss what it took.
         durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::Context;
-use super::queues::queue_check::Walked;
+use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::FileRun;

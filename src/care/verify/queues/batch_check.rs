@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashMap;
 
 use super::entry_check::{self, spot};
-use super::queue_check::{Walked, miss, tags_code, tell_twice};
+use super::report::{miss, tags_code, tell_twice};
 use super::{Entry, Met, Queue, Queues, each_entry};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::Context;
+use crate::care::verify::context::{Context, Walked};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::FileRun;
 use crate::format::body;
