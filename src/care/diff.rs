@@ -5,13 +5,13 @@
 //! lies in the log makes no difference.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
+use crate::store::progress::{Progress, tell};
 use crate::store::{MessageStore, OpenMode};
 
 /// How many differences are listed; all are counted.
@@ -137,7 +137,7 @@ pub fn diff(
     a: &Path,
     b: &Path,
     config: &StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<DiffReport> {
     let open = |path| MessageStore::open(path, OpenMode::Read, config.clone());
     let (first, second) = (open(a)?, open(b)?);
@@ -150,10 +150,7 @@ pub fn diff(
     for (topic, queue_id) in names.keys() {
         let sides = [Side::new(&first, topic, *queue_id)?, Side::new(&second, topic, *queue_id)?];
         let queue = compare(sides, &mut report.differences, &mut || {
-            if progress(done, total).is_break() {
-                return Err(Error::io("compare", a)(std::io::ErrorKind::Interrupted.into()));
-            }
-            Ok(())
+            tell(progress, (done, total), "compare", a)
         })?;
         report.messages += queue.same;
         if queue.missing + queue.extra + queue.different > 0 {

@@ -1,12 +1,12 @@
 //! Long work on threads of its own, while the calling thread hears how far it is and may end it.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::store::progress::{Progress, interrupted};
 
 /// How often the calling thread looks.
 const EVERY: Duration = Duration::from_millis(100);
@@ -40,14 +40,13 @@ pub(super) fn watched<T: Send>(
     op: &'static str,
     path: &Path,
     threads: usize,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
     work: impl FnOnce(&Meter) -> Result<T> + Send,
 ) -> Result<T> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
         .map_err(|error| Error::io("start threads for", path)(std::io::Error::other(error)))?;
-    let interrupted = || Err(Error::io(op, path)(std::io::ErrorKind::Interrupted.into()));
     let meter = Meter::default();
     let (done, finished) = mpsc::channel();
     pool.in_place_scope(|scope| {
@@ -62,7 +61,7 @@ pub(super) fn watched<T: Send>(
                     let total = meter.total.load(Ordering::Relaxed);
                     let outcome = outcome?;
                     if meter.is_cancelled() || progress(total, total).is_break() {
-                        return interrupted();
+                        return Err(interrupted(op, path));
                     }
                     return Ok(outcome);
                 }

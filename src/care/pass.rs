@@ -1,11 +1,10 @@
 //! One walk over the messages of a store, for whoever counts them.
 
-use std::ops::ControlFlow;
-
 use crate::error::{Error, Result};
 use crate::format::message::MessageView;
 use crate::log::read::scanner::Taken;
 use crate::store::MessageStore;
+use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 /// How much is read between two calls of `progress`.
@@ -29,7 +28,7 @@ pub struct Skipped {
 pub(super) fn each_message(
     store: &MessageStore,
     on_damage: OnDamage,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
     mut take: impl FnMut(&MessageView<'_>),
 ) -> Result<Skipped> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
@@ -43,9 +42,7 @@ pub(super) fn each_message(
             Ok(if read < STEP { Taken::More } else { Taken::Last })
         })?;
         let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
-        if progress(done, total).is_break() {
-            return Err(Error::io("read", store.path())(std::io::ErrorKind::Interrupted.into()));
-        }
+        tell(progress, (done, total), "read", store.path())?;
         if !more {
             return Ok(Skipped { ranges: scan.skipped_ranges(), bytes: scan.skipped_bytes() });
         }

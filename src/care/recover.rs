@@ -1,6 +1,5 @@
 //! Recovery from outside: what opening for writing would do, and doing it without going on to write.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use crate::error::Result;
 use crate::files::{Os, Storage};
 use crate::store::MessageStore;
 use crate::store::open::plan::{self, RecoveryPlan};
+use crate::store::progress::Progress;
 use crate::time::SystemClock;
 
 /// Says what recovery would do to the store at `path`; unless it is a dry run, does it: also where
@@ -22,7 +22,7 @@ pub fn recover(
     path: &Path,
     config: StoreConfig,
     dry_run: bool,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<RecoveryPlan> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     if dry_run {

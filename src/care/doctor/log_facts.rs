@@ -15,6 +15,7 @@ use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::log::CommitLog;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::progress::interrupted;
 
 /// How many keys are remembered at a time, each at the place that its hash leads to.
 const KEYS: usize = 1 << 20;
@@ -113,8 +114,7 @@ pub(super) fn read(
         if scanner.position() - told >= STEP {
             told = scanner.position();
             if progress(told.saturating_sub(log.min_offset())).is_break() {
-                let path = log.run().dir();
-                return Err(Error::io("examine", path)(std::io::ErrorKind::Interrupted.into()));
+                return Err(interrupted("examine", &log.run().dir()));
             }
         }
     }

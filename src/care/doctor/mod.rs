@@ -10,7 +10,6 @@ mod log_facts;
 mod next_start;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
@@ -32,6 +31,7 @@ use crate::store::inventory::{self, Structure};
 use crate::store::lock::StoreLock;
 use crate::store::open::inspect;
 use crate::store::paths::{self, StorePaths};
+use crate::store::progress::Progress;
 use crate::store::read::queue_read;
 
 /// How many lines of evidence a diagnosis has.
@@ -58,7 +58,7 @@ pub struct Diagnosis {
 pub fn doctor(
     path: &Path,
     config: &StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<Diagnosis>> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, config);

@@ -6,7 +6,7 @@
 //! [`rebuild`](super::rebuild) makes. What a part hands on only the parts behind it read.
 
 use std::collections::VecDeque;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,10 +29,8 @@ use crate::log::read::parallel;
 use crate::store::dispatch::gather::Gathered;
 use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
+use crate::store::progress::Progress;
 use crate::time::{FixedClock, SystemClock};
-
-/// Who hears how far a part is, and can end it.
-type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// How many chunks a group of queues takes at once.
 const MOST_CHUNKS: usize = 64;
@@ -143,7 +141,7 @@ pub struct Part<'a> {
 impl Part<'_> {
     fn run<T: Send>(
         &self,
-        progress: Progress<'_>,
+        progress: &mut Progress<'_>,
         work: impl FnOnce(&Job<'_>) -> Result<T> + Send,
     ) -> Result<T> {
         let options = RebuildOptions {
@@ -184,7 +182,7 @@ pub fn scan(
     range: Range<u64>,
     groups: u32,
     spill: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
     part.run(progress, |job| {
         let reading = job.reading();
@@ -230,7 +228,7 @@ pub fn settle(
     end: u64,
     groups: u32,
     spill: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Settled> {
     let mut spills = Vec::with_capacity(scans.len() + 1);
     let mut found: HashMap<u64, Vec<(Head, Accepted)>> = HashMap::new();
@@ -306,7 +304,7 @@ pub fn queues(
     (group, groups): (u32, u32),
     spills: &Path,
     out: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<MadeQueues> {
     let plan: Plan = part.decode(plan)?;
     part.run(progress, |job| {
@@ -351,7 +349,7 @@ pub fn index(
     now_ms: i64,
     spills: &Path,
     out: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<()> {
     let plan: Plan = part.decode(plan)?;
     part.run(progress, |job| {

@@ -34,6 +34,7 @@ use crate::store::mark::{Flushed, Mark};
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::paths::{self, StorePaths};
+use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::swap::{self, Move};
 use crate::store::write::topics;
@@ -103,7 +104,7 @@ pub fn rebuild(
     path: &Path,
     config: StoreConfig,
     options: &RebuildOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     rebuild_on(Arc::new(Os), Arc::new(SystemClock), path, config, options, progress)
 }
@@ -118,7 +119,7 @@ pub fn rebuild_on(
     path: &Path,
     config: StoreConfig,
     options: &RebuildOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     let paths = StorePaths::new(path, &config);
     if !inspect::is_store(&*storage, &paths)? {
@@ -376,7 +377,7 @@ impl<'a> Job<'a> {
                 })?;
                 meter.advance(part.bytes.end - part.bytes.start);
                 if meter.is_cancelled() {
-                    return Err(Error::io("rebuild", root)(std::io::ErrorKind::Interrupted.into()));
+                    return Err(interrupted("rebuild", root));
                 }
                 Ok(if walk.ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             },

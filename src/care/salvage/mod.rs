@@ -10,7 +10,6 @@ mod merge;
 mod sources;
 mod tables;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
 use crate::store::paths::StorePaths;
+use crate::store::progress::{Progress, tell};
 use crate::store::remembered::Remembered;
 
 /// How often progress is told, in bytes.
@@ -93,7 +93,7 @@ pub fn salvage(
     from: &Path,
     out: Option<&Path>,
     config: StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<SalvageReport> {
     salvage_on(Arc::new(Os), from, out, config, progress)
 }
@@ -107,7 +107,7 @@ pub fn salvage_on(
     from: &Path,
     out: Option<&Path>,
     mut config: StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<SalvageReport> {
     if let Some(out) = out {
         if out.starts_with(from) {
@@ -218,7 +218,7 @@ struct Meter<'p> {
     /// The reading that is done now.
     reading: u64,
     told: u64,
-    progress: &'p mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &'p mut Progress<'p>,
 }
 
 impl Meter<'_> {
@@ -226,10 +226,7 @@ impl Meter<'_> {
         let done = self.reading * self.bytes + done.min(self.bytes);
         if done >= self.told {
             self.told = done + TELL_EVERY;
-            if (self.progress)(done, self.bytes * self.readings).is_break() {
-                let error = std::io::ErrorKind::Interrupted.into();
-                return Err(Error::io("salvage", &self.path)(error));
-            }
+            tell(self.progress, (done, self.bytes * self.readings), "salvage", &self.path)?;
         }
         Ok(())
     }

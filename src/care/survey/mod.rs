@@ -4,7 +4,6 @@
 
 mod latency;
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use hashbrown::HashMap;
@@ -14,6 +13,7 @@ use super::pass::{Skipped, each_message};
 use super::stats::Totals;
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::store::progress::Progress;
 use crate::store::read::scan::OnDamage;
 use crate::store::{MessageStore, OpenMode};
 
@@ -86,11 +86,7 @@ pub struct Survey {
 /// # Errors
 /// [`Error::NotAStore`](crate::error::Error::NotAStore); [`Error::Io`](crate::error::Error::Io) when
 /// the system cannot read, or of kind `Interrupted` when `progress` ended it.
-pub fn survey(
-    path: &Path,
-    config: StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Survey> {
+pub fn survey(path: &Path, config: StoreConfig, progress: &mut Progress<'_>) -> Result<Survey> {
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let mut counts = Counts::default();
     let mut latency = Latency::default();

@@ -26,9 +26,7 @@ use crate::files::{Os, Storage};
 use crate::log::QueueKind;
 use crate::log::index::run::IndexRunFile;
 use crate::log::read::parallel;
-
-/// Who hears how far a part is, and can end it.
-type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+use crate::store::progress::Progress;
 
 /// What reading some queues and index files told.
 #[derive(Debug, Deserialize, Serialize)]
@@ -71,7 +69,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn run<T: Send>(
         &self,
-        progress: Progress<'_>,
+        progress: &mut Progress<'_>,
         work: impl FnOnce(Context<'_>, Prepared) -> Result<T> + Send,
     ) -> Result<T> {
         let threads = thread_count(self.options.threads);
@@ -99,7 +97,7 @@ pub fn structures(
     config: &StoreConfig,
     options: &VerifyOptions,
     (part, parts): (usize, usize),
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
     let parts = parts.max(1);
     let work = Part { path, config, options };
@@ -149,7 +147,7 @@ pub fn walk(
     options: &VerifyOptions,
     structures: &[&[u8]],
     files: Range<u64>,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
     let seen = decode_all::<Structures>(path, structures)?;
     let work = Part { path, config, options };
@@ -202,7 +200,7 @@ pub fn join(
     options: &VerifyOptions,
     structures: &[&[u8]],
     walks: &[&[u8]],
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     let mut seen = decode_all::<Structures>(path, structures)?;
     let walks = decode_all::<Walks>(path, walks)?;

@@ -19,7 +19,6 @@ mod tables;
 mod times;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +45,7 @@ use crate::store::mark::Flushed;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
+use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
 /// How closely a store is looked at.
@@ -133,7 +133,7 @@ pub fn verify(
     path: &Path,
     config: StoreConfig,
     options: &VerifyOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     verify_on(Arc::new(Os), path, config, options, progress)
 }
@@ -147,7 +147,7 @@ pub fn verify_on(
     path: &Path,
     config: StoreConfig,
     options: &VerifyOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
     watched("verify", path, threads, progress, |meter| {

@@ -1,7 +1,6 @@
 //! What a store looks like when it is opened for writing, before anything is done: where its log
 //! ends, and what of queues and index does not match it.
 
-use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 use crate::config::StoreConfig;
@@ -21,6 +20,7 @@ use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
 use crate::store::mark::Flushed;
 use crate::store::paths::StorePaths;
+use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
 
 /// How many bytes go by between two calls of `progress`.
@@ -28,9 +28,6 @@ const STEP: u64 = 16 << 20;
 
 /// A shorter log is written again once it is known where it ends.
 const LONG: u64 = 16 << 20;
-
-/// Hears how many bytes of how many were read, and can end the work.
-pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 /// What a store looks like before anything is done.
 #[derive(Debug)]
@@ -183,10 +180,7 @@ impl FoundStore<'_> {
             let at = part.start();
             if at - told >= STEP {
                 told = at;
-                if progress(at - from, log_end - from).is_break() {
-                    let root = self.paths.root();
-                    return Err(Error::io("recover", root)(ErrorKind::Interrupted.into()));
-                }
+                tell(progress, (at - from, log_end - from), "recover", self.paths.root())?;
             }
             let gathered = &part.gathered;
             audit.see_all(gathered)?;

@@ -27,7 +27,7 @@ use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
 
-use self::analysis::{Analysis, FoundStore, Progress};
+use self::analysis::{Analysis, FoundStore};
 use self::inspect::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use self::recover::RecoveryMode;
 use super::dispatch::dispatcher::Dispatcher;
@@ -35,6 +35,7 @@ use super::lock::{self, StoreLock};
 use super::mark::{DurableMark, Flushed, Mark};
 use super::message_store::OpenMode;
 use super::paths::StorePaths;
+use super::progress::Progress;
 use super::read::queue_view;
 use super::swap;
 use super::write::append::Appender;
