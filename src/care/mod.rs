@@ -6,6 +6,7 @@ pub mod copy;
 pub mod diff;
 pub mod doctor;
 pub mod finding;
+mod handover;
 mod meter;
 mod pass;
 pub mod rebuild;

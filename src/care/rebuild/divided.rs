@@ -18,6 +18,7 @@ use super::spill::{Share, Spill, SpillReader};
 use super::stretch::{self, Chunk, ChunkEnd, STRETCH};
 use super::walk::Walk;
 use super::{Job, RebuildOptions, RebuiltQueue, Target, What, read};
+use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -158,17 +159,6 @@ impl Part<'_> {
         let job = Job::load(storage, clock, paths, self.config.clone(), &options)?;
         watched("rebuild", self.path, 1, progress, |_: &Meter| work(&job))
     }
-
-    fn encode(&self, part: &impl Serialize) -> Result<Vec<u8>> {
-        postcard::to_allocvec(part).map_err(|error| {
-            Error::io("hand on a part of", self.path)(std::io::Error::other(error))
-        })
-    }
-
-    fn decode<'a, T: Deserialize<'a>>(&self, part: &'a [u8]) -> Result<T> {
-        postcard::from_bytes(part)
-            .map_err(|error| Error::io("take a part of", self.path)(std::io::Error::other(error)))
-    }
 }
 
 /// Reads what begins in a range of physical offsets and puts it down in the new file `spill`, for
@@ -213,7 +203,7 @@ pub fn scan(
             }
         }
         let spill = Spilled { name: name_of(spill), ends: put_down.write(spill)? };
-        part.encode(&Scanned { spill, heads })
+        encode(part.path, &Scanned { spill, heads })
     })
 }
 
@@ -233,7 +223,7 @@ pub fn settle(
     let mut spills = Vec::with_capacity(scans.len() + 1);
     let mut found: HashMap<u64, Vec<(Head, Accepted)>> = HashMap::new();
     for scanned in scans {
-        let scanned: Scanned = part.decode(scanned)?;
+        let scanned: Scanned = decode(part.path, scanned)?;
         let spill = u32::try_from(spills.len()).unwrap_or(u32::MAX);
         spills.push(scanned.spill);
         for (number, head) in (0..).zip(scanned.heads) {
@@ -282,7 +272,7 @@ pub fn settle(
             Some(_) => (keys.count - 1) / most + 1,
         };
         Ok(Settled {
-            plan: part.encode(&Plan { spills, chunks, keys })?,
+            plan: encode(part.path, &Plan { spills, chunks, keys })?,
             messages: walk.records,
             log_start,
             log_end: walk.cursor,
@@ -306,7 +296,7 @@ pub fn queues(
     out: &Path,
     progress: &mut Progress<'_>,
 ) -> Result<MadeQueues> {
-    let plan: Plan = part.decode(plan)?;
+    let plan: Plan = decode(part.path, plan)?;
     part.run(progress, |job| {
         let what = What { queues: true, index: false };
         let (storage, clock) = (&job.storage, &job.clock);
@@ -351,7 +341,7 @@ pub fn index(
     out: &Path,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let plan: Plan = part.decode(plan)?;
+    let plan: Plan = decode(part.path, plan)?;
     part.run(progress, |job| {
         let Some(layout) = job.index else { return Ok(()) };
         let most = job.keys_of_file();

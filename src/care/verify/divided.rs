@@ -19,6 +19,7 @@ use super::log_walk::{self, FilePart, FileWalk};
 use super::queues::{Missing, Name, Queues};
 use super::{Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue};
 use crate::care::finding::{Findings, Found};
+use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -149,7 +150,7 @@ pub fn walk(
     files: Range<u64>,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
-    let seen = decode_all::<Structures>(path, structures)?;
+    let seen: Vec<Structures> = decode_all(path, structures)?;
     let work = Part { path, config, options };
     work.run(progress, |cx, mut known| {
         let places = take_queues(&mut known.queues, &seen);
@@ -202,8 +203,8 @@ pub fn join(
     walks: &[&[u8]],
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let mut seen = decode_all::<Structures>(path, structures)?;
-    let walks = decode_all::<Walks>(path, walks)?;
+    let mut seen: Vec<Structures> = decode_all(path, structures)?;
+    let walks: Vec<Walks> = decode_all(path, walks)?;
     let work = Part { path, config, options };
     work.run(progress, |cx, mut known| {
         let places = take_queues(&mut known.queues, &seen);
@@ -264,15 +265,6 @@ fn take_index(cx: &Context<'_>, seen: &[Structures]) -> Result<Index> {
     })
 }
 
-fn encode(path: &Path, part: &impl Serialize) -> Result<Vec<u8>> {
-    postcard::to_allocvec(part)
-        .map_err(|error| Error::io("hand on a part of", path)(std::io::Error::other(error)))
-}
-
 fn decode_all<'a, T: Deserialize<'a>>(path: &Path, parts: &[&'a [u8]]) -> Result<Vec<T>> {
-    parts
-        .iter()
-        .map(|part| postcard::from_bytes(part))
-        .collect::<Result<_, _>>()
-        .map_err(|error| Error::io("take a part of", path)(std::io::Error::other(error)))
+    parts.iter().map(|part| decode(path, part)).collect()
 }
