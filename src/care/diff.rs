@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
 use crate::store::progress::{Progress, tell};
@@ -132,7 +132,7 @@ impl<'s> Side<'s> {
 /// queues are done, of how many, and can end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Io`], [`Error::NotDispatched`].
+/// [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
 pub fn diff(
     a: &Path,
     b: &Path,

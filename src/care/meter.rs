@@ -72,7 +72,7 @@ pub(super) fn watched<T: Send>(
                         meter.cancelled.store(true, Ordering::Relaxed);
                     }
                 }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return interrupted(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(interrupted(op, path)),
             }
         }
     })

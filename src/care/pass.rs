@@ -1,6 +1,6 @@
 //! One walk over the messages of a store, for whoever counts them.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::message::MessageView;
 use crate::log::read::scanner::Taken;
 use crate::store::MessageStore;
@@ -23,7 +23,7 @@ pub struct Skipped {
 /// bytes that were read and those there are, and can end it.
 ///
 /// # Errors
-/// [`Error::Corrupt`] at damage unless it is to be skipped; [`Error::Io`] when the system cannot
+/// [`crate::Error::Corrupt`] at damage unless it is to be skipped; [`crate::Error::Io`] when the system cannot
 /// read, or of kind `Interrupted` when `progress` ended it.
 pub(super) fn each_message(
     store: &MessageStore,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
+use crate::error::Error;
 use crate::store::read::halt::Halt;
 
 /// A shorter log uses one thread.

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
 
 use super::ahead::{BatchError, Maker};
 use super::build::builder::BatchBuilder;

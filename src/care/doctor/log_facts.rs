@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::ENTRY_LEN;
@@ -83,7 +83,7 @@ pub(super) struct LogFacts {
 /// Walks the log; what is damaged is passed over.
 ///
 /// # Errors
-/// [`Error::Io`], of kind `Interrupted` where `progress` ended it.
+/// [`crate::Error::Io`], of kind `Interrupted` where `progress` ended it.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,

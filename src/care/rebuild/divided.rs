@@ -21,7 +21,7 @@ use super::{Job, RebuildOptions, RebuiltQueue, Target, What, read};
 use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, watched};
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::Os;
 use crate::format::index::IndexHeader;
 use crate::log::Queue;
@@ -165,8 +165,8 @@ impl Part<'_> {
 /// `groups` groups of queues and for the index.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] where a setting differs from the files,
-/// [`Error::Io`].
+/// [`crate::Error::NotAStore`], [`crate::Error::InvalidConfig`] where a setting differs from the files,
+/// [`crate::Error::Io`].
 pub fn scan(
     part: &Part<'_>,
     range: Range<u64>,

@@ -22,7 +22,7 @@ use crate::care::finding::{Findings, Found};
 use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::{Os, Storage};
 use crate::log::QueueKind;
 use crate::log::index::run::IndexRunFile;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use arrow_array::{
     Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch,
 };
-use arrow_schema::DataType;
 
 pub use self::given::RowsError;
 use self::given::{

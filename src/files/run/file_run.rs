@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::file_size::file_size_of;
 use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
-use super::open_files::are_too_many;
+use super::open_files::{RunFile, are_too_many};
 use super::roots::Roots;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;

@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn batch_queues_have_larger_entries() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(BATCH_QUEUES).join("batches").join("0");
+        let path = dir.path().join(QueueKind::Batch.folder()).join("batches").join("0");
         std::fs::create_dir_all(&path).unwrap();
         let mut bytes = Vec::new();
         for (base, count) in [(5, 3), (8, 1), (9, 4)] {

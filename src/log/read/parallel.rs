@@ -41,7 +41,7 @@ pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
     let (size, mut all) = (log.file_size(), Vec::new());
     for file in log.files().iter() {
         let end = file.len.min(size);
-        let mut from = 0;
+        let mut from = 0_u64;
         while from < end {
             let to = from.saturating_add(len).min(end);
             all.push(Stretch { file: Arc::clone(file), bytes: from..to });

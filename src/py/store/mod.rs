@@ -18,7 +18,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyType};
 use serde_json::Value;
 
 use crate::config::{DeleteRules, StoreConfig};

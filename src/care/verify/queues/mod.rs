@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, State};
+use super::context::Context;
 use crate::care::finding::{Code, Severity};
-use crate::error::{CorruptionKind, Error, Result};
+use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};

@@ -6,16 +6,15 @@ use std::sync::atomic::Ordering;
 use super::batch_check::BatchCheck;
 use super::entry_check::{self, spot};
 use super::ext_check::{EntryPlace, ExtCheck};
-use super::{Missing, Queue, Queues, find};
+use super::report::{miss, tags_code, tell_twice};
+use super::{Queue, Queues, find};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, Walked};
 use crate::error::{FormatError, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag;
-use crate::format::queue::consume_queue::{
-    ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC, dispatch_tags_code,
-};
+use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
