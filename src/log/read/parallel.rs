@@ -139,3 +139,72 @@ pub fn put_together<P: Part>(
     }
     Ok((next, true))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part that begins and ends there.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Piece(Option<u64>, u64);
+
+    impl Part for Piece {
+        fn begin(&self) -> Option<u64> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn parts_come_in_order_whoever_reads_them() {
+        let parts: Vec<u32> = (0..50).collect();
+        let dir = Path::new("log");
+        for threads in 1..5 {
+            let mut taken = Vec::new();
+            in_order(
+                &parts,
+                threads,
+                dir,
+                |part| Ok(part * 2),
+                |_, found| {
+                    taken.push(found);
+                    Ok(if found == 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                },
+            )
+            .unwrap();
+            assert_eq!(taken, (0..=60).step_by(2).collect::<Vec<_>>(), "{threads} threads");
+            let read = |part: &u32| match part {
+                7 => Err(Error::Closed),
+                part => Ok(*part),
+            };
+            let mut last = 0;
+            let outcome = in_order(&parts, threads, dir, read, |part, _| {
+                last = *part;
+                Ok(ControlFlow::Continue(()))
+            });
+            assert!(matches!(outcome, Err(Error::Closed)) && last == 6, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_guess_counts_where_the_part_before_ends() {
+        let (mut taken, mut read_again) = (Vec::new(), Vec::new());
+        let mut put = |next, range, found: &[Piece]| {
+            let again = |at| {
+                read_again.push(at);
+                Ok(Some(Piece(Some(at), at + 40)))
+            };
+            let take = |part: Piece| {
+                taken.push(part.clone());
+                Ok(Some(part.1))
+            };
+            put_together(next, range, found.to_vec().into(), again, take).unwrap()
+        };
+        assert_eq!(put(0, 0..100, &[Piece(Some(0), 105)]), (105, true));
+        // The record before reaches past the guess, or nothing was guessed.
+        assert_eq!(put(105, 100..200, &[Piece(Some(101), 200)]), (225, true));
+        assert_eq!(put(225, 200..250, &[Piece(None, 0)]), (265, true));
+        assert_eq!(put(265, 250..260, &[Piece(Some(250), 260)]), (265, true));
+        assert_eq!(read_again, [105, 145, 185, 225]);
+        assert_eq!(taken.first(), Some(&Piece(Some(0), 105)));
+    }
+}
