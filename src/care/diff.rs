@@ -3,13 +3,13 @@
 //! Both queues are read in order, a bounded piece at a time. Physical offsets are ignored.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
+use crate::store::progress::{Progress, tell};
 use crate::store::{MessageStore, OpenMode};
 
 /// Differences listed; all are counted.
@@ -78,7 +78,7 @@ pub struct QueueDiff {
 pub struct DiffReport {
     /// Queues of both stores.
     pub queues: u64,
-    /// Messages.
+    /// Equal messages.
     pub messages: u64,
     /// Differing queues, sorted.
     pub differing: Vec<QueueDiff>,
@@ -130,12 +130,12 @@ impl<'s> Side<'s> {
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
 /// all, and can end it.
 ///
-/// # Errors [`Error::NotAStore`], [`Error::Io`], [`Error::NotDispatched`].
+/// # Errors [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
 pub fn diff(
     a: &Path,
     b: &Path,
     config: &StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<DiffReport> {
     let open = |path| MessageStore::open(path, OpenMode::Read, config.clone());
     let (first, second) = (open(a)?, open(b)?);
@@ -148,10 +148,7 @@ pub fn diff(
     for (topic, queue_id) in names.keys() {
         let sides = [Side::new(&first, topic, *queue_id)?, Side::new(&second, topic, *queue_id)?];
         let queue = compare(sides, &mut report.differences, &mut || {
-            if progress(done, total).is_break() {
-                return Err(Error::io("compare", a)(std::io::ErrorKind::Interrupted.into()));
-            }
-            Ok(())
+            tell(progress, (done, total), "compare", a)
         })?;
         report.messages += queue.same;
         if queue.missing + queue.extra + queue.different > 0 {

@@ -1,12 +1,12 @@
 //! Runs long work on other threads; the caller's thread reports progress and may end it.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::store::progress::{Progress, interrupted};
 
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -37,14 +37,13 @@ pub(super) fn watched<T: Send>(
     op: &'static str,
     path: &Path,
     threads: usize,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
     work: impl FnOnce(&Meter) -> Result<T> + Send,
 ) -> Result<T> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
         .map_err(|error| Error::io("start threads for", path)(std::io::Error::other(error)))?;
-    let interrupted = || Err(Error::io(op, path)(std::io::ErrorKind::Interrupted.into()));
     let meter = Meter::default();
     let (done, finished) = mpsc::channel();
     pool.in_place_scope(|scope| {
@@ -59,7 +58,7 @@ pub(super) fn watched<T: Send>(
                     let total = meter.total.load(Ordering::Relaxed);
                     let outcome = outcome?;
                     if meter.is_cancelled() || progress(total, total).is_break() {
-                        return interrupted();
+                        return Err(interrupted(op, path));
                     }
                     return Ok(outcome);
                 }
@@ -70,7 +69,7 @@ pub(super) fn watched<T: Send>(
                         meter.cancelled.store(true, Ordering::Relaxed);
                     }
                 }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return interrupted(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(interrupted(op, path)),
             }
         }
     })

@@ -6,6 +6,7 @@ pub mod copy;
 pub mod diff;
 pub mod doctor;
 pub mod finding;
+mod handover;
 mod meter;
 mod pass;
 pub mod rebuild;
@@ -13,6 +14,7 @@ pub mod recover;
 pub mod salvage;
 pub mod stats;
 pub mod survey;
+mod topics;
 pub mod transfer;
 pub mod verify;
 

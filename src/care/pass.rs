@@ -1,11 +1,10 @@
 //! One walk over a store's messages, for counting.
 
-use std::ops::ControlFlow;
-
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::message::MessageView;
 use crate::log::read::scanner::Taken;
 use crate::store::MessageStore;
+use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 /// Bytes between calls of `progress`.
@@ -23,12 +22,12 @@ pub struct Skipped {
 /// Passes every message to `take` in order. `progress` gets the bytes done and in all, and can end
 /// it.
 ///
-/// # Errors [`Error::Corrupt`] at damage unless skipped; [`Error::Io`],
-/// or of kind `Interrupted` if `progress` ended it.
+/// # Errors [`crate::Error::Corrupt`] at damage unless skipped; [`crate::Error::Io`], or of kind
+/// `Interrupted` if `progress` ended it.
 pub(super) fn each_message(
     store: &MessageStore,
     on_damage: OnDamage,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
     mut take: impl FnMut(&MessageView<'_>),
 ) -> Result<Skipped> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
@@ -42,9 +41,7 @@ pub(super) fn each_message(
             Ok(if read < STEP { Taken::More } else { Taken::Last })
         })?;
         let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
-        if progress(done, total).is_break() {
-            return Err(Error::io("read", store.path())(std::io::ErrorKind::Interrupted.into()));
-        }
+        tell(progress, (done, total), "read", store.path())?;
         if !more {
             return Ok(Skipped { ranges: scan.skipped_ranges(), bytes: scan.skipped_bytes() });
         }

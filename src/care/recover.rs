@@ -1,6 +1,5 @@
 //! Recovery of a closed store, without opening it for writing afterwards.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use crate::error::Result;
 use crate::files::{Os, Storage};
 use crate::store::MessageStore;
 use crate::store::open::plan::{self, RecoveryPlan};
+use crate::store::progress::Progress;
 use crate::time::SystemClock;
 
 /// Plans recovery of the store at `path` and, unless a dry run, does it, even if opening would
@@ -20,7 +20,7 @@ pub fn recover(
     path: &Path,
     config: StoreConfig,
     dry_run: bool,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<RecoveryPlan> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     if dry_run {

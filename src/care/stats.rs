@@ -4,7 +4,6 @@
 //! counted together.
 
 use std::hash::{Hash, Hasher};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use hashbrown::{Equivalent, HashMap};
@@ -14,6 +13,7 @@ use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::format::message::MessageView;
 use crate::format::message::properties::names;
+use crate::store::progress::Progress;
 use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{MessageStore, OpenMode};
 
@@ -193,7 +193,7 @@ pub fn stats(
     path: &Path,
     config: StoreConfig,
     options: &StatsOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<Stats> {
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let mut groups: HashMap<Group, Totals> = HashMap::new();
@@ -239,6 +239,8 @@ pub fn stats(
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
     use crate::store::NewMessage;
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
-use super::scan::BatchError;
+use crate::error::Error;
 use crate::store::read::halt::Halt;
 
 /// A shorter log uses one thread.
@@ -29,6 +29,18 @@ const FEW_ROWS: usize = 512;
 /// Maximum threads: each holds some batches.
 const MOST_THREADS: usize = 4;
 const WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// Reason why there is no batch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// Reading failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// Building columns failed.
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+}
 
 /// A batch, or `None` after the last.
 type Made = Result<Option<RecordBatch>, BatchError>;

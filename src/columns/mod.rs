@@ -11,12 +11,13 @@ mod schema;
 mod slice;
 mod stats;
 
+pub use self::ahead::BatchError;
 pub use self::ahead::{BatchesAhead, Maker, makers};
 pub use self::build::builder::{BatchBuilder, BatchLimits};
 pub use self::functions::{Function, FunctionError};
 pub use self::queue_entries::{QueueBatches, queue_schema};
 pub use self::rows::{MessageRows, RowsError};
-pub use self::scan::{BatchError, MessageBatches, ScanMaker};
+pub use self::scan::{MessageBatches, ScanMaker};
 pub use self::schema::{Column, schema, schema_like, schema_of};
 pub use self::slice::SliceBatches;
 pub use self::stats::stats_batch;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Int16Array, Int32Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use super::scan::BatchError;
+use super::ahead::BatchError;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 
 #[must_use]

@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
 
-use super::ahead::Maker;
+use super::ahead::{BatchError, Maker};
 use super::build::builder::BatchBuilder;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
@@ -15,18 +14,6 @@ use crate::log::{Block, CommitLog};
 use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
 use crate::store::read::scan_part::{ScanPart, ScanParts};
-
-/// Reason why there is no batch.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BatchError {
-    /// Reading failed.
-    #[error(transparent)]
-    Store(#[from] Error),
-    /// Building columns failed.
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-}
 
 pub trait Scans {
     /// As [`Scan::run`].

@@ -8,8 +8,8 @@ use arrow_array::{
 use arrow_cast::cast;
 use arrow_schema::ArrowError;
 
+use super::ahead::BatchError;
 use super::build::builder::BatchBuilder;
-use super::scan::BatchError;
 use super::schema::Column;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;

@@ -7,10 +7,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{CorruptionKind, Error, FormatError, Result};
+use crate::error::{Error, FormatError, Result};
 use crate::files::{Ahead, FileRun, Room, StorageFile};
 use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
+
+use super::read::frames::{self, Lies, Record};
 
 const WRITTEN_AGAIN: usize = 1 << 20;
 /// Bytes rewritten before writeback starts.
@@ -253,28 +255,15 @@ impl CommitLog {
         offset: u64,
         room: usize,
     ) -> Found<'b> {
-        match frame {
-            Ok(Frame::Message(view)) => {
-                if u64::try_from(view.physical_offset()) == Ok(offset) {
-                    Found::Message(view)
-                } else {
-                    Found::Bad(FormatError::new(
-                        CorruptionKind::PhysicalOffset,
-                        28,
-                        format!("physical offset {offset}"),
-                        view.physical_offset().to_string(),
-                    ))
-                }
-            }
-            Ok(Frame::Blank { size }) => Found::Blank(size),
-            Ok(Frame::Empty) => Found::Empty,
-            Err(FrameError::Bad(error)) => Found::Bad(error),
-            Err(FrameError::Incomplete { needed }) => Found::Bad(FormatError::new(
-                CorruptionKind::Truncated,
-                0,
-                format!("{needed} bytes"),
-                format!("{room} bytes to the end"),
-            )),
+        match frames::lies(frame, room) {
+            Lies::Record(Record { view, .. }) => match frames::misplaced(&view, offset) {
+                None => Found::Message(view),
+                Some(error) => Found::Bad(error),
+            },
+            Lies::Blank(size) => Found::Blank(size),
+            Lies::Empty => Found::Empty,
+            Lies::Bad(error) => Found::Bad(error),
+            Lies::End => Found::OutOfRange,
         }
     }
 

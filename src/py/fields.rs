@@ -2,15 +2,36 @@
 
 use std::cell::Cell;
 
-use pyo3::exceptions::{PyOverflowError, PyUnicodeEncodeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBytes, PyDict, PyMapping, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyMapping, PyMemoryView, PyString, PyTuple};
 
+use crate::config::StoreConfig;
 use crate::format::message::host::Host;
 use crate::store::write::property_block::PropertyBlock;
 
 use super::errors::invalid;
+
+/// Settings by name; unknown ones are left.
+pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
+    let given = PyDict::new(settings.py());
+    given.update(settings.cast()?)?;
+    let mut config = StoreConfig::default();
+    for (name, value) in given {
+        let name: Bound<'_, PyString> = name.cast_into()?;
+        let text = if let Ok(truth) = value.cast::<PyBool>() {
+            truth.is_true().to_string()
+        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyString>() {
+            value.str()?.to_str()?.to_owned()
+        } else {
+            let found = value.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
+        };
+        config.set(name.to_str()?, &text)?;
+    }
+    Ok(config)
+}
 
 /// Bytes of a buffer; only `bytes` is not copied.
 #[inline]

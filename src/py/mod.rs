@@ -75,6 +75,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::rebuild::_rebuild_settle, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_queues, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_index, module)?,
+        wrap_pyfunction!(structures::functions::_store_name, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }

@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use pyo3::prelude::*;
 
 use crate::error::Result;
+use crate::store::progress::Progress;
 
 /// Runs `work` without the interpreter and reports to `progress`. An exception there, or an
 /// interrupt, ends the work and is raised.
 pub(super) fn with_progress<T: Send>(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
-    work: impl FnOnce(&mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<T> + Send,
+    work: impl FnOnce(&mut Progress<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
     let mut raised = None;
     let outcome = py.detach(|| {

@@ -1,13 +1,16 @@
-//! Inventory of a store's folder beside messages, queues and keys: structures by name, with counts
-//! where the format is known.
+//! Inventory of a store's folder: every name below the root, and counts for structures that are not
+//! read as messages, queues or keys.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
 use crate::format::bytes::{i32_at, i64_at};
+use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
 use crate::format::queue::batch::{self, BatchQueueEntry};
+
+use super::paths;
 
 /// A structure in a store's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +74,111 @@ pub struct Found {
     pub counts: Vec<(&'static str, u64)>,
 }
 
+/// A name directly below a store's root.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownName {
+    pub name: &'static str,
+    /// Meaning of the file, or of the folder's files.
+    pub what: &'static str,
+    /// Names that the folder may hold; `None` for a file.
+    pub below: Option<Below>,
+    /// Counted parts, by path from the root.
+    parts: &'static [(&'static str, Structure, Unit)],
+}
+
+/// Names that a folder may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// Files named by an offset in the log.
+    Log,
+    /// Files named by a time.
+    Index,
+    /// `topic/queue/file`, the last named by an offset in the queue.
+    Queues,
+    Files,
+    Tree,
+}
+
+const fn known(name: &'static str, below: Option<Below>, what: &'static str) -> KnownName {
+    KnownName { name, what, below, parts: &[] }
+}
+
+const CONTROLLER: &str = "RocketMQ's controller mode";
+const TIMED: &str = "RocketMQ's timed messages";
+
+/// Every name that RocketMQ or mqstore creates below a store's root.
+const NAMES: [KnownName; 20] = [
+    known("abort", None, "there while the store is open, left behind by a crash"),
+    known("abort.bak", None, "former content of abort"),
+    known("mqstore.mark", None, "up to which place the log is on the disk"),
+    known("mqstore.seal", None, "state of the files at a clean close"),
+    known("checkpoint", None, "how far log, queues and index are known to be flushed"),
+    known("lock", None, "held by the writer"),
+    known(paths::COMMIT_LOG, Some(Below::Log), "the messages"),
+    known(paths::CONSUME_QUEUE, Some(Below::Queues), "queues"),
+    known(paths::CONSUME_QUEUE_EXT, Some(Below::Queues), "extensions of queues"),
+    known(paths::BATCH_CONSUME_QUEUE, Some(Below::Queues), "batch queues"),
+    known(paths::INDEX, Some(Below::Index), "keys"),
+    known("config", Some(Below::Files), "a broker's configuration and the consumers' offsets"),
+    known("quarantine", Some(Below::Tree), "what a recovery cut off, and what a rebuild replaced"),
+    known("rebuild", Some(Below::Tree), "queues and index in the making"),
+    KnownName {
+        parts: &[("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch)],
+        ..known("epochFileCheckpoint", None, CONTROLLER)
+    },
+    KnownName {
+        parts: &[("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch)],
+        ..known("epochFileCheckpoint.bak", None, CONTROLLER)
+    },
+    KnownName {
+        parts: &[("brokerIdentity", Structure::BrokerIdentity, Unit::None)],
+        ..known("brokerIdentity", None, CONTROLLER)
+    },
+    KnownName {
+        parts: &[("timerwheel", Structure::TimerWheel, Unit::Slot)],
+        ..known("timerwheel", None, TIMED)
+    },
+    KnownName {
+        parts: &[("timerlog", Structure::TimerLog, Unit::Timer)],
+        ..known("timerlog", Some(Below::Files), TIMED)
+    },
+    KnownName {
+        parts: &[
+            ("compaction/compactionCq", Structure::SparseQueue, Unit::Sparse),
+            ("compaction/compactionLog", Structure::CompactionLog, Unit::None),
+        ],
+        ..known("compaction", Some(Below::Tree), "RocketMQ's compacted topics")
+    },
+];
+
+/// The known name of a path below a store's root, with `/`; `None` for a foreign one.
+#[must_use]
+pub fn known_name(path: &str) -> Option<&'static KnownName> {
+    let mut parts = path.split('/');
+    let top = parts.next()?;
+    let known = NAMES.iter().find(|known| known.name == top)?;
+    let below: Vec<&str> = parts.collect();
+    let belongs = match (known.below, below.as_slice()) {
+        (_, []) | (Some(Below::Files), [_]) | (Some(Below::Tree), _) => true,
+        (Some(Below::Log), [name]) => parse_offset_name(name).is_some(),
+        (Some(Below::Index), [name]) => parse_index_name(name).is_some(),
+        (Some(Below::Queues), [_topic, rest @ ..]) => match rest {
+            [] => true,
+            [queue, rest @ ..] => {
+                !queue.is_empty()
+                    && queue.bytes().all(|byte| byte.is_ascii_digit())
+                    && match rest {
+                        [] => true,
+                        [name] => parse_offset_name(name).is_some(),
+                        _ => false,
+                    }
+            }
+        },
+        _ => false,
+    };
+    belongs.then_some(known)
+}
+
 const DEEPEST: usize = 4;
 const BLOCK: usize = 1 << 16;
 
@@ -79,16 +187,8 @@ const BLOCK: usize = 1 << 16;
 /// # Errors [`Error::Io`].
 pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
-    for (name, structure, unit) in [
-        ("timerwheel", Structure::TimerWheel, Unit::Slot),
-        ("timerlog", Structure::TimerLog, Unit::Timer),
-        ("compaction/compactionCq", Structure::SparseQueue, Unit::Sparse),
-        ("compaction/compactionLog", Structure::CompactionLog, Unit::None),
-        ("epochFileCheckpoint", Structure::EpochFile, Unit::Epoch),
-        ("epochFileCheckpoint.bak", Structure::EpochFile, Unit::Epoch),
-        ("brokerIdentity", Structure::BrokerIdentity, Unit::None),
-    ] {
-        inventory.add(name, structure, unit)?;
+    for (name, structure, unit) in NAMES.iter().flat_map(|known| known.parts) {
+        inventory.add(name, *structure, *unit)?;
     }
     for entry in list(storage, root)? {
         let Some(name) = entry.name.to_str().filter(|_| entry.kind == FileKind::Directory) else {
@@ -120,7 +220,7 @@ fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>
 }
 
 /// Unit of a structure's files.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     None,
     /// A slot of the timer wheel (`org.apache.rocketmq.store.timer.Slot`).
@@ -335,6 +435,35 @@ mod tests {
                 "timer-wheel",
             ]
         );
+    }
+
+    #[test]
+    fn a_name_belongs_to_a_store_where_the_format_has_it() {
+        let name = |path| known_name(path).map(|known| known.name);
+        for path in [
+            "abort",
+            "commitlog/00000000000000000000",
+            "consumequeue/T/0/00000000000000000000",
+            "consumequeue/T",
+            "index/20261121073513325",
+            "config/topics.json",
+            "compaction/compactionLog/T/0/x",
+            "timerlog/x",
+        ] {
+            assert_eq!(name(path), path.split('/').next(), "{path}");
+        }
+        for path in [
+            "notes",
+            "abort/x",
+            "commitlog/0",
+            "commitlog/00000000000000000000/x",
+            "consumequeue/T/x",
+            "consumequeue/T/0/x",
+            "index/00000000000000000000",
+            "config/a/b",
+        ] {
+            assert_eq!(name(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -16,9 +16,9 @@ use crate::log::CommitLog;
 use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
-use super::open::analysis::Progress;
 use super::write::append::{self, NewMessage};
 use super::write::core::Core;
+use crate::store::progress::Progress;
 
 use super::open::recover::RecoveryReport;
 use super::open::{self, OnFlushedDamage, Opened};

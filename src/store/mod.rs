@@ -1,6 +1,7 @@
 //! The message store: put, dispatch, flush, recover, query, close.
 
 pub mod dispatch;
+pub mod progress;
 pub mod queue_table;
 pub mod read;
 pub mod write;

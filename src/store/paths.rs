@@ -3,6 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::StoreConfig;
+use crate::log::QueueKind;
+
+pub const COMMIT_LOG: &str = "commitlog";
+pub const CONSUME_QUEUE: &str = QueueKind::Plain.folder();
+pub const BATCH_CONSUME_QUEUE: &str = QueueKind::Batch.folder();
+pub const CONSUME_QUEUE_EXT: &str = "consumequeue_ext";
+pub const INDEX: &str = "index";
+pub const QUEUE_FOLDERS: [&str; 3] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT];
 
 /// Our own file below `config`.
 pub const SETTINGS_FILE: &str = "mqstore.json";
@@ -23,7 +31,7 @@ impl StorePaths {
         commit_log.sort();
         commit_log.dedup();
         if commit_log.is_empty() {
-            commit_log.push(root.join("commitlog"));
+            commit_log.push(root.join(COMMIT_LOG));
         }
         let read_only: Vec<_> =
             config.read_only_commit_log_store_paths.iter().map(|dir| root.join(dir)).collect();
@@ -51,22 +59,22 @@ impl StorePaths {
 
     #[must_use]
     pub fn consume_queue(&self) -> PathBuf {
-        self.root.join("consumequeue")
+        self.root.join(CONSUME_QUEUE)
     }
 
     #[must_use]
     pub fn batch_consume_queue(&self) -> PathBuf {
-        self.root.join("batchconsumequeue")
+        self.root.join(BATCH_CONSUME_QUEUE)
     }
 
     #[must_use]
     pub fn consume_queue_ext(&self) -> PathBuf {
-        self.root.join("consumequeue_ext")
+        self.root.join(CONSUME_QUEUE_EXT)
     }
 
     #[must_use]
     pub fn index(&self) -> PathBuf {
-        self.root.join("index")
+        self.root.join(INDEX)
     }
 
     #[must_use]

@@ -15,8 +15,6 @@ use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
-use super::dispatch::gather::Gathered;
-
 /// Maximum queues created from one log: each has a folder and a file, so a small log could exhaust
 /// any disk.
 pub const MOST_NEW_QUEUES: usize = 100_000;
@@ -335,22 +333,6 @@ impl QueueTable {
         }
         let (queue, _) = self.load_queue(self.kind_of(topic), topic, queue_id)?;
         Ok(self.insert(queue))
-    }
-
-    /// Adds gathered records to their queues, except refused ones.
-    ///
-    /// # Errors [`Error::Io`] when the disk is full.
-    pub fn add_all(&self, gathered: &Gathered) -> Result<()> {
-        let mut queues = Vec::with_capacity(gathered.lanes.len());
-        for lane in &gathered.lanes {
-            queues.push(match self.get_or_create(&lane.topic, lane.queue_id) {
-                Ok(queue) => Some(queue),
-                // For example a topic that would lead out of the folder.
-                Err(Error::InvalidMessage { .. }) => None,
-                Err(error) => return Err(error),
-            });
-        }
-        gathered.add_units(&queues).map(drop)
     }
 
     /// Writes the entries of all queues to the files, visible to other processes.

@@ -3,8 +3,6 @@
 //! Order of a setting's sources: caller, files, this file, RocketMQ's default. RocketMQ ignores the
 //! file.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 
 use crate::config::StoreConfig;
@@ -14,8 +12,6 @@ use crate::format::config::json;
 
 use super::config_file::{backup_of, read};
 use super::lock;
-use super::open::index_settings;
-use super::open::inspect;
 use super::paths::StorePaths;
 
 /// Version that this library writes.
@@ -198,14 +194,15 @@ pub fn leave_retention(config: &mut StoreConfig) {
 ///
 /// # Errors [`Error::Io`].
 pub fn keep(
-    storage: &Arc<dyn Storage>,
+    storage: &dyn Storage,
     paths: &StorePaths,
     config: &StoreConfig,
     is_new: bool,
+    found_sizes: impl Fn() -> Result<StoreConfig>,
 ) -> Result<()> {
-    let remembered = Remembered::load(&**storage, paths);
+    let remembered = Remembered::load(storage, paths);
     if is_new {
-        return write(&**storage, paths, remembered, values(config).collect());
+        return write(storage, paths, remembered, values(config).collect());
     }
     let known = &remembered.config;
     let mut found = None;
@@ -220,7 +217,7 @@ pub fn keep(
             Kind::Size if !setting.is_given(config) => false,
             Kind::Size => {
                 let sizes = match found.take() {
-                    None => found_sizes(storage, paths, config)?,
+                    None => found_sizes()?,
                     Some(sizes) => sizes,
                 };
                 value != (setting.value)(found.insert(sizes))
@@ -232,31 +229,8 @@ pub fn keep(
     }
     match changed.is_empty() {
         true => Ok(()),
-        false => write(&**storage, paths, remembered, changed),
+        false => write(storage, paths, remembered, changed),
     }
-}
-
-/// Settings with the sizes that an open without settings would find.
-fn found_sizes(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-) -> Result<StoreConfig> {
-    let mut config = config.clone();
-    config.mapped_file_size_commit_log = None;
-    config.mapped_file_size_consume_queue = None;
-    config.mapper_file_size_batch_consume_queue = None;
-    config.mapped_file_size_consume_queue_ext = None;
-    (config.max_hash_slot_num, config.max_index_num) = (None, None);
-    let log_size = inspect::commit_log_file_size(storage, paths, &config)?;
-    let layout = inspect::queue_layout(&**storage, paths, &config)?;
-    let index = index_settings::index_layout(&**storage, paths, &config)?;
-    config.mapped_file_size_commit_log = Some(log_size);
-    inspect::settle_queues(&mut config, &layout);
-    if let Ok(layout) = index {
-        inspect::settle(&mut config, layout);
-    }
-    Ok(config)
 }
 
 fn write(

@@ -7,15 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::lock;
-use super::paths::StorePaths;
+use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StorePaths};
 use super::queue_table::names_a_folder;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
-use crate::log::QueueKind;
 
 /// Folders derived from the log.
-const DERIVED: [&str; 4] =
-    [QueueKind::Plain.folder(), QueueKind::Batch.folder(), "consumequeue_ext", "index"];
+const DERIVED: [&str; 4] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX];
 /// New folders, below the rebuild folder.
 const NEW: &str = "new";
 /// The list of moves, beside them.

@@ -7,7 +7,7 @@ import pytest
 
 import mqstore
 from helpers.running import SETTINGS, on_terminal
-from mqstore.cli.output import escape
+from mqstore.text import escape
 
 HOSTILE = "\x1b[31m\u202e\x07\x9b\r\n"
 

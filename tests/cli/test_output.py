@@ -5,7 +5,8 @@ import json
 import pytest
 
 from mqstore.cli import output as module
-from mqstore.cli.output import Column, Output, escape, table_lines, to_json
+from mqstore.cli.output import Column, Output, table_lines, to_json
+from mqstore.text import escape
 
 COLUMNS = (Column("name"), Column("count", lambda n: f"{n:,}", right=True))
 ROWS = [{"name": "a", "count": 1}, {"name": "lo\x1bng", "count": 12345}, {"name": None, "count": 0}]

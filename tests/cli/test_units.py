@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mqstore.cli.units import (
+from mqstore.text import (
     count_text,
     duration_text,
     parse_size,

@@ -1,8 +1,10 @@
 //! Rules about the tree itself that no compiler checks: what may import what, where `unsafe` and the
 //! outside crates live, that no file is left out, left open or too long.
 
+mod imports;
 mod source;
 
+use imports::circles;
 use source::{Source, names_in, root, sources, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -101,6 +103,51 @@ fn a_module_imports_only_from_layers_below_it() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The small cores of rooms, whose files may import each other.
+const CORES: &[&[&str]] = &[
+    &["src/store/message_store.rs", "src/store/open/mod.rs"],
+    &[
+        "src/store/read/held_to_log.rs",
+        "src/store/read/queue_read.rs",
+        "src/store/read/queue_view.rs",
+    ],
+    &["src/store/read/scan.rs", "src/store/read/scan_part.rs"],
+    &["src/store/write/append.rs", "src/store/write/inner_batch.rs"],
+];
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let imports = imports::imports(&rust());
+    assert!(imports.len() > 500, "only {} imports were found", imports.len());
+    let is_core = |circle: &Vec<String>| {
+        CORES.iter().any(|core| circle.iter().all(|file| core.contains(&file.as_str())))
+    };
+    for circle in circles(&imports).iter().filter(|circle| !is_core(circle)) {
+        let inside = |import: &&imports::Import| {
+            circle.contains(&import.from) && circle.contains(&import.to)
+        };
+        let ties: Vec<_> = imports.iter().filter(inside).collect();
+        panic!("{circle:?} import each other: {ties:#?}");
+    }
+}
+
+#[test]
+fn care_imports_nothing_from_inside_a_sibling() {
+    let room = |path: &str| -> Option<String> {
+        let inside = path.strip_prefix("src/care/")?;
+        Some(inside.split('/').next()?.trim_end_matches(".rs").to_owned())
+    };
+    let imports = imports::imports(&rust());
+    let of_care = imports.iter().filter(|import| import.from.starts_with("src/care/"));
+    let wrong: Vec<_> = of_care
+        .filter(|import| {
+            let inside = import.named.strip_prefix("care::").unwrap_or_default();
+            inside.contains("::") && room(&import.from) != room(&import.to)
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

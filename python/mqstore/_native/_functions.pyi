@@ -70,6 +70,13 @@ def inventory(path: _Path, /) -> list[dict[str, object]]:
         StoreIOError: A file or folder cannot be read.
     """
 
+def _store_name(path: str, /) -> tuple[str, str, bool] | None:
+    """The meaning of a path below a store's root; ``None`` for a path that is not a store's.
+
+    Returns:
+        The name directly below the root, the meaning of its files, and whether it is a folder.
+    """
+
 def read_config_json(path: _Path, /) -> str:
     """One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
 

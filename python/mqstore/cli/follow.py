@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mqstore.cli.output import OutputClosedError, note
-from mqstore.cli.units import size_text
+from mqstore.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

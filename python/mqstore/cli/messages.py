@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from mqstore.cli.output import escape
-from mqstore.cli.units import size_text, time_text
 from mqstore.errors import CorruptionError
+from mqstore.text import escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from mqstore.text import UNSAFE, escape
+
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
@@ -24,7 +26,6 @@ __all__ = [
     "Output",
     "OutputClosedError",
     "Row",
-    "escape",
     "in_colour",
     "note",
     "on_terminal",
@@ -35,29 +36,12 @@ __all__ = [
 Format: TypeAlias = Literal["text", "json", "jsonl"]
 Row: TypeAlias = "Mapping[str, object]"
 
-# Controls (C0, DEL, C1), line and paragraph separators, marks and overrides of direction, a byte
-# order mark, and lone surrogates, which no encoding can print.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
-_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 # How many rows decide how wide the columns are; what follows is printed as it comes.
 _ROWS_MEASURED = 500
 
 
 class OutputClosedError(Exception):
     """The reader of standard output has gone: end silently."""
-
-
-def escape(text: str) -> str:
-    r"""The text with whatever could act on a terminal spelt out: ``\x1b``, ``\u202e``."""
-    return _UNSAFE.sub(_spelt, text)
-
-
-def _spelt(match: re.Match[str]) -> str:
-    character = match[0]
-    code = ord(character)
-    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def _json_spelt(match: re.Match[str]) -> str:
@@ -70,11 +54,11 @@ def to_json(value: object, *, indent: int = 0) -> str:
     if indent:
         encoded = msgspec.json.format(encoded, indent=indent)
         # The line breaks are the layout's own; inside of strings they are escaped already.
-        return "\n".join(_UNSAFE.sub(_json_spelt, line) for line in encoded.decode().split("\n"))
+        return "\n".join(UNSAFE.sub(_json_spelt, line) for line in encoded.decode().split("\n"))
     if b"\n" in encoded or b"\t" in encoded or b"\r" in encoded:
         # The layout of a part that was taken over as it stands: inside of strings there is none.
         encoded = msgspec.json.format(encoded, indent=-1)
-    return _UNSAFE.sub(_json_spelt, encoded.decode())
+    return UNSAFE.sub(_json_spelt, encoded.decode())
 
 
 def on_terminal(*, standard_error: bool = False) -> bool:

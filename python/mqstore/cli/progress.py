@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.output import escape, on_terminal
-from mqstore.cli.units import rate_text, size_text
+from mqstore.cli.output import on_terminal
+from mqstore.text import escape, rate_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

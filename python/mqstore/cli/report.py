@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mqstore.cli.output import escape
-from mqstore.cli.units import count_text, size_text
+from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import click
 import mqstore
 
 if TYPE_CHECKING:
-    from mqstore import ConsumeQueue, IndexFile, QueueInfo, Store
+    from mqstore import ConsumeQueue, QueueInfo, Store
 
-__all__ = ["index_files", "open_index_file", "open_queue", "queue_bytes"]
+__all__ = ["find_queue", "open_queue", "queue_bytes"]
 
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
@@ -44,27 +44,3 @@ def queue_bytes(store: Store, queue: QueueInfo) -> int:
         return 0
     entries = files.entries(queue.min_offset, queue.max_offset)
     return sum(entry.store_size for entry in entries)
-
-
-def index_files(store: Store) -> list[Path]:
-    """The index files, oldest first: 17 digits sort by time."""
-    folder = Path(store.path, "index")
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path
-        for path in folder.iterdir()
-        # A link is not followed, as everywhere below a store.
-        if len(path.name) == 17
-        and path.name.isdecimal()
-        and path.is_file()
-        and not path.is_symlink()
-    )
-
-
-def open_index_file(store: Store, path: Path) -> IndexFile:
-    """One of them, with the slots and entries that the store found."""
-    config = store.config
-    assert config.max_hash_slot_num is not None  # noqa: S101 - a store's own settings are whole
-    assert config.max_index_num is not None  # noqa: S101
-    return mqstore.IndexFile(path, slots=config.max_hash_slot_num, entries=config.max_index_num)

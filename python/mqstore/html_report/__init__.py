@@ -25,11 +25,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 import mqstore
-from mqstore.cli.output import escape
-from mqstore.cli.units import count_text, duration_text, size_text, time_text
 from mqstore.errors import StoreIOError
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
+from mqstore.text import count_text, duration_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

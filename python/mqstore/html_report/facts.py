@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
 from mqstore._native import _survey
-from mqstore.cli.layout import list_files
-from mqstore.cli.structures import index_files, open_index_file
-from mqstore.cli.units import count_text, size_text
 from mqstore.html_report.timeline import Timeline, make_timeline
+from mqstore.layout import index_files, list_files, open_index_file
 from mqstore.store import _settings
+from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from mqstore import Finding, GroupOffset, Store, VerifyReport
     from mqstore._native import _Survey
-    from mqstore.cli.layout import FileGroup
     from mqstore.config import ConfigLike
+    from mqstore.layout import FileGroup
 
 __all__ = ["Facts", "gather"]
 

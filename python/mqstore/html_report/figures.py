@@ -10,8 +10,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mqstore.cli.output import escape
-from mqstore.cli.units import count_text, size_text
+from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqstore.cli.units import count_text, time_text
+from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

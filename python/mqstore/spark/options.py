@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Self, TypeVar
 
-from mqstore.cli.units import parse_size, parse_time
 from mqstore.errors import ConfigError
+from mqstore.text import parse_size, parse_time
 
 __all__ = [
     "EARLIEST",

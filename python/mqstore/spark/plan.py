@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from mqstore.cli.units import size_text
 from mqstore.errors import ConfigError
 from mqstore.spark.options import EARLIEST, LATEST, ReadOptions
 from mqstore.spark.stores import Queue, StoreDir, Summary, find_stores, summarize_all
+from mqstore.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,17 +2,14 @@
 
 pub mod redact;
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
 use self::redact::Redaction;
-use super::transfer::deleted::is_deleted;
-use super::transfer::new_store::ConfigFile;
-use super::transfer::numbering::Rule;
-use super::transfer::{Plan, TOPICS, Transfer, config_files};
+use super::topics::is_deleted;
+use super::transfer::{ConfigFile, Plan, Rule, TOPICS, Transfer, config_files};
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Os, Storage};
@@ -21,6 +18,7 @@ use crate::format::message::properties;
 use crate::format::message::{MessageView, Record};
 use crate::log::read::scanner::{Scanned, Stop};
 use crate::store::paths::StorePaths;
+use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};
 
@@ -142,7 +140,7 @@ pub fn copy(
     out: &Path,
     config: StoreConfig,
     options: &CopyOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<CopyReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let store = MessageStore::open(path, OpenMode::Read, config)?;
@@ -178,9 +176,7 @@ pub fn copy(
         let done = scanner.position().saturating_sub(begin);
         if done >= told {
             told = done + TELL_EVERY;
-            if progress(done, total).is_break() {
-                return Err(Error::io("copy", path)(std::io::ErrorKind::Interrupted.into()));
-            }
+            tell(progress, (done, total), "copy", path)?;
         }
         let at = scanner.position();
         match scanner.step()? {

@@ -7,13 +7,14 @@ use std::ops::ControlFlow;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::log::CommitLog;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::progress::interrupted;
 
 /// Keys remembered at a time, at the position of their hash.
 const KEYS: usize = 1 << 20;
@@ -75,7 +76,7 @@ pub(super) struct LogFacts {
 
 /// Walks the log and skips damage.
 ///
-/// # Errors [`Error::Io`], of kind `Interrupted` if `progress` ended it.
+/// # Errors [`crate::Error::Io`], of kind `Interrupted` if `progress` ended it.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,
@@ -106,8 +107,7 @@ pub(super) fn read(
         if scanner.position() - told >= STEP {
             told = scanner.position();
             if progress(told.saturating_sub(log.min_offset())).is_break() {
-                let path = log.run().dir();
-                return Err(Error::io("examine", path)(std::io::ErrorKind::Interrupted.into()));
+                return Err(interrupted("examine", &log.run().dir()));
             }
         }
     }

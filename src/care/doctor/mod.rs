@@ -8,14 +8,13 @@ mod log_facts;
 mod next_start;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
 use self::cure::Words;
 use self::log_facts::{LogFacts, QueuePlace};
 use super::finding::{Code, Finding, Severity};
-use super::transfer::deleted::is_deleted;
+use super::topics::is_deleted;
 use super::verify::{VerifyOptions, VerifyReport, verify};
 use crate::config::StoreConfig;
 use crate::error::Result;
@@ -29,7 +28,8 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::inventory::{self, Structure};
 use crate::store::lock::StoreLock;
 use crate::store::open::inspect;
-use crate::store::paths::StorePaths;
+use crate::store::paths::{self, StorePaths};
+use crate::store::progress::Progress;
 use crate::store::read::queue_read;
 
 const MOST_EVIDENCE: usize = 5;
@@ -54,7 +54,7 @@ pub struct Diagnosis {
 pub fn doctor(
     path: &Path,
     config: &StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<Diagnosis>> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, config);
@@ -110,7 +110,7 @@ impl Barred {
         let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
         let of_log = |found: &Finding| {
             matches!(found.code, Code::FileLength | Code::FileGap)
-                && found.path.starts_with("commitlog")
+                && found.path.starts_with(paths::COMMIT_LOG)
         };
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
@@ -211,7 +211,7 @@ impl Examined<'_> {
     /// Assigns a finding to a state.
     fn take(&mut self, finding: &Finding, deleted: &BTreeSet<String>, in_database: bool) {
         let topic = topic_of(&finding.path);
-        let in_queues = finding.path.starts_with("consumequeue");
+        let in_queues = finding.path.starts_with(paths::CONSUME_QUEUE);
         if topic.is_some_and(|topic| deleted.contains(topic)) {
             return;
         }
@@ -392,8 +392,7 @@ impl Examined<'_> {
 fn topic_of(path: &Path) -> Option<&str> {
     let mut parts = path.components();
     let first = parts.next()?;
-    let of_queues = ["consumequeue", "batchconsumequeue", "consumequeue_ext"];
-    if !of_queues.iter().any(|dir| first.as_os_str() == *dir) {
+    if !paths::QUEUE_FOLDERS.iter().any(|dir| first.as_os_str() == *dir) {
         return None;
     }
     match parts.next()? {

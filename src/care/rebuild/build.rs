@@ -7,14 +7,36 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::stretch::Chunk;
-use super::{RebuiltQueue, What};
 use crate::error::{Error, Result};
 use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
 use crate::log::{Queue, QueueKind};
+use crate::store::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct What {
+    /// Plain, batch and light queues, with extensions.
+    pub queues: bool,
+    pub index: bool,
+}
+
+/// A queue with messages in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltQueue {
+    pub topic: Box<[u8]>,
+    pub queue_id: i32,
+    pub kind: QueueKind,
+    pub entries: u64,
+    /// First queue offset.
+    pub min_offset: i64,
+    /// One past the last.
+    pub max_offset: i64,
+    /// Previous first queue offset and end, if it existed.
+    pub was: Option<(i64, i64)>,
+}
 
 /// Bytes of an index file between background flushes.
 const FLUSH_EVERY: usize = 16 << 20;
@@ -53,9 +75,9 @@ impl Build {
         let queues = match what.queues {
             true => {
                 let layout = QueueLayout {
-                    dir: dir.join(QueueKind::Plain.folder()),
-                    batch_dir: dir.join(QueueKind::Batch.folder()),
-                    ext_dir: dir.join("consumequeue_ext"),
+                    dir: dir.join(paths::CONSUME_QUEUE),
+                    batch_dir: dir.join(paths::BATCH_CONSUME_QUEUE),
+                    ext_dir: dir.join(paths::CONSUME_QUEUE_EXT),
                     ..layout.clone()
                 };
                 storage.create_dir(&layout.dir).map_err(Error::io("create", &layout.dir))?;
@@ -67,7 +89,7 @@ impl Build {
         };
         let index = match index.filter(|_| what.index) {
             Some(layout) => {
-                let dir = dir.join("index");
+                let dir = dir.join(paths::INDEX);
                 storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
                 let (storage, clock) = (Arc::clone(storage), Arc::clone(clock));
                 Some(IndexBuilder::new(storage, &dir, layout, clock)?.flush_every(FLUSH_EVERY))

@@ -5,7 +5,7 @@
 //! equal those of [`rebuild`](super::rebuild).
 
 use std::collections::VecDeque;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::spill::{Share, Spill, SpillReader};
-use super::stretch::{self, Chunk, ChunkEnd};
+use super::stretch::{self, Chunk, ChunkEnd, STRETCH};
 use super::walk::Walk;
 use super::{Job, RebuildOptions, RebuiltQueue, Target, What, read};
+use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, watched};
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::Os;
 use crate::format::index::IndexHeader;
 use crate::log::Queue;
 use crate::log::index::builder::IndexBuilder;
+use crate::log::read::parallel;
 use crate::store::dispatch::gather::Gathered;
 use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
+use crate::store::progress::Progress;
 use crate::time::{FixedClock, SystemClock};
-
-/// Progress callback, which can end the step.
-type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// Maximum chunks that a group of queues takes at once.
 const MOST_CHUNKS: usize = 64;
@@ -137,7 +137,7 @@ pub struct Part<'a> {
 impl Part<'_> {
     fn run<T: Send>(
         &self,
-        progress: Progress<'_>,
+        progress: &mut Progress<'_>,
         work: impl FnOnce(&Job<'_>) -> Result<T> + Send,
     ) -> Result<T> {
         let options = RebuildOptions {
@@ -154,43 +154,33 @@ impl Part<'_> {
         let job = Job::load(storage, clock, paths, self.config.clone(), &options)?;
         watched("rebuild", self.path, 1, progress, |_: &Meter| work(&job))
     }
-
-    fn encode(&self, part: &impl Serialize) -> Result<Vec<u8>> {
-        postcard::to_allocvec(part).map_err(|error| {
-            Error::io("hand on a part of", self.path)(std::io::Error::other(error))
-        })
-    }
-
-    fn decode<'a, T: Deserialize<'a>>(&self, part: &'a [u8]) -> Result<T> {
-        postcard::from_bytes(part)
-            .map_err(|error| Error::io("take a part of", self.path)(std::io::Error::other(error)))
-    }
 }
 
 /// Scans records that begin in a range of the log into the new file `spill`, for `groups` groups of
 /// queues and the index.
 ///
-/// # Errors [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
-/// [`Error::Io`].
+/// # Errors [`crate::Error::NotAStore`], [`crate::Error::InvalidConfig`] if a setting contradicts
+/// the files, [`crate::Error::Io`].
 pub fn scan(
     part: &Part<'_>,
     range: Range<u64>,
     groups: u32,
     spill: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
     part.run(progress, |job| {
         let reading = job.reading();
         let mut heads = Vec::new();
         let mut put_down = Spill::new(groups);
-        for stretch in stretch::stretches(&job.log).filter(|one| range.contains(&one.start())) {
-            let mut chunk = read(&reading, &stretch)?;
+        let parts = parallel::stretches(&job.log, STRETCH);
+        for stretch in parts.iter().filter(|one| range.contains(&one.places().start)) {
+            let mut chunk = read(&reading, stretch)?;
             loop {
                 // It gathered enough and stopped early.
-                let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.end();
+                let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.places().end;
                 let next = chunk.begin.filter(|_| stopped).map(|_| chunk.end);
                 heads.push(Head {
-                    stretch: stretch.start(),
+                    stretch: stretch.places().start,
                     begin: chunk.begin,
                     end: chunk.end,
                     how: chunk.how,
@@ -201,13 +191,13 @@ pub fn scan(
                 });
                 put_down.add(&chunk, part.path)?;
                 match next {
-                    Some(at) => chunk = stretch::read_from(&reading, &stretch, at)?,
+                    Some(at) => chunk = stretch::read_from(&reading, stretch, at)?,
                     None => break,
                 }
             }
         }
         let spill = Spilled { name: name_of(spill), ends: put_down.write(spill)? };
-        part.encode(&Scanned { spill, heads })
+        encode(part.path, &Scanned { spill, heads })
     })
 }
 
@@ -221,12 +211,12 @@ pub fn settle(
     end: u64,
     groups: u32,
     spill: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Settled> {
     let mut spills = Vec::with_capacity(scans.len() + 1);
     let mut found: HashMap<u64, Vec<(Head, Accepted)>> = HashMap::new();
     for scanned in scans {
-        let scanned: Scanned = part.decode(scanned)?;
+        let scanned: Scanned = decode(part.path, scanned)?;
         let spill = u32::try_from(spills.len()).unwrap_or(u32::MAX);
         spills.push(scanned.spill);
         for (number, head) in (0..).zip(scanned.heads) {
@@ -241,13 +231,14 @@ pub fn settle(
         let (mut chunks, mut keys) = (Vec::new(), KeyCount::default());
         let (mut again, mut read_again) = (Spill::new(groups), 0);
         let own = u32::try_from(spills.len()).unwrap_or(u32::MAX);
-        for stretch in stretch::stretches(&job.log).take_while(|one| one.start() < end) {
+        let parts = parallel::stretches(&job.log, STRETCH);
+        for stretch in parts.iter().take_while(|one| one.places().start < end) {
             if walk.ended {
                 break;
             }
-            let heads = found.remove(&stretch.start()).unwrap_or_default();
+            let heads = found.remove(&stretch.places().start).unwrap_or_default();
             let candidates: VecDeque<Chunk> = heads.iter().map(|(head, _)| bare(head)).collect();
-            walk.accept(&reading, &stretch, candidates, &mut |chunk| {
+            walk.accept(&reading, stretch, candidates, &mut |chunk| {
                 let known = heads.iter().find(|(head, _)| head.begin == chunk.begin);
                 let (accepted, more) = match known {
                     Some((head, accepted)) => (*accepted, head.keys),
@@ -274,7 +265,7 @@ pub fn settle(
             Some(_) => (keys.count - 1) / most + 1,
         };
         Ok(Settled {
-            plan: part.encode(&Plan { spills, chunks, keys })?,
+            plan: encode(part.path, &Plan { spills, chunks, keys })?,
             messages: walk.records,
             log_start,
             log_end: walk.cursor,
@@ -295,9 +286,9 @@ pub fn queues(
     (group, groups): (u32, u32),
     spills: &Path,
     out: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<MadeQueues> {
-    let plan: Plan = part.decode(plan)?;
+    let plan: Plan = decode(part.path, plan)?;
     part.run(progress, |job| {
         let what = What { queues: true, index: false };
         let (storage, clock) = (&job.storage, &job.clock);
@@ -338,9 +329,9 @@ pub fn index(
     now_ms: i64,
     spills: &Path,
     out: &Path,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let plan: Plan = part.decode(plan)?;
+    let plan: Plan = decode(part.path, plan)?;
     part.run(progress, |job| {
         let Some(layout) = job.index else { return Ok(()) };
         let most = job.keys_of_file();

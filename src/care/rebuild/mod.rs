@@ -15,10 +15,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use self::build::Build;
-use self::stretch::{Chunk, Reading, Spare, Stretch};
+pub use self::build::{RebuiltQueue, What};
+use self::stretch::{Chunk, Reading, STRETCH, Spare};
 use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
@@ -26,27 +25,19 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::BuiltIndex;
-use crate::log::{Queue, QueueKind, StoreCheckpoint};
+use crate::log::read::parallel::{self, Stretch};
+use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
-use crate::store::paths::StorePaths;
+use crate::store::paths::{self, StorePaths};
+use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
-use crate::store::remembered;
 use crate::store::swap::{self, Move};
 use crate::store::write::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
-
-/// Structures to rebuild.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct What {
-    /// Plain, batch and light queues, with extensions.
-    pub queues: bool,
-    /// The index.
-    pub index: bool,
-}
 
 /// Destination of [`rebuild`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,29 +63,10 @@ pub struct RebuildOptions {
     pub threads: Option<usize>,
 }
 
-/// A queue with messages in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RebuiltQueue {
-    /// Topic bytes.
-    pub topic: Box<[u8]>,
-    /// The queue.
-    pub queue_id: i32,
-    /// Kind.
-    pub kind: QueueKind,
-    /// Number of entries.
-    pub entries: u64,
-    /// First queue offset.
-    pub min_offset: i64,
-    /// One past the last.
-    pub max_offset: i64,
-    /// Previous first queue offset and end, if it existed.
-    pub was: Option<(i64, i64)>,
-}
-
 /// Result of [`rebuild`].
 #[derive(Clone, Debug)]
 pub struct RebuildReport {
-    /// Messages.
+    /// Messages in the log.
     pub messages: u64,
     /// Start of the log.
     pub log_start: u64,
@@ -116,10 +88,8 @@ pub struct RebuildReport {
     pub quarantine: Option<PathBuf>,
 }
 
-/// Maximum stretches read before joining, which bounds memory.
-const MOST_AT_ONCE: usize = 16;
 /// Units or keys added at once.
-const MOST_READY: usize = 1 << 20;
+const MOST_READY: usize = 1 << 17;
 
 /// Rebuilds queues and index of the store at `path`. `progress` gets the bytes done and in all, and
 /// can end it; nothing is changed then.
@@ -132,7 +102,7 @@ pub fn rebuild(
     path: &Path,
     config: StoreConfig,
     options: &RebuildOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     rebuild_on(Arc::new(Os), Arc::new(SystemClock), path, config, options, progress)
 }
@@ -147,7 +117,7 @@ pub fn rebuild_on(
     path: &Path,
     config: StoreConfig,
     options: &RebuildOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     let paths = StorePaths::new(path, &config);
     if !inspect::is_store(&*storage, &paths)? {
@@ -174,7 +144,7 @@ pub fn rebuild_on(
         job.clear();
     } else if lock.is_some() && options.what.index {
         let (storage, paths, config) = told;
-        remembered::keep(&storage, &paths, &config, false)?;
+        inspect::remember(&storage, &paths, &config, false)?;
     }
     drop(lock);
     outcome
@@ -381,41 +351,34 @@ impl<'a> Job<'a> {
         let reading = self.reading();
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
         meter.set_total(total.max(1));
-        let mut stretches = stretch::stretches(&self.log);
-        let at_once = (threads * 8).clamp(2, MOST_AT_ONCE);
+        let parts = parallel::stretches(&self.log, STRETCH);
         let mut walk = Walk::new(self.log.min_offset().unwrap_or(0));
-        let mut ready = Vec::new();
-        loop {
-            let next: Vec<Stretch> =
-                if walk.ended { Vec::new() } else { stretches.by_ref().take(at_once).collect() };
-            let (entered, read) = rayon::join(
-                || build.take(&ready),
-                || next.par_iter().map(|part| read(&reading, part)).collect::<Result<Vec<_>>>(),
-            );
-            entered?;
-            reading.spare.give_back(ready.drain(..));
-            let read = read?;
-            if next.is_empty() {
-                break;
-            }
-            let mut gathered = 0;
-            for (part, chunk) in next.iter().zip(read) {
+        let (mut ready, mut gathered) = (Vec::new(), 0);
+        let root = self.paths.root();
+        parallel::in_order(
+            &parts,
+            threads,
+            root,
+            |part| read(&reading, part),
+            |part, chunk| {
                 walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {
                     gathered += chunk.gathered.units.len() + chunk.gathered.hashes.len();
                     ready.push(chunk);
                     if gathered > MOST_READY {
                         gathered = 0;
-                        build.take(&std::mem::take(&mut ready))?;
+                        build.take(&ready)?;
+                        reading.spare.give_back(ready.drain(..));
                     }
                     Ok(())
                 })?;
-                meter.advance(part.len());
-            }
-            if meter.is_cancelled() {
-                let root = self.paths.root();
-                return Err(Error::io("rebuild", root)(std::io::ErrorKind::Interrupted.into()));
-            }
-        }
+                meter.advance(part.bytes.end - part.bytes.start);
+                if meter.is_cancelled() {
+                    return Err(interrupted("rebuild", root));
+                }
+                Ok(if walk.ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            },
+        )?;
+        build.take(&ready)?;
         Ok(walk)
     }
 
@@ -488,8 +451,7 @@ impl<'a> Job<'a> {
             Ok(())
         };
         if self.options.what.queues {
-            let tops = [QueueKind::Plain.folder(), QueueKind::Batch.folder(), "consumequeue_ext"];
-            for top in tops {
+            for top in paths::QUEUE_FOLDERS {
                 match &self.options.topics {
                     None => add(PathBuf::from(top))?,
                     Some(topics) => {
@@ -501,7 +463,7 @@ impl<'a> Job<'a> {
             }
         }
         if self.options.what.index {
-            add(PathBuf::from("index"))?;
+            add(PathBuf::from(paths::INDEX))?;
         }
         // New folders first: mere removals can wait.
         moves.sort_by_key(|step| !step.has_new);

@@ -1,19 +1,20 @@
 //! Reads one stretch of a log file into a compact form of what queues and index need.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::care::verify::record::{FileReader, Lies, Record};
 use crate::error::{Error, Result};
-use crate::files::{FileRun, RunFile};
+use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
+use crate::log::read::block::BlockPool;
+use crate::log::read::frames::{FrameReader, Lies, Record};
+use crate::log::read::parallel::{Part, Stretch};
 use crate::store::dispatch::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
-const STRETCH: u64 = 4 << 20;
+pub(super) const STRETCH: u64 = 4 << 20;
 
 /// A range of the log and the derived data to collect from it.
 pub(super) struct Reading<'a> {
@@ -27,64 +28,13 @@ pub(super) struct Reading<'a> {
 /// Reusable memory: fresh pages cost more than filling them.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    blocks: Mutex<Vec<Vec<u8>>>,
+    blocks: Arc<BlockPool>,
     gathered: SpareGathered,
 }
 
 impl Spare {
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
         self.gathered.give_back(chunks.map(|chunk| chunk.gathered));
-    }
-
-    fn block(&self) -> Vec<u8> {
-        let mut blocks = self.blocks.lock();
-        blocks.pop().unwrap_or_default()
-    }
-
-    fn give_back_block(&self, block: Vec<u8>) {
-        self.blocks.lock().push(block);
-    }
-}
-
-/// Bytes `from..to` of a log file.
-#[derive(Clone, Debug)]
-pub(super) struct Stretch {
-    pub(super) file: Arc<RunFile>,
-    pub(super) from: u64,
-    pub(super) to: u64,
-}
-
-pub(super) fn stretches(log: &FileRun) -> impl Iterator<Item = Stretch> + use<> {
-    let size = log.file_size();
-    let files = log.files().as_ref().clone();
-    files.into_iter().flat_map(move |file| {
-        let len = file.len.min(size);
-        (0..len).step_by(STRETCH as usize).map(move |from| Stretch {
-            file: Arc::clone(&file),
-            from,
-            to: from.saturating_add(STRETCH).min(len),
-        })
-    })
-}
-
-impl Stretch {
-    pub(super) fn len(&self) -> u64 {
-        self.to - self.from
-    }
-
-    /// Physical offset of the first byte.
-    pub(super) fn start(&self) -> u64 {
-        self.file.base_offset.saturating_add(self.from)
-    }
-
-    pub(super) fn end(&self) -> u64 {
-        self.file.base_offset.saturating_add(self.to)
-    }
-
-    pub(super) fn reader<'a>(&'a self, log: &FileRun) -> Result<FileReader<'a>> {
-        let file = &self.file;
-        let open = log.open(file)?;
-        Ok(FileReader::new(open, &file.path, file.base_offset, file.len, log.file_size()))
     }
 }
 
@@ -108,32 +58,37 @@ pub(super) struct Chunk {
     pub(super) gathered: Gathered,
 }
 
+impl Part for Chunk {
+    fn begin(&self) -> Option<u64> {
+        self.begin
+    }
+}
+
 /// Reads a stretch from its likely first record on; the walk over the previous stretch confirms it
 /// by ending there.
 pub(super) fn read(reading: &Reading<'_>, stretch: &Stretch) -> Result<Chunk> {
-    let mut reader = stretch.reader(reading.log)?.with_block(reading.spare.block());
-    let first = match stretch.from {
+    let mut reader = FrameReader::open(reading.log, &stretch.file)?.sharing(&reading.spare.blocks);
+    let first = match stretch.bytes.start {
         0 => Some(0),
-        from => reader.first_likely(from, stretch.to)?,
+        from => reader.first_likely(from, stretch.bytes.end)?,
     };
     let chunk = match first {
         Some(at) => walk(reading, stretch, &mut reader, at)?,
-        None => Chunk { end: stretch.end(), ..Chunk::default() },
+        None => Chunk { end: stretch.places().end, ..Chunk::default() },
     };
-    reading.spare.give_back_block(reader.into_block());
     Ok(chunk)
 }
 
 /// Reads a stretch from physical offset `at` on.
 pub(super) fn read_from(reading: &Reading<'_>, stretch: &Stretch, at: u64) -> Result<Chunk> {
-    let mut reader = stretch.reader(reading.log)?;
+    let mut reader = FrameReader::open(reading.log, &stretch.file)?;
     walk(reading, stretch, &mut reader, at.saturating_sub(stretch.file.base_offset))
 }
 
 fn walk(
     reading: &Reading<'_>,
     stretch: &Stretch,
-    reader: &mut FileReader<'_>,
+    reader: &mut FrameReader,
     mut at: u64,
 ) -> Result<Chunk> {
     let base = stretch.file.base_offset;
@@ -141,10 +96,10 @@ fn walk(
     let mut gather = Gather::new(&reading.wanted, reading.spare.gathered.take());
     let checks = reading.flushed.before_ms < i64::MAX;
     let how = loop {
-        if at >= stretch.to || gather.is_full() {
+        if at >= stretch.bytes.end || gather.is_full() {
             break ChunkEnd::Whole;
         }
-        let left = reader.file_size.saturating_sub(at);
+        let left = reader.left(at);
         let is_own = |view: &MessageView<'_>| {
             u64::try_from(view.physical_offset()) == Ok(base.saturating_add(at))
         };
@@ -192,7 +147,7 @@ fn add_closely(gather: &mut Gather<'_>, record: &Record<'_>) {
 }
 
 /// Store time of the record at `at`, if one begins there.
-pub(super) fn stored_at(reader: &mut FileReader<'_>, at: u64) -> Result<Option<i64>> {
+pub(super) fn stored_at(reader: &mut FrameReader, at: u64) -> Result<Option<i64>> {
     Ok(match reader.read(at, false)? {
         Lies::Record(record) => Some(record.view.store_timestamp_ms()),
         _ => None,

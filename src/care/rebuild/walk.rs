@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::stretch::{Chunk, ChunkEnd, Reading, Stretch, is_gone, read_from, stored_at};
+use super::stretch::{Chunk, ChunkEnd, Reading, is_gone, read_from, stored_at};
 use crate::error::Result;
+use crate::log::read::frames::FrameReader;
+use crate::log::read::parallel::{Stretch, put_together};
 
 const MOST_DAMAGED: usize = 10_000;
 
@@ -38,27 +40,26 @@ impl Walk {
         &mut self,
         reading: &Reading<'_>,
         stretch: &Stretch,
-        mut found: VecDeque<Chunk>,
+        found: VecDeque<Chunk>,
         take: &mut dyn FnMut(Chunk) -> Result<()>,
     ) -> Result<()> {
         let base = stretch.file.base_offset;
-        if !self.ended && stretch.from == 0 && self.cursor < base {
+        if !self.ended && stretch.bytes.start == 0 && self.cursor < base {
             self.pass(reading, stretch, 0)?;
         }
-        while !self.ended && self.cursor < stretch.end() {
-            while found.front().is_some_and(|chunk| chunk.begin < Some(self.cursor)) {
-                found.pop_front();
-            }
-            let is_here = found.front().is_some_and(|chunk| chunk.begin == Some(self.cursor));
-            let chunk = match is_here.then(|| found.pop_front()).flatten() {
-                Some(chunk) => chunk,
-                None if self.cursor < stretch.start() => return Ok(()),
-                None => match read_from(reading, stretch, self.cursor) {
-                    // Deleted by a running broker's retention; the next stretch shows it.
-                    Err(error) if is_gone(&error) => return Ok(()),
-                    chunk => chunk?,
-                },
-            };
+        if self.ended {
+            return Ok(());
+        }
+        let places = stretch.places();
+        let again = |at| match at < places.start {
+            true => Ok(None),
+            false => match read_from(reading, stretch, at) {
+                // Deleted by a running broker's retention; the next stretch shows it.
+                Err(error) if is_gone(&error) => Ok(None),
+                chunk => chunk.map(Some),
+            },
+        };
+        put_together(self.cursor, places.clone(), found, again, |chunk| {
             self.cursor = chunk.end;
             self.records += chunk.gathered.records;
             self.newest_ms = self.newest_ms.max(chunk.gathered.newest_ms);
@@ -73,8 +74,9 @@ impl Walk {
                     self.pass(reading, stretch, at.saturating_add(u64::from(end >= base)))?;
                 }
             }
-        }
-        Ok(())
+            Ok((!self.ended).then_some(self.cursor))
+        })
+        .map(|_| ())
     }
 
     /// Skips damage up to the next message of the log: flushed, and not older than earlier ones.
@@ -85,9 +87,7 @@ impl Walk {
         let own = (std::sync::Arc::clone(&stretch.file), from);
         let places = std::iter::once(own).chain(later.map(|file| (std::sync::Arc::clone(file), 0)));
         for (file, from) in places {
-            let whole = Stretch { from, to: file.len, file };
-            let opened = whole.reader(reading.log);
-            let mut reader = match opened {
+            let mut reader = match FrameReader::open(reading.log, &file) {
                 Err(error) if is_gone(&error) => continue,
                 opened => opened?,
             };
@@ -101,7 +101,7 @@ impl Walk {
                 _ => reader.resync(from)?,
             };
             let Some(next) = next else { continue };
-            let place = whole.file.base_offset.saturating_add(next);
+            let place = file.base_offset.saturating_add(next);
             match stored_at(&mut reader, next)? {
                 Some(time)
                     if place >= reading.flushed.place

@@ -337,8 +337,7 @@ impl Carver<'_, '_> {
         let passed = usize::try_from(next - at).unwrap_or(usize::MAX);
         let zeros = bytes.iter().take(passed).all(|byte| *byte == 0);
         if zeros && passed >= LEAST_HOLE {
-            // The rest of a log file is mostly a hole. A record's size may begin with zeros in
-            // it.
+            // The rest of a log file is mostly a hole. A record's size may begin with zeros in it.
             next = self.window.next_data(next)?.saturating_sub(4).max(next);
         }
         self.other = Some((begin, dirty || !zeros));

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use crate::care::transfer::numbering::QueueName;
+use crate::care::transfer::QueueName;
 use crate::format::message::MessageView;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};

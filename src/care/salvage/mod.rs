@@ -9,7 +9,6 @@ mod merge;
 mod sources;
 mod tables;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,14 +20,14 @@ use self::census::Census;
 use self::merge::merge;
 pub use self::merge::{Conflict, Merged};
 use self::sources::{Found, find};
-use super::transfer::new_store::refuse_what_is_there;
-use super::transfer::numbering::{QueueName, Rule};
-use super::transfer::{Plan, Transfer, kinds};
+pub use self::tables::Problem;
+use super::transfer::{Plan, QueueName, Rule, Transfer, kinds, refuse_what_is_there};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
 use crate::store::paths::StorePaths;
+use crate::store::progress::{Progress, tell};
 use crate::store::remembered::Remembered;
 
 const TELL_EVERY: u64 = 8 << 20;
@@ -46,21 +45,12 @@ pub struct PassedOver {
     pub path: PathBuf,
     /// Position in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Bytes of their records.
     pub bytes: u64,
-    /// Offset stored in it.
+    /// Physical offset stored in it.
     pub physical_offset: i64,
-    /// Reason.
+    /// Reason why it was not taken.
     pub reason: &'static str,
-}
-
-/// A file, or part of it, that could not be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The file.
-    pub path: PathBuf,
-    /// The problem and what was done instead.
-    pub reason: String,
 }
 
 /// Result of [`salvage`].
@@ -101,7 +91,7 @@ pub fn salvage(
     from: &Path,
     out: Option<&Path>,
     config: StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<SalvageReport> {
     salvage_on(Arc::new(Os), from, out, config, progress)
 }
@@ -115,7 +105,7 @@ pub fn salvage_on(
     from: &Path,
     out: Option<&Path>,
     mut config: StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<SalvageReport> {
     if let Some(out) = out {
         if out.starts_with(from) {
@@ -224,7 +214,7 @@ struct Meter<'p> {
     readings: u64,
     reading: u64,
     told: u64,
-    progress: &'p mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &'p mut Progress<'p>,
 }
 
 impl Meter<'_> {
@@ -232,10 +222,7 @@ impl Meter<'_> {
         let done = self.reading * self.bytes + done.min(self.bytes);
         if done >= self.told {
             self.told = done + TELL_EVERY;
-            if (self.progress)(done, self.bytes * self.readings).is_break() {
-                let error = std::io::ErrorKind::Interrupted.into();
-                return Err(Error::io("salvage", &self.path)(error));
-            }
+            tell(self.progress, (done, self.bytes * self.readings), "salvage", &self.path)?;
         }
         Ok(())
     }

@@ -5,10 +5,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Problem;
 use super::merge::Source;
-use super::tables::sound_tables;
-use crate::care::transfer::new_store::ConfigFile;
+use super::tables::{Problem, problem, sound_tables};
+use crate::care::transfer::ConfigFile;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
@@ -86,10 +85,6 @@ pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     let hint = file_size(&sources)?;
     Ok(Found { sources, files, hint, problems })
-}
-
-pub(super) fn problem(path: PathBuf, reason: &str) -> Problem {
-    Problem { path, reason: reason.to_owned() }
 }
 
 /// File size of the log, if every file has its name: the most frequent length among files at its

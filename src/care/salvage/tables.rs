@@ -4,16 +4,26 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::Problem;
-use super::sources::problem;
-use crate::care::transfer::check_table;
-use crate::care::transfer::new_store::ConfigFile;
+use crate::care::transfer::{ConfigFile, check_table};
 use crate::error::Result;
 use crate::files::{FileKind, Storage};
 use crate::store::config_file::{backup_of, read_json};
 use crate::store::paths::SETTINGS_FILE;
+
+/// A file, or part of it, that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// The problem and what was done instead.
+    pub reason: String,
+}
+
+pub(super) fn problem(path: PathBuf, reason: &str) -> Problem {
+    Problem { path, reason: reason.to_owned() }
+}
 
 /// Readable tables below `folder`; others are added to `problems`.
 pub(super) fn sound_tables(

@@ -3,7 +3,6 @@
 
 mod latency;
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use hashbrown::HashMap;
@@ -13,6 +12,7 @@ use super::pass::{Skipped, each_message};
 use super::stats::Totals;
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::store::progress::Progress;
 use crate::store::read::scan::OnDamage;
 use crate::store::{MessageStore, OpenMode};
 
@@ -81,11 +81,7 @@ pub struct Survey {
 /// # Errors [`Error::NotAStore`](crate::error::Error::NotAStore);
 /// [`Error::Io`](crate::error::Error::Io), or of kind `Interrupted` if
 /// `progress` ended it.
-pub fn survey(
-    path: &Path,
-    config: StoreConfig,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Survey> {
+pub fn survey(path: &Path, config: StoreConfig, progress: &mut Progress<'_>) -> Result<Survey> {
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let mut counts = Counts::default();
     let mut latency = Latency::default();

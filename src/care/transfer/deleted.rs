@@ -1,33 +1,17 @@
-//! Deleted topics: their messages stay in the log until it expires, but neither the broker's table
-//! nor a queue folder names them.
+//! Deletes topics from a new store, whose log keeps their messages.
 
 use std::path::Path;
 
-use super::TOPICS;
-use super::new_store::ConfigFile;
-use crate::care::verify::is_system_topic;
 use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::store::paths::StorePaths;
-use crate::store::queue_table::is_broker_topic;
 use crate::store::{lock, swap};
 use crate::time::{Clock, SystemClock};
 
-/// Whether a topic with messages was deleted, by table and folders.
-pub(crate) fn is_deleted(
-    storage: &dyn Storage,
-    paths: &StorePaths,
-    table: &TopicTable,
-    topic: &[u8],
-) -> bool {
-    let Ok(name) = std::str::from_utf8(topic) else { return false };
-    let folders = [paths.consume_queue(), paths.batch_consume_queue()];
-    table.get(name).is_none()
-        && is_broker_topic(topic)
-        && !is_system_topic(topic)
-        && folders.iter().all(|dir| matches!(storage.kind(&dir.join(name)), Ok(None)))
-}
+pub(crate) const TOPICS: &str = "topics.json";
+/// A file below `config`: name and content.
+pub type ConfigFile = (String, Vec<u8>);
 
 /// Deletes topics from a closed store: their queues, and their entries in `files`.
 ///

@@ -1,9 +1,9 @@
 //! Transfers messages into a new store: queue offsets, stand-ins for missing ones, and
 //! configuration.
 
-pub(crate) mod deleted;
-pub mod new_store;
-pub mod numbering;
+mod deleted;
+mod new_store;
+mod numbering;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +11,12 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use serde_json::Value;
 
-use self::new_store::{ConfigFile, NewStore};
-use self::numbering::{Numbering, QueueName, Rule};
+pub use self::deleted::ConfigFile;
+pub(super) use self::deleted::TOPICS;
+use self::new_store::NewStore;
+pub(super) use self::new_store::refuse_what_is_there;
+use self::numbering::Numbering;
+pub use self::numbering::{QueueName, Rule};
 use crate::config::StoreConfig;
 use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::files::{FileKind, Storage};
@@ -34,7 +38,6 @@ const FREE_STAND_INS: u64 = 1 << 16;
 
 const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"];
 const DELAY_FILE: &str = "delayOffset.json";
-pub(super) const TOPICS: &str = "topics.json";
 const LEAST_QUEUES: i32 = 4;
 
 /// A transfer into a new store.

@@ -4,19 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::deleted;
+use super::deleted::{self, ConfigFile};
 use crate::config::StoreConfig;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
-use crate::store::paths::StorePaths;
+use crate::store::open::inspect;
+use crate::store::paths::{self, StorePaths};
 use crate::store::{MessageStore, OpenMode, lock, remembered};
 use crate::time::SystemClock;
-
-/// A file below `config`: name and content.
-pub type ConfigFile = (String, Vec<u8>);
 
 /// A new store being written. Dropped before [`NewStore::finish`] it leaves nothing.
 #[derive(Debug)]
@@ -63,7 +61,7 @@ impl NewStore {
             writing: None,
             finished: false,
         };
-        let folder = new.staging.join("commitlog");
+        let folder = new.staging.join(paths::COMMIT_LOG);
         new.storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
         let (run, _) = FileRun::load(
             Arc::clone(&new.storage),
@@ -129,7 +127,7 @@ impl NewStore {
         for (name, bytes) in config_files {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
-        remembered::keep(&storage, &paths, &self.config, true)?;
+        inspect::remember(&storage, &paths, &self.config, true)?;
         // Opening dispatches every message.
         let clock = Arc::new(SystemClock);
         let config = self.config.clone();

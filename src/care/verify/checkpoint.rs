@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Context;
+use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::error::Error;
 use crate::files::Access;

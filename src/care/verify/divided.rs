@@ -12,23 +12,21 @@ use hashbrown::HashMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::file_parts::FilePart;
+use super::context::Context;
 use super::index::{self, Index, IndexSeen, IndexState};
-use super::log_walk::{self, FileWalk};
+use super::log_walk::{self, FilePart, FileWalk};
 use super::queues::{Missing, Name, Queues};
-use super::{
-    Context, Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue,
-};
+use super::{Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue};
 use crate::care::finding::{Findings, Found};
+use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::{Os, Storage};
 use crate::log::QueueKind;
 use crate::log::index::run::IndexRunFile;
-
-/// Progress callback, which can end the part.
-type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+use crate::log::read::parallel;
+use crate::store::progress::Progress;
 
 /// Result for some queues and index files.
 #[derive(Debug, Deserialize, Serialize)]
@@ -69,7 +67,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn run<T: Send>(
         &self,
-        progress: Progress<'_>,
+        progress: &mut Progress<'_>,
         work: impl FnOnce(Context<'_>, Prepared) -> Result<T> + Send,
     ) -> Result<T> {
         let threads = thread_count(self.options.threads);
@@ -95,7 +93,7 @@ pub fn structures(
     config: &StoreConfig,
     options: &VerifyOptions,
     (part, parts): (usize, usize),
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
     let parts = parts.max(1);
     let work = Part { path, config, options };
@@ -144,9 +142,9 @@ pub fn walk(
     options: &VerifyOptions,
     structures: &[&[u8]],
     files: Range<u64>,
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<u8>> {
-    let seen = decode_all::<Structures>(path, structures)?;
+    let seen: Vec<Structures> = decode_all(path, structures)?;
     let work = Part { path, config, options };
     work.run(progress, |cx, mut known| {
         let places = take_queues(&mut known.queues, &seen);
@@ -161,16 +159,15 @@ pub fn walk(
             .filter(|(_, base)| files.contains(base))
             .collect();
         let (queues, log) = (&known.queues, &known.log);
-        let walks = numbers
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|(number, base)| {
-                (
-                    base,
-                    log_walk::walk(&cx, log, FilePart::whole(number), known.last, queues, &index),
-                )
-            })
-            .collect();
+        let mut walks = Vec::with_capacity(numbers.len());
+        let walk = |&(number, base): &(usize, u64)| {
+            let part = FilePart::whole(number);
+            Ok((base, log_walk::walk(&cx, log, part, known.last, queues, &index)))
+        };
+        parallel::in_order(&numbers, cx.threads, &log.dir(), walk, |_, walk| {
+            walks.push(walk);
+            Ok(ControlFlow::Continue(()))
+        })?;
         let met = queues.list.iter().zip(&places).filter_map(|(queue, place)| {
             let met = queue.met.load(Ordering::Relaxed);
             place.filter(|_| met > 0).map(|place| (place, met))
@@ -197,10 +194,10 @@ pub fn join(
     options: &VerifyOptions,
     structures: &[&[u8]],
     walks: &[&[u8]],
-    progress: Progress<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let mut seen = decode_all::<Structures>(path, structures)?;
-    let walks = decode_all::<Walks>(path, walks)?;
+    let mut seen: Vec<Structures> = decode_all(path, structures)?;
+    let walks: Vec<Walks> = decode_all(path, walks)?;
     let work = Part { path, config, options };
     work.run(progress, |cx, mut known| {
         let places = take_queues(&mut known.queues, &seen);
@@ -259,15 +256,6 @@ fn take_index(cx: &Context<'_>, seen: &[Structures]) -> Result<Index> {
     })
 }
 
-fn encode(path: &Path, part: &impl Serialize) -> Result<Vec<u8>> {
-    postcard::to_allocvec(part)
-        .map_err(|error| Error::io("hand on a part of", path)(std::io::Error::other(error)))
-}
-
 fn decode_all<'a, T: Deserialize<'a>>(path: &Path, parts: &[&'a [u8]]) -> Result<Vec<T>> {
-    parts
-        .iter()
-        .map(|part| postcard::from_bytes(part))
-        .collect::<Result<_, _>>()
-        .map_err(|error| Error::io("take a part of", path)(std::io::Error::other(error)))
+    parts.iter().map(|part| decode(path, part)).collect()
 }

@@ -4,33 +4,19 @@
 //! inside a body, the previous part does not end there. Then, and for damage that only earlier
 //! messages explain, the whole file is walked.
 
-use rayon::prelude::*;
+use std::ops::ControlFlow;
 
-use super::Context;
+use super::context::Context;
 use super::index::Index;
 use super::index::index_check::Edges;
-use super::log_walk::{self, FileEnd, FileWalk, MOST_DAMAGED};
+use super::log_walk::{self, FileEnd, FilePart, FileWalk, MOST_DAMAGED};
 use super::queues::Queues;
-use super::record::FileReader;
 use crate::error::Result;
 use crate::files::FileRun;
+use crate::log::read::frames::FrameReader;
+use crate::log::read::parallel;
 
 const LOOKED_THROUGH: u64 = 1 << 20;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FilePart {
-    pub(super) file: usize,
-    /// Start, as a position in the file.
-    pub(super) from: u64,
-    /// Start of the next part; `None` for the last.
-    pub(super) to: Option<u64>,
-}
-
-impl FilePart {
-    pub(super) fn whole(file: usize) -> Self {
-        Self { file, from: 0, to: None }
-    }
-}
 
 /// Walks all files in parts of about so many bytes; `None` if the result may differ from walks over
 /// whole files.
@@ -41,27 +27,31 @@ pub(super) fn walk_all(
     queues: &Queues,
     index: &Index,
     part_bytes: Option<u64>,
-) -> Option<Vec<FileWalk>> {
-    let files = 0..log.files().len();
-    let parts: Vec<FilePart> = files
-        .into_par_iter()
-        .flat_map_iter(|file| match part_bytes {
-            Some(bytes) => of_file(log, file, bytes.max(1)),
-            None => vec![FilePart::whole(file)],
-        })
-        .collect();
-    let walk = |part: &FilePart| log_walk::walk(cx, log, *part, last, queues, index);
-    let walks: Vec<FileWalk> = parts.par_iter().with_max_len(1).map(walk).collect();
+) -> Result<Option<Vec<FileWalk>>> {
+    let (files, dir) = (Vec::from_iter(0..log.files().len()), log.dir());
+    let mut parts = Vec::new();
+    let cut = |&file: &usize| match part_bytes {
+        Some(bytes) => Ok(of_file(log, file, bytes.max(1))),
+        None => Ok(vec![FilePart::whole(file)]),
+    };
+    parallel::in_order(&files, cx.threads, &dir, cut, |_, of_file| {
+        parts.extend(of_file);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let walk = |part: &FilePart| Ok(log_walk::walk(cx, log, *part, last, queues, index));
     let mut joined: Vec<FileWalk> = Vec::new();
-    for (part, walk) in parts.iter().zip(walks) {
-        match joined.pop_if(|_| part.from > 0) {
-            None if part.to.is_some() && walk.is_doubtful => return None,
-            None => joined.push(walk),
-            Some(before) if cx.is_cancelled() => joined.push(before),
-            Some(before) => joined.push(before.then(walk, part.from, cx, log)?),
-        }
-    }
-    Some(joined)
+    let mut is_sure = true;
+    parallel::in_order(&parts, cx.threads, &dir, walk, |part, walk| {
+        let together = match joined.pop_if(|_| part.from > 0) {
+            None => (part.to.is_none() || !walk.is_doubtful).then_some(walk),
+            Some(before) if cx.is_cancelled() => Some(before),
+            Some(before) => before.then(walk, part.from, cx, log),
+        };
+        is_sure = together.is_some();
+        joined.extend(together);
+        Ok(if is_sure { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(is_sure.then_some(joined))
 }
 
 /// Finds where to cut a file; an unreadable one is left to the walk.
@@ -80,8 +70,7 @@ fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
     let mut places = Vec::new();
     let files = log.files();
     let Some(file) = files.get(number).filter(|file| file.len > bytes) else { return Ok(places) };
-    let (open, size) = (log.open(file)?, log.file_size());
-    let mut reader = FileReader::new(open, &file.path, file.base_offset, file.len, size);
+    let mut reader = FrameReader::open(log, file)?;
     let mut from = bytes;
     while from < file.len {
         let to = from.saturating_add(LOOKED_THROUGH);

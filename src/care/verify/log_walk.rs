@@ -5,14 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::file_parts::FilePart;
+use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::index::index_check::{Edges, IndexCheck, Unindexed};
 use super::queues::Queues;
-use super::queues::queue_check::{QueueCheck, Walked};
-use super::record::{Faults, FileReader, Lies, Record, property_crc};
+use super::queues::queue_check::QueueCheck;
 use super::times::Times;
-use super::{Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::FileRun;
@@ -21,6 +19,7 @@ use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::delay_level;
+use crate::log::read::frames::{Faults, FrameReader, Lies, Record, misplaced, property_crc};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::queue_table::{most_queue_id, names_a_folder};
 
@@ -29,6 +28,21 @@ const STEP: u64 = 4 << 20;
 pub(super) const MOST_DAMAGED: usize = 100_000;
 /// Maximum reported topics without a folder.
 const MOST_TOPICS: usize = 1_000;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilePart {
+    pub(super) file: usize,
+    /// Start, as a position in the file.
+    pub(super) from: u64,
+    /// Start of the next part; `None` for the last.
+    pub(super) to: Option<u64>,
+}
+
+impl FilePart {
+    pub(super) fn whole(file: usize) -> Self {
+        Self { file, from: 0, to: None }
+    }
+}
 
 /// Result of walking a file, beside findings.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -94,9 +108,7 @@ pub(super) fn walk<'a>(
     let Some(file) = files.get(part.file) else { return FileWalk::default() };
     let len = part.to.unwrap_or(file.len).saturating_sub(part.from);
     let checks = (|| {
-        let open = log.open(file)?;
-        let size = log.file_size();
-        let reader = FileReader::new(open, &file.path, file.base_offset, file.len, size);
+        let reader = FrameReader::open(log, file)?;
         let index = IndexCheck::new(cx, index, log, file.base_offset.saturating_add(part.from))?;
         Ok((reader, index))
     })();
@@ -165,7 +177,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, reader: &mut FileReader<'_>) -> Result<()> {
+    fn run(&mut self, reader: &mut FrameReader) -> Result<()> {
         let mut at = self.part.from;
         let to = self.part.to.unwrap_or(u64::MAX);
         loop {
@@ -188,7 +200,7 @@ impl Walk<'_> {
                     continue;
                 }
             }
-            let left = reader.file_size.saturating_sub(at);
+            let left = reader.left(at);
             let damage = match reader.read(at, self.cx.full)? {
                 Lies::Record(record) => match self.misplaced(&record, at) {
                     None => {
@@ -206,7 +218,7 @@ impl Walk<'_> {
                 },
                 Lies::Blank(size) if u64::from(size) == left => {
                     self.result.how = FileEnd::Blank;
-                    self.result.end = reader.file_size;
+                    self.result.end = at.saturating_add(left);
                     return Ok(());
                 }
                 Lies::Blank(size) => {
@@ -239,20 +251,11 @@ impl Walk<'_> {
     /// Reason why a record may not lie at `at`.
     #[inline]
     fn misplaced(&self, record: &Record<'_>, at: u64) -> Option<FormatError> {
-        let place = self.base.saturating_add(at);
-        let own = record.view.physical_offset();
-        (u64::try_from(own) != Ok(place)).then(|| {
-            FormatError::new(
-                CorruptionKind::PhysicalOffset,
-                28,
-                format!("physical offset {place}"),
-                own.to_string(),
-            )
-        })
+        misplaced(&record.view, self.base.saturating_add(at))
     }
 
     /// Finds where the log continues behind damage, and reports the damage; `None` if it ends.
-    fn behind(&mut self, reader: &mut FileReader<'_>, damage: Damage) -> Result<Option<u64>> {
+    fn behind(&mut self, reader: &mut FrameReader, damage: Damage) -> Result<Option<u64>> {
         let at = damage.at;
         let next = match damage.code {
             Code::LogHole | Code::LogBlank => None,
@@ -289,7 +292,7 @@ impl Walk<'_> {
     }
 
     /// Counts messages from `at` on that are older than those before, up to the first newer one.
-    fn pass_remains(&self, reader: &mut FileReader<'_>, mut at: u64) -> Result<(u64, Option<u64>)> {
+    fn pass_remains(&self, reader: &mut FrameReader, mut at: u64) -> Result<(u64, Option<u64>)> {
         let mut older = 0;
         loop {
             match reader.read(at, false)? {

@@ -6,36 +6,33 @@
 //! has its message, and newer messages count as not dispatched yet.
 
 mod checkpoint;
+mod context;
 pub mod divided;
 mod file_parts;
 pub mod index;
 mod log_walk;
 pub mod queues;
-pub(super) mod record;
 mod tables;
 mod times;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
+use self::context::{Context, State, Walked};
 use self::index::index_check::{Gap, Unindexed};
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
-use self::queues::queue_check::Walked;
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
-pub(super) use self::tables::is_system as is_system_topic;
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::run::file_run::Stray;
-use crate::files::{Access, DirEntry, FileKind, FileRun, Os, Storage};
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
@@ -44,6 +41,7 @@ use crate::store::mark::Flushed;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
+use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
 /// Depth of a check.
@@ -130,7 +128,7 @@ pub fn verify(
     path: &Path,
     config: StoreConfig,
     options: &VerifyOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     verify_on(Arc::new(Os), path, config, options, progress)
 }
@@ -144,127 +142,13 @@ pub fn verify_on(
     path: &Path,
     config: StoreConfig,
     options: &VerifyOptions,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
     watched("verify", path, threads, progress, |meter| {
         let part_bytes = Some(options.part_bytes);
         check(&storage, path, &config, options, threads, meter, part_bytes)
     })
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Closed,
-    Crashed,
-    InUse,
-}
-
-/// Inputs of every part of the check.
-struct Context<'a> {
-    storage: Arc<dyn Storage>,
-    paths: StorePaths,
-    config: &'a StoreConfig,
-    findings: Findings,
-    meter: &'a Meter,
-    state: State,
-    full: bool,
-    threads: usize,
-    /// Messages up to this store time are durable.
-    flushed_ms: i64,
-    /// Messages before this offset are durable.
-    durable: u64,
-    /// Later store times are in the future.
-    latest_ms: i64,
-}
-
-impl Context<'_> {
-    fn is_cancelled(&self) -> bool {
-        self.meter.is_cancelled()
-    }
-
-    fn advance(&self, bytes: u64) {
-        self.meter.advance(bytes);
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        match self.storage.list(dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => {
-                self.error(dir, Error::io("list", dir)(error));
-                Ok(Vec::new())
-            }
-            Ok(entries) => Ok(entries),
-        }
-    }
-
-    /// Whether the folder exists; reports anything else of that name.
-    fn is_folder(&self, dir: &Path) -> Result<bool> {
-        match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
-            Some(FileKind::Directory) => Ok(true),
-            None => Ok(false),
-            Some(kind) => {
-                self.stray_as(Code::NoRegularFile, Severity::Error, dir, kind, "a folder");
-                Ok(false)
-            }
-        }
-    }
-
-    fn stray(&self, stray: &Stray) {
-        let (code, severity) = match stray.kind {
-            // Writers refuse to create a file beside it.
-            FileKind::Other => (Code::NoRegularFile, Severity::Error),
-            FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
-        };
-        self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
-    }
-
-    fn stray_as(
-        &self,
-        code: Code,
-        severity: Severity,
-        path: &Path,
-        kind: FileKind,
-        expected: &str,
-    ) {
-        let found = match kind {
-            FileKind::File => "a file",
-            FileKind::Directory => "a folder",
-            FileKind::Other => "a link, pipe or device",
-        };
-        self.findings.add(code, severity, path, None, expected, found);
-    }
-
-    fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
-        let path = fault.path.unwrap_or_default();
-        self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
-    }
-
-    /// Reports a file's error; the check continues.
-    fn error(&self, path: &Path, error: Error) {
-        match error {
-            Error::Corrupt(fault) => {
-                self.corruption(Code::IndexUnusable, Severity::Error, *fault);
-            }
-            error => {
-                let severity = Severity::Error;
-                let found = error.to_string();
-                self.findings.add(Code::Unreadable, severity, path, None, "to read it", found);
-            }
-        }
-    }
-
-    fn check_files(&self, run: &FileRun) {
-        // At the end a crash left it; before others it lost content.
-        let last = run.files().last().map(|file| file.path.clone());
-        for fault in run.check() {
-            let Error::Corrupt(fault) = fault else { continue };
-            let empty =
-                fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
-            let code = if empty { Code::EmptyFile } else { queues::file_code(fault.kind) };
-            self.corruption(code, Severity::Error, *fault);
-        }
-    }
 }
 
 struct Prepared {
@@ -343,7 +227,7 @@ fn check(
     );
     let index = index?;
     let Prepared { log, last, queues, .. } = &known;
-    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes);
+    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes)?;
     let Some(walks) = walks else {
         // Whole files leave nothing in doubt.
         return check(storage, path, config, options, threads, meter, None);
@@ -367,7 +251,7 @@ fn conclude(
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
-        queues::report_missing(&cx, queues, tables, trusted_ms);
+        queues::report::report_missing(&cx, queues, tables, trusted_ms);
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {

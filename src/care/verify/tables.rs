@@ -5,33 +5,19 @@
 
 use std::path::{Path, PathBuf};
 
+use super::context::{Context, State};
 use super::queues::Queues;
-use super::{Context, State};
 use crate::care::finding::{Code, Severity};
-use crate::care::transfer::deleted::is_deleted;
+use crate::care::topics::{is_deleted, is_system};
 use crate::error::{Error, FormatError};
 use crate::files::FileKind;
 use crate::format::config::json;
 use crate::format::config::tables::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::store::config_file;
-use crate::store::dispatch::lmq;
 use crate::store::queue_table::{TopicKinds, is_broker_topic};
 use crate::store::remembered::Remembered;
 use crate::store::write::topics;
-
-/// Topics that a broker creates at each start (`TopicConfigManager#init`).
-const SYSTEM_TOPICS: [&[u8]; 6] = [
-    SCHEDULE_TOPIC,
-    b"TBW102",
-    b"SELF_TEST_TOPIC",
-    b"BenchmarkTest",
-    b"OFFSET_MOVED_EVENT",
-    b"TRANS_CHECK_MAX_TIME_TOPIC",
-];
-/// Prefixes and suffixes of other system topics (`TopicValidator`).
-const SYSTEM_PREFIXES: [&[u8]; 3] = [b"RMQ_SYS_", b"rmq_sys_", lmq::PREFIX];
-const REPLY_TOPIC: &[u8] = b"_REPLY_TOPIC";
 
 /// Files that need only be readable.
 const OTHERS: [&str; 4] = [
@@ -244,13 +230,6 @@ fn report_topic(cx: &Context<'_>, topic: &[u8]) {
         let (code, severity) = (Code::ConfigTopic, Severity::Warning);
         cx.findings.add(code, severity, &cx.paths.topics(), None, expected, "no such topic");
     }
-}
-
-/// Whether a broker creates the topic at each start.
-pub(in crate::care) fn is_system(topic: &[u8]) -> bool {
-    SYSTEM_TOPICS.contains(&topic)
-        || topic.ends_with(REPLY_TOPIC)
-        || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
 }
 
 /// Compares a consumer offset with its queue.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Context;
+use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::files::FileRun;
 use crate::time::is_far_outside;

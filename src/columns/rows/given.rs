@@ -12,8 +12,40 @@ use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
-use super::RowsError;
 use crate::columns::schema::Column;
+
+/// Reason why a batch cannot be read as messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowsError {
+    #[error("a message has no column {name:?}; its columns are {}", all_names())]
+    Unknown { name: String },
+    /// A duplicate column.
+    #[error("column {name} is given twice")]
+    Twice { name: &'static str },
+    #[error("column {name} is missing")]
+    Missing { name: &'static str },
+    /// A column of the wrong type.
+    #[error("column {name} is {wanted}, not {found}")]
+    Type {
+        name: &'static str,
+        /// Expected.
+        wanted: DataType,
+        /// The feature.
+        found: DataType,
+    },
+    /// A value out of range.
+    #[error("column {name}: {reason}")]
+    Range {
+        name: &'static str,
+        /// Description of the value.
+        reason: String,
+    },
+}
+
+fn all_names() -> String {
+    Column::ALL.map(Column::name).join(", ")
+}
 
 /// A list of texts for each row.
 #[derive(Debug)]

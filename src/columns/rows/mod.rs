@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow_array::{
     Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch,
 };
-use arrow_schema::DataType;
 
+pub use self::given::RowsError;
 use self::given::{
     Lists, Maps, bytes, int, ints, lists, long, longs, maps, range, text, texts, times, value,
 };
@@ -20,52 +20,6 @@ use crate::format::message::properties::{names, split_keys};
 use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
 use crate::store::NewMessage;
 use crate::store::write::property_block::PropertyBlock;
-
-/// Reason why a batch cannot be read as messages.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RowsError {
-    /// An unknown column.
-    #[error("a message has no column {name:?}; its columns are {}", all_names())]
-    Unknown {
-        /// The column.
-        name: String,
-    },
-    /// A duplicate column.
-    #[error("column {name} is given twice")]
-    Twice {
-        /// The column.
-        name: &'static str,
-    },
-    /// A missing column.
-    #[error("column {name} is missing")]
-    Missing {
-        /// The column.
-        name: &'static str,
-    },
-    /// A column of the wrong type.
-    #[error("column {name} is {wanted}, not {found}")]
-    Type {
-        /// The column.
-        name: &'static str,
-        /// Expected.
-        wanted: DataType,
-        /// Found.
-        found: DataType,
-    },
-    /// A value out of range.
-    #[error("column {name}: {reason}")]
-    Range {
-        /// The column.
-        name: &'static str,
-        /// Description of the value.
-        reason: String,
-    },
-}
-
-fn all_names() -> String {
-    Column::ALL.map(Column::name).join(", ")
-}
 
 /// Columns of a batch for new messages. Columns that only stored messages have, such as offsets,
 /// are ignored.

@@ -13,24 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::file_size::file_size_of;
 use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
-use super::open_files::are_too_many;
+use super::open_files::{RunFile, are_too_many};
 use super::roots::Roots;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
 use crate::format::file_name;
-
-#[derive(Debug)]
-pub struct RunFile {
-    /// Offset of the first byte, the file's name.
-    pub base_offset: u64,
-    pub path: PathBuf,
-    /// Length when listed, or the run's file size if created since.
-    pub len: u64,
-    /// Inode when listed; 0 if unknown.
-    inode: u64,
-    pub(crate) id: u64,
-}
 
 /// An entry of a run's folder that is no file of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::file_run::RunFile;
+use super::open_files::RunFile;
 
 /// Detects the size; `None` without files or if all are empty.
 #[must_use]

@@ -2,12 +2,12 @@
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use lru::LruCache;
 
-use super::file_run::RunFile;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, Storage, StorageFile};
 
@@ -15,6 +15,18 @@ use crate::files::system::storage::{Access, Storage, StorageFile};
 const MOST_OPEN: usize = 256;
 /// Part of the process's limit that one store may use.
 const PART_OF_ALLOWED: u64 = 4;
+
+#[derive(Debug)]
+pub struct RunFile {
+    /// Offset of the first byte, the file's name.
+    pub base_offset: u64,
+    pub path: PathBuf,
+    /// Length when listed, or the run's file size if created since.
+    pub len: u64,
+    /// Inode when listed; 0 if unknown.
+    pub(super) inode: u64,
+    pub(crate) id: u64,
+}
 
 /// Open files; the least recently used is closed first.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use super::BodyError;
 use super::lz4_frame;
+use super::output::Output;
 use crate::format::message::sys_flag::Compression;
 
 const BLOCK: usize = 64 << 10;
@@ -15,50 +16,6 @@ const ZSTD_WINDOW_LOG: u32 = 23;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// The level of RocketMQ's client (`MixAll.MESSAGE_COMPRESS_LEVEL`).
 const LEVEL: u32 = 5;
-
-pub(crate) struct Output {
-    bytes: Vec<u8>,
-    limit: usize,
-}
-
-impl Output {
-    pub(crate) const fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), limit }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    /// Lets `decode` append up to `wanted` bytes; it returns how many it wrote. The room is shorter
-    /// only one byte past the limit, so a full buffer means too much output.
-    pub(crate) fn fill(
-        &mut self,
-        wanted: usize,
-        decode: impl FnOnce(&[u8], &mut [u8]) -> Result<usize, BodyError>,
-    ) -> Result<(), BodyError> {
-        let start = self.bytes.len();
-        let end = start.saturating_add(wanted).min(self.limit.saturating_add(1));
-        if end > self.bytes.capacity() {
-            // Twice as much each time, but never more than the limit asks for.
-            let capacity = end.max(start.saturating_mul(2).min(self.limit));
-            let reserved = self.bytes.try_reserve_exact(capacity - start);
-            reserved.map_err(|_| BodyError::OutOfMemory { bytes: capacity })?;
-        }
-        self.bytes.resize(end, 0);
-        let (before, room) = self.bytes.split_at_mut(start);
-        let length = decode(before, room)?;
-        self.bytes.truncate(start.saturating_add(length));
-        if self.bytes.len() > self.limit {
-            return Err(BodyError::TooLarge { limit: self.limit });
-        }
-        Ok(())
-    }
-}
 
 pub(crate) fn decompress(
     method: Compression,

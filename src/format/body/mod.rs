@@ -8,6 +8,8 @@
 pub(crate) mod codecs;
 #[cfg(feature = "codecs")]
 pub(crate) mod lz4_frame;
+#[cfg(feature = "codecs")]
+mod output;
 
 use std::borrow::Cow;
 

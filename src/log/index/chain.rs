@@ -262,23 +262,6 @@ impl ChainWalk {
         }
         Ok(Some((number, entry)))
     }
-
-    /// Walks until the end or until `take` returns `false`; that entry comes next again.
-    pub(crate) fn run<B: IndexBytes>(
-        &mut self,
-        bytes: &mut B,
-        layout: &IndexLayout,
-        findings: &mut Vec<Corruption>,
-        mut take: impl FnMut(u32, &IndexEntry) -> bool,
-    ) -> Result<()> {
-        while let Some((number, entry)) = self.step(bytes, layout, findings)? {
-            if !take(number, &entry) {
-                self.next = number;
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cold]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Head, MapBytes, ReadBytes};
-use super::closely::Witnesses;
+use super::lookup::Witnesses;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes};
 use crate::format::bytes::i32_in;

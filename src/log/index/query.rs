@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::chain::{ChainWalk, Head};
 use super::check::header_fault;
-use super::closely::Placed;
 use super::file::IndexFile;
 use super::run::{IndexRun, IndexRunFile, Listing};
 use super::select::{IndexBatch, Wanted};
@@ -317,8 +316,7 @@ impl Candidates {
         let Some(current) = &mut self.current else { return Ok(false) };
         let CandidateFile { file, walk, head, slot, late, was_early } = current;
         let file_begin_ms = head.header.begin_timestamp_ms;
-        let walked = file.go_on_closely(walk, head, *slot, findings, |placed| {
-            let Placed { number, entry, before, behind } = placed;
+        let walked = file.go_on(walk, head, *slot, findings, |number, entry, around| {
             // One for a late entry that comes first.
             if out.len() + 1 >= max {
                 return false;
@@ -329,8 +327,8 @@ impl Candidates {
             }
             let mut candidate = Candidate {
                 physical_offset: entry.physical_offset,
-                before,
-                behind,
+                before: around.before,
+                behind: around.behind,
                 key_hash: entry.key_hash,
                 time: (number > 1).then_some((file_begin_ms, entry.seconds)),
                 is_wanted: true,

@@ -6,8 +6,7 @@ pub mod consume_queue_ext;
 pub mod queue_folder;
 pub mod seen_codes;
 pub(crate) mod tail_run;
-
-use serde::{Deserialize, Serialize};
+mod unit;
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::new_files::Wanted;
@@ -18,73 +17,8 @@ use crate::format::queue::consume_queue::QueueEntry;
 
 use self::consume_queue_ext::TagsCode;
 use self::seen_codes::SeenCodes;
+pub use self::unit::{Added, QueueKind, Unit};
 use super::{BatchConsumeQueue, ConsumeQueue};
-
-/// Kind of a topic's queues (`org.apache.rocketmq.common.attribute.CQType`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
-pub enum QueueKind {
-    #[default]
-    Plain,
-    /// One entry for each record, which may be a batch.
-    Batch,
-}
-
-impl QueueKind {
-    /// RocketMQ's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "SimpleCQ",
-            Self::Batch => "BatchCQ",
-        }
-    }
-
-    /// Folder below a store's root.
-    #[must_use]
-    pub const fn folder(self) -> &'static str {
-        match self {
-            Self::Plain => "consumequeue",
-            Self::Batch => "batchconsumequeue",
-        }
-    }
-
-    #[must_use]
-    pub const fn entry_len(self) -> usize {
-        match self {
-            Self::Plain => plain::ENTRY_LEN,
-            Self::Batch => batch::ENTRY_LEN,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    Appended,
-    Known,
-}
-
-/// A record in a queue: its queue offsets and position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Unit {
-    pub number: i64,
-    /// Number of messages: 1 unless a batch.
-    pub count: i16,
-    pub entry: QueueEntry,
-}
-
-impl Unit {
-    #[inline]
-    #[must_use]
-    pub fn end(&self) -> i64 {
-        self.number.saturating_add(i64::from(self.count))
-    }
-
-    /// Whether it covers that queue offset.
-    #[must_use]
-    pub fn holds(&self, number: i64) -> bool {
-        (self.number..self.end()).contains(&number)
-    }
-}
 
 #[derive(Debug)]
 pub enum Queue {

@@ -12,36 +12,11 @@ use crate::files::{FileRun, Storage};
 use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{self, QueueEntry};
 use crate::log::folder;
+use crate::log::queue::QueueKind;
 
-/// Folder of batch queues below a store's root (`StoreType` of `StorePathConfigHelper`).
-const BATCH_QUEUES: &str = "batchconsumequeue";
 /// Default entries of a file (`MessageStoreConfig`).
 const USUAL_ENTRIES: u64 = 300_000;
 const BLOCK: usize = 4096;
-
-/// Kind of queue (`CQType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueKind {
-    Simple,
-    Batch,
-}
-
-impl QueueKind {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Simple => "SimpleCQ",
-            Self::Batch => "BatchCQ",
-        }
-    }
-
-    const fn entry_len(self) -> usize {
-        match self {
-            Self::Simple => consume_queue::ENTRY_LEN,
-            Self::Batch => batch::ENTRY_LEN,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueUnit {
@@ -88,10 +63,9 @@ impl QueueFolder {
         let above = path.parent().and_then(Path::file_name);
         let topic = above.unwrap_or_default().to_string_lossy().into_owned();
         let kinds = path.parent().and_then(Path::parent).and_then(Path::file_name);
-        let kind = if kinds == Some(OsStr::new(BATCH_QUEUES)) {
-            QueueKind::Batch
-        } else {
-            QueueKind::Simple
+        let kind = match kinds == Some(OsStr::new(QueueKind::Batch.folder())) {
+            true => QueueKind::Batch,
+            false => QueueKind::Plain,
         };
         let entry_len = kind.entry_len() as u64;
         let run = folder::open(storage, path, file_size, USUAL_ENTRIES * entry_len)?;
@@ -132,7 +106,7 @@ impl QueueFolder {
         let entry_len = self.kind.entry_len() as u64;
         let in_file = self.run.file_size() / entry_len;
         let (files_end, begin) = (self.end, self.first);
-        while self.kind == QueueKind::Simple && self.first < begin.saturating_add(in_file) {
+        while self.kind == QueueKind::Plain && self.first < begin.saturating_add(in_file) {
             let block = self.raw(self.first, files_end)?;
             let blanks = block.iter().take_while(|unit| is_pre_blank(unit)).count();
             self.first = self.first.saturating_add(blanks as u64);
@@ -239,7 +213,7 @@ impl QueueFolder {
         let bytes = block.get(..read).unwrap_or_default();
         let numbers = from..u64::MAX;
         Ok(match self.kind {
-            QueueKind::Simple => {
+            QueueKind::Plain => {
                 let (entries, _) = bytes.as_chunks();
                 entries.iter().zip(numbers).map(|(raw, number)| simple(raw, number)).collect()
             }
@@ -335,7 +309,7 @@ mod tests {
         let queue = opened(&folder(dir.path(), 20, &entries));
         assert_eq!(
             (queue.topic(), queue.queue_id(), queue.kind()),
-            ("orders", 3, QueueKind::Simple)
+            ("orders", 3, QueueKind::Plain)
         );
         assert_eq!((queue.file_size(), queue.len()), (200, 35));
         assert_eq!((queue.min_offset(), queue.max_offset()), (20, 55));
@@ -384,7 +358,7 @@ mod tests {
     #[test]
     fn batch_queues_have_larger_entries() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(BATCH_QUEUES).join("batches").join("0");
+        let path = dir.path().join(QueueKind::Batch.folder()).join("batches").join("0");
         std::fs::create_dir_all(&path).unwrap();
         let mut bytes = Vec::new();
         for (base, count) in [(5, 3), (8, 1), (9, 4)] {

@@ -1,13 +1,14 @@
-//! Reads the commit log record by record from copied blocks.
+//! Reads the commit log record by record, file after file.
 
 use std::sync::Arc;
 
-use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
-use crate::files::{RunFile, StorageFile};
+use crate::error::{Corruption, CorruptionKind, FormatError, Result};
+use crate::files::RunFile;
 use crate::format::message::peek;
 use crate::format::message::{self, MessageView};
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
+use super::frames::FrameReader;
 use crate::log::commit_log::{CommitLog, Found};
 
 /// How many times a walk's bytes may be read in search of records behind damage.
@@ -66,7 +67,6 @@ pub struct Walked {
 pub struct Scanner<'l> {
     log: &'l CommitLog,
     walk: Walk,
-    open: Option<Arc<dyn StorageFile>>,
 }
 
 /// A paused [`Scanner`], which holds no file open.
@@ -75,13 +75,9 @@ pub struct Walk {
     next: u64,
     end: u64,
     verify_crc: bool,
-    /// The current file, and its end.
-    file: Option<Arc<RunFile>>,
+    /// The current file, held open, and its end.
+    file: Option<FrameReader>,
     file_end: u64,
-    /// Block of that file: `filled` bytes from `block_start` on.
-    block: Option<Arc<Block>>,
-    block_start: u64,
-    filled: usize,
     pool: Arc<BlockPool>,
     /// Bytes that may still be read to tell records from look-alikes.
     fuel: u64,
@@ -91,35 +87,22 @@ impl Walk {
     /// Whether the next record is in memory.
     #[inline]
     fn is_ready(&self) -> bool {
-        let bytes = self.rest();
+        let Some(file) = self.file.as_ref().filter(|file| file.base() <= self.next) else {
+            return false;
+        };
+        let bytes = file.rest(self.next - file.base());
         self.next < self.end.min(self.file_end)
             && peek::claimed_size(bytes).is_some_and(|size| size <= bytes.len())
+    }
+
+    fn room(&self) -> usize {
+        let end = self.file_end.min(self.end);
+        usize::try_from(end.saturating_sub(self.next)).unwrap_or(usize::MAX)
     }
 
     /// Returns to `offset`, the start of a record just given.
     pub fn back_to(&mut self, offset: u64) {
         self.next = offset;
-    }
-
-    /// Rest of the block from the next record on.
-    #[inline]
-    fn rest(&self) -> &[u8] {
-        match &self.block {
-            Some(block) => rest(block, self.filled, self.block_start, self.next),
-            None => &[],
-        }
-    }
-
-    /// Unshared memory for the next block.
-    fn room(&mut self, len: usize) -> &mut [u8] {
-        self.filled = 0;
-        self.block_start = self.next;
-        let pool = &self.pool;
-        let block = self.block.get_or_insert_with(|| Arc::new(pool.take()));
-        if Arc::get_mut(block).is_none() {
-            *block = Arc::new(pool.take());
-        }
-        Arc::get_mut(block).map(|block| block.room(len)).unwrap_or_default()
     }
 }
 
@@ -135,9 +118,6 @@ impl<'l> Scanner<'l> {
             verify_crc,
             file: None,
             file_end: 0,
-            block: None,
-            block_start: 0,
-            filled: 0,
             pool: Arc::default(),
         };
         Self::resume(log, walk)
@@ -154,7 +134,7 @@ impl<'l> Scanner<'l> {
     #[inline]
     #[must_use]
     pub fn resume(log: &'l CommitLog, walk: Walk) -> Self {
-        let mut scanner = Self { log, walk, open: None };
+        let mut scanner = Self { log, walk };
         if scanner.walk.next < log.min_offset() {
             scanner.forget();
         }
@@ -162,7 +142,10 @@ impl<'l> Scanner<'l> {
     }
 
     #[must_use]
-    pub fn pause(self) -> Walk {
+    pub fn pause(mut self) -> Walk {
+        if let Some(file) = &mut self.walk.file {
+            file.close();
+        }
         self.walk
     }
 
@@ -182,8 +165,6 @@ impl<'l> Scanner<'l> {
     fn forget(&mut self) {
         self.walk.file = None;
         self.walk.file_end = 0;
-        self.walk.filled = 0;
-        self.open = None;
     }
 
     /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;
@@ -203,32 +184,19 @@ impl<'l> Scanner<'l> {
         if self.walk.next >= self.walk.end {
             return Ok(Err(Stop::End));
         }
-        let lacks_file = self.open.is_none() && !self.walk.is_ready();
-        if (lacks_file || self.walk.next >= self.walk.file_end)
-            && let Some(stop) = self.find_file()?
+        if !self.walk.is_ready()
+            && let Some(stop) = self.read()?
         {
             return Ok(Err(stop));
         }
+        let Some(file) = &self.walk.file else { return Ok(Err(Stop::End)) };
         let at = self.walk.next;
-        let room = usize::try_from(self.walk.file_end.min(self.walk.end) - at);
-        let room = room.unwrap_or(usize::MAX);
-        // At most twice: the first bytes tell the record's size.
-        for _ in 0..2 {
-            let bytes = self.walk.rest();
-            let needed = peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room);
-            if bytes.len() >= needed {
-                break;
-            }
-            self.read(needed.max(BLOCK_BYTES).min(room))?;
-        }
-        let (Some(block), Some(file)) = (&self.walk.block, &self.walk.file) else {
-            return Ok(Err(Stop::End));
-        };
-        let bytes = rest(block, self.walk.filled, self.walk.block_start, at);
+        let bytes = file.rest(at - file.base());
         let found = match message::read_whole(bytes) {
             Some(view) if u64::try_from(view.physical_offset()) == Ok(at) => Found::Message(view),
-            _ => CommitLog::judge(message::read_frame(bytes), at, room),
+            _ => CommitLog::judge(message::read_frame(bytes), at, self.walk.room()),
         };
+        let Some(block) = file.block() else { return Ok(Err(Stop::End)) };
         let error = match found {
             Found::Message(view) => {
                 let checked = if self.walk.verify_crc { view.check_body_crc() } else { Ok(()) };
@@ -254,16 +222,22 @@ impl<'l> Scanner<'l> {
             Found::Bad(error) => error,
             Found::OutOfRange => return Ok(Err(Stop::End)),
         };
-        Ok(Err(damage(file, at, error)))
+        Ok(Err(damage(file.file(), at, error)))
     }
 
-    /// Reads `len` bytes from the next record on.
-    fn read(&mut self, len: usize) -> Result<()> {
-        let (Some(open), Some(file)) = (&self.open, self.walk.file.clone()) else { return Ok(()) };
-        let position = self.walk.next - file.base_offset;
-        let read = open.read_at(self.walk.room(len), position);
-        self.walk.filled = read.map_err(Error::io("read", &file.path))?;
-        Ok(())
+    /// Reads the next frame, or returns why there is none.
+    fn read(&mut self) -> Result<Option<Stop>> {
+        let lacks_file = self.walk.file.as_ref().is_none_or(|file| !file.is_open());
+        if (lacks_file || self.walk.next >= self.walk.file_end)
+            && let Some(stop) = self.find_file()?
+        {
+            return Ok(Some(stop));
+        }
+        let room = self.walk.room();
+        if let Some(file) = &mut self.walk.file {
+            file.read_whole(self.walk.next - file.base(), room)?;
+        }
+        Ok(None)
     }
 
     /// Opens the current file, or returns why there is none. Deleted files are skipped.
@@ -279,10 +253,10 @@ impl<'l> Scanner<'l> {
                 self.walk.next = min;
                 continue;
             };
-            self.open = run.open_if_there(&file)?;
-            if self.open.is_some() {
+            if let Some(open) = run.open_if_there(&file)? {
                 self.walk.file_end = file.base_offset.saturating_add(run.file_size());
-                self.walk.file = Some(file);
+                let reader = FrameReader::over(open, &file, run.file_size());
+                self.walk.file = Some(reader.sharing(&self.walk.pool));
                 return Ok(None);
             }
         }
@@ -452,15 +426,6 @@ pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
         expected: "a record".to_owned(),
         found: "zeros".to_owned(),
     }
-}
-
-/// Rest of a block from `at` on.
-#[inline]
-fn rest(block: &Block, filled: usize, start: u64, at: u64) -> &[u8] {
-    at.checked_sub(start)
-        .and_then(|skip| usize::try_from(skip).ok())
-        .and_then(|skip| block.as_bytes().get(skip..filled))
-        .unwrap_or_default()
 }
 
 fn damage(file: &RunFile, at: u64, error: FormatError) -> Stop {

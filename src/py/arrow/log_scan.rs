@@ -23,7 +23,7 @@ use crate::store::read::slice::{self, AtDamage, Places, QueuePart, Slice, SliceF
 
 use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};
 use crate::py::errors::not_one_of;
-use crate::py::store::config_of;
+use crate::py::fields::config_of;
 use crate::py::store::reading::scan_filter;
 
 /// Topic, queue, and a half-open range of queue offsets.

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use crate::care::{self, Diagnosis};
 use crate::error::Error;
 
+use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
-use crate::py::store::config_of;
 
 /// Code, severity, title, evidence, cure, fix.
 type Row = (&'static str, &'static str, &'static str, Vec<String>, Option<String>, &'static str);

@@ -12,8 +12,8 @@ use crate::care::rebuild::divided::{self, Part};
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::error::Error;
 
+use crate::py::fields::config_of;
 use crate::py::progress::{threads_of, with_progress};
-use crate::py::store::config_of;
 
 /// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);

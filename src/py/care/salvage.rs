@@ -8,8 +8,8 @@ use pyo3::types::{PyDict, PyList};
 use crate::care;
 use crate::error::Error;
 
+use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
-use crate::py::store::config_of;
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 ///

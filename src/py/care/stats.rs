@@ -15,8 +15,8 @@ use crate::store::read::halt::Halt;
 
 use crate::py::arrow::scan::{ArrowScan, BatchSource, Batches};
 use crate::py::errors::not_one_of;
+use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
-use crate::py::store::config_of;
 use crate::py::store::reading::{on_damage, scan_filter};
 
 /// Messages, bytes, first and last store time.

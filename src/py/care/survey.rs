@@ -9,8 +9,8 @@ use crate::care::survey::{Latency, survey};
 use crate::error::Error;
 
 use super::stats::totals_row;
+use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
-use crate::py::store::config_of;
 
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 

@@ -9,9 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::care::copy::redact::{self, Redaction, Replacement};
-use crate::care::transfer::new_store::ConfigFile;
-use crate::care::transfer::numbering::Rule;
-use crate::care::transfer::{Plan, Transfer};
+use crate::care::transfer::{ConfigFile, Plan, Rule, Transfer};
 use crate::care::{self, CopyOptions};
 use crate::error::Error;
 use crate::files::Os;
@@ -21,8 +19,8 @@ use crate::store::write::append;
 use crate::time::{Clock, SystemClock};
 
 use crate::py::errors::invalid;
+use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
-use crate::py::store::config_of;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
 

@@ -15,8 +15,8 @@ use crate::store::open::plan::{RecoveryPlan, Refusal};
 use crate::store::write::retention::Pressure;
 use crate::time::{Clock, SystemClock};
 
+use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
-use crate::py::store::config_of;
 use crate::py::store::notices;
 
 /// A recovery report; with `plan` an intended one.

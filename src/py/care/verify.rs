@@ -14,8 +14,8 @@ use crate::care::{self, Finding, Level, VerifyOptions, VerifyReport};
 use crate::config::StoreConfig;
 use crate::error::Error;
 
+use crate::py::fields::config_of;
 use crate::py::progress::{threads_of, with_progress};
-use crate::py::store::config_of;
 
 /// Code, severity, path, offset, expected, found, message, fix.
 type Row =

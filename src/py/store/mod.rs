@@ -18,7 +18,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyType};
 use serde_json::Value;
 
 use crate::config::{DeleteRules, StoreConfig};
@@ -152,7 +152,7 @@ pub(super) fn open_store(
     };
     let given = PyDict::new(py);
     given.update(settings.cast()?)?;
-    let config = config_of(&given)?;
+    let config = fields::config_of(&given)?;
     if path.as_os_str().is_empty() {
         let reason = "the path is empty".to_owned();
         return Err(Error::NotAStore { path, reason }.into());
@@ -168,26 +168,6 @@ pub(super) fn open_store(
         generation: fork::generation(),
         reopened: Mutex::default(),
     })
-}
-
-/// Settings by name; unknown ones are left.
-pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
-    let given = PyDict::new(settings.py());
-    given.update(settings.cast()?)?;
-    let mut config = StoreConfig::default();
-    for (name, value) in given {
-        let name: Bound<'_, PyString> = name.cast_into()?;
-        let text = if let Ok(truth) = value.cast::<PyBool>() {
-            truth.is_true().to_string()
-        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyString>() {
-            value.str()?.to_str()?.to_owned()
-        } else {
-            let found = value.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
-        };
-        config.set(name.to_str()?, &text)?;
-    }
-    Ok(config)
 }
 
 #[pymethods]

@@ -141,6 +141,17 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
     Ok(rows)
 }
 
+/// The meaning of a path below a store's root; ``None`` for a path that is not a store's.
+///
+/// Returns:
+///     The name directly below the root, the meaning of its files, and whether it is a folder.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, bool)> {
+    let known = crate::store::inventory::known_name(path)?;
+    Some((known.name, known.what, known.below.is_some()))
+}
+
 /// One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
 ///
 /// RocketMQ writes maps of numbers with bare keys (``{0:128}``); here they are quoted. Nothing else

@@ -154,6 +154,22 @@ impl Gathered {
         Ok(refused)
     }
 
+    /// Adds gathered records to their queues, except refused ones.
+    ///
+    /// # Errors [`Error::Io`] when the disk is full.
+    pub fn add_to(&self, table: &QueueTable) -> Result<()> {
+        let mut queues = Vec::with_capacity(self.lanes.len());
+        for lane in &self.lanes {
+            queues.push(match table.get_or_create(&lane.topic, lane.queue_id) {
+                Ok(queue) => Some(queue),
+                // For example a topic that would lead out of the folder.
+                Err(Error::InvalidMessage { .. }) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        self.add_units(&queues).map(drop)
+    }
+
     fn cleared(mut self) -> Self {
         self.lanes.clear();
         self.units.clear();

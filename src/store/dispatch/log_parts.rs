@@ -1,16 +1,14 @@
-//! Reads a log in parts on several threads, for queues and index. A thread guesses where its part's
-//! first record begins; the end of the previous part confirms it.
+//! Reads a log in parts on several threads, for queues and index.
 
 use std::collections::VecDeque;
-use std::num::NonZero;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::message::peek;
 use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
+use crate::log::read::parallel::{self, Part, put_together};
 use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
@@ -22,7 +20,6 @@ const SOUGHT: u64 = 512 << 10;
 /// A shorter log uses one thread.
 const LONG: u64 = 8 << 20;
 const MOST_THREADS: usize = 4;
-const AHEAD: usize = 2;
 const MOST_KEPT: usize = 32 << 20;
 
 /// A range of the log and the derived data to collect from it.
@@ -53,13 +50,19 @@ pub struct LogPart {
 
 impl LogPart {
     #[must_use]
-    pub fn begin(&self) -> u64 {
+    pub fn start(&self) -> u64 {
         self.begin.unwrap_or(self.end)
     }
 
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
+    }
+}
+
+impl Part for LogPart {
+    fn begin(&self) -> Option<u64> {
+        self.begin
     }
 }
 
@@ -87,79 +90,37 @@ impl<'a> LogReading<'a> {
     /// Passes the parts from `from` on, where a record must begin, to `take` in order until it
     /// breaks.
     ///
-    /// # Errors Errors of `take`; [`Error::Io`].
+    /// # Errors Errors of `take`; [`Error::Io`](crate::error::Error::Io).
     pub fn each(
         &self,
         from: u64,
         take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
     ) -> Result<Walked> {
-        if self.end.saturating_sub(from) < LONG {
-            return self.put_together(from, &mut |_| Ok(LogPart::default()), take);
-        }
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
-        thread::scope(|scope| {
-            let mut readers = Vec::with_capacity(threads);
-            for first in 0..threads {
-                let (to_taker, parts) = mpsc::sync_channel(AHEAD);
-                let read = move || {
-                    for number in (first..).step_by(threads) {
-                        let Some(bytes) = self.bytes_of(from, number) else { return };
-                        let part = self.read(bytes.start, number == 0, bytes.end);
-                        if to_taker.send(part).is_err() {
-                            return;
-                        }
-                    }
-                };
-                thread::Builder::new()
-                    .name("mqstore-read".to_owned())
-                    .spawn_scoped(scope, read)
-                    .map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
-                readers.push(parts);
-            }
-            // A thread ends after its last part, or when its channel is dropped.
-            let mut found = |number: usize| match readers.get(number % threads).map(|r| r.recv()) {
-                Some(Ok(part)) => part,
-                _ => Ok(LogPart::default()),
-            };
-            self.put_together(from, &mut found, take)
-        })
-    }
-
-    /// Bytes of part `number`, which may end inside a record.
-    fn bytes_of(&self, from: u64, number: usize) -> Option<Range<u64>> {
-        let start = from.saturating_add(PART.saturating_mul(number as u64));
-        (start < self.end).then(|| start..start.saturating_add(PART).min(self.end))
-    }
-
-    /// Joins parts: one counts if the previous part ends at its start; otherwise it is read again
-    /// from there.
-    fn put_together(
-        &self,
-        from: u64,
-        found: &mut dyn FnMut(usize) -> Result<LogPart>,
-        take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
-    ) -> Result<Walked> {
-        let mut next = from;
-        for number in 0.. {
-            let Some(bytes) = self.bytes_of(from, number) else { break };
-            let mut guessed = Some(found(number)?);
-            while next < bytes.end {
-                let mut part = match guessed.take().filter(|part| part.begin == Some(next)) {
-                    Some(part) => part,
-                    None => self.read(next, true, bytes.end)?,
-                };
-                next = part.end;
+        let starts = (from..self.end).step_by(PART as usize);
+        let parts: Vec<_> = starts.map(|at| at..at.saturating_add(PART).min(self.end)).collect();
+        let is_long = self.end.saturating_sub(from) >= LONG;
+        let threads = if is_long { parallel::processors().min(MOST_THREADS) } else { 1 };
+        let read = |bytes: &Range<u64>| match is_long {
+            true => self.read(bytes.start, bytes.start == from, bytes.end),
+            // On one thread a part is read once its start is known.
+            false => Ok(LogPart::default()),
+        };
+        let mut walked = Walked { end: from, stop: Some(Stop::End) };
+        parallel::in_order(&parts, threads, &self.log.run().dir(), read, |bytes, part| {
+            let again = |at| self.read(at, true, bytes.end).map(Some);
+            let found = VecDeque::from([part]);
+            let (_, more) = put_together(walked.end, bytes.clone(), found, again, |mut part| {
+                walked.end = part.end;
                 let stop = part.stop.take();
-                if take(part)?.is_break() {
-                    return Ok(Walked { end: next, stop: None });
+                if take(part)?.is_break() || stop.is_some() {
+                    walked.stop = stop;
+                    return Ok(None);
                 }
-                if stop.is_some() {
-                    return Ok(Walked { end: next, stop });
-                }
-            }
-            self.spare.give_back(guessed.map(|part| part.gathered));
-        }
-        Ok(Walked { end: next, stop: Some(Stop::End) })
+                Ok(Some(walked.end))
+            })?;
+            Ok(if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(walked)
     }
 
     /// Reads the records that begin in `from..to`; the first is at `from`, or is searched.
@@ -228,7 +189,7 @@ impl LastParts {
 
     /// Parts whose records begin at or behind `from`.
     pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
-        let before = self.parts.partition_point(|part| part.begin() < from);
+        let before = self.parts.partition_point(|part| part.start() < from);
         self.parts.drain(..before);
         self.parts
     }
@@ -249,8 +210,8 @@ mod tests {
             last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
         // 4 MiB each; a part that begins earlier would be wanted only in part.
-        let begins: Vec<u64> = last.parts.iter().map(LogPart::begin).collect();
+        let begins: Vec<u64> = last.parts.iter().map(LogPart::start).collect();
         assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
-        assert_eq!(last.from(701).iter().map(LogPart::begin).collect::<Vec<_>>(), [800, 900]);
+        assert_eq!(last.from(701).iter().map(LogPart::start).collect::<Vec<_>>(), [800, 900]);
     }
 }

@@ -47,7 +47,7 @@ impl Core {
             None => KeySink::None,
         };
         let read = read.from(start);
-        let again = read.front().map_or(end, LogPart::begin);
+        let again = read.front().map_or(end, LogPart::start);
         let mut queues = QueueSink { core: self, waiting: 0 };
         let mut count = 0;
         if start < again {
@@ -96,7 +96,7 @@ impl QueueSink<'_> {
             self.core.queues.commit()?;
             self.waiting = 0;
         }
-        self.core.queues.add_all(gathered)
+        gathered.add_to(&self.core.queues)
     }
 }
 

@@ -1,7 +1,6 @@
 //! State of a store before opening for writing changes anything: where the log ends, and where
 //! queues and index differ from it.
 
-use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 use crate::config::StoreConfig;
@@ -21,15 +20,13 @@ use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
 use crate::store::mark::Flushed;
 use crate::store::paths::StorePaths;
+use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
 
 const STEP: u64 = 16 << 20;
 
 /// A shorter log is rewritten after its end is known.
 const LONG: u64 = 16 << 20;
-
-/// Gets the bytes read and in all, and can end the work.
-pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 /// State of a store before any change.
 #[derive(Debug)]
@@ -169,13 +166,10 @@ impl FoundStore<'_> {
         let mut read = LastParts::default();
         let mut told = from;
         let walked = reading.each(from, &mut |part| {
-            let at = part.begin();
+            let at = part.start();
             if at - told >= STEP {
                 told = at;
-                if progress(at - from, log_end - from).is_break() {
-                    let root = self.paths.root();
-                    return Err(Error::io("recover", root)(ErrorKind::Interrupted.into()));
-                }
+                tell(progress, (at - from, log_end - from), "recover", self.paths.root())?;
             }
             let gathered = &part.gathered;
             audit.see_all(gathered)?;

@@ -15,7 +15,7 @@ use crate::log::CommitLog;
 use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::{self, QueueLayout, QueueTable};
-use crate::store::remembered::Remembered;
+use crate::store::remembered::{self, Remembered};
 use crate::store::write::topics;
 
 /// Whether there is a store: the folder of its commit log.
@@ -363,6 +363,42 @@ fn queue_file_size(
         (Some(configured), _) => Ok(Some(configured)),
         (None, found) => Ok(found),
     }
+}
+
+/// Writes the settings of a store below `config`: all of a new one, otherwise those that its files
+/// do not prove.
+///
+/// # Errors [`Error::Io`].
+pub fn remember(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+    is_new: bool,
+) -> Result<()> {
+    remembered::keep(&**storage, paths, config, is_new, || found_sizes(storage, paths, config))
+}
+
+/// Settings with the sizes that an open without settings would find.
+fn found_sizes(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<StoreConfig> {
+    let mut config = config.clone();
+    config.mapped_file_size_commit_log = None;
+    config.mapped_file_size_consume_queue = None;
+    config.mapper_file_size_batch_consume_queue = None;
+    config.mapped_file_size_consume_queue_ext = None;
+    (config.max_hash_slot_num, config.max_index_num) = (None, None);
+    let log_size = commit_log_file_size(storage, paths, &config)?;
+    let layout = queue_layout(&**storage, paths, &config)?;
+    let index = index_layout(&**storage, paths, &config)?;
+    config.mapped_file_size_commit_log = Some(log_size);
+    settle_queues(&mut config, &layout);
+    if let Ok(layout) = index {
+        settle(&mut config, layout);
+    }
+    Ok(config)
 }
 
 #[cfg(test)]

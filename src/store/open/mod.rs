@@ -27,7 +27,7 @@ use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
 
-use self::analysis::{Analysis, FoundStore, Progress};
+use self::analysis::{Analysis, FoundStore};
 use self::inspect::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use self::recover::RecoveryMode;
 use super::dispatch::dispatcher::Dispatcher;
@@ -35,8 +35,8 @@ use super::lock::{self, StoreLock};
 use super::mark::{DurableMark, Flushed, Mark};
 use super::message_store::OpenMode;
 use super::paths::StorePaths;
+use super::progress::Progress;
 use super::read::queue_view;
-use super::remembered;
 use super::swap;
 use super::write::append::Appender;
 use super::write::core::{Core, QUEUE_BYTES, Reading, Writing};
@@ -334,7 +334,7 @@ fn open_to_write(
     if !written_early {
         mark()?;
     }
-    remembered::keep(&storage, &paths, &config, mode == RecoveryMode::New)?;
+    inspect::remember(&storage, &paths, &config, mode == RecoveryMode::New)?;
     if durable.is_some_and(|durable| durable.place > analysis.end) {
         // The cut was requested. If it stops here, the next open must not expect the removed
         // messages.

@@ -11,12 +11,13 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS, SystemClock};
 
-use super::analysis::{Analysis, FoundStore, Progress};
+use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::recover::{RecoveryMode, RecoveryReport};
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
 use crate::store::paths::StorePaths;
+use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
 
 /// Plan of opening for writing.

@@ -9,8 +9,9 @@ import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
-from mqstore.cli.output import Column, escape, note, table_lines
-from mqstore.cli.units import TIME, count_text, size_text
+from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.units import TIME
+from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

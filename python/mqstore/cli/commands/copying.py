@@ -12,7 +12,7 @@ from mqstore.cli.options import begin_end_options, config_option, output_options
 from mqstore.cli.output import Column, table_lines
 from mqstore.cli.progress import progress
 from mqstore.cli.report import report_lines
-from mqstore.cli.units import count_text
+from mqstore.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

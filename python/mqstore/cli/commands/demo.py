@@ -14,8 +14,8 @@ from mqstore.cli.messages import MessageView
 from mqstore.cli.options import output_options
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
-from mqstore.cli.units import count_text, duration_text, rate_text, size_text, time_text
 from mqstore.demo import DemoError, Step, run_own_store, run_rocketmq_store
+from mqstore.text import count_text, duration_text, rate_text, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from mqstore.cli.options import (
     topic_option,
 )
 from mqstore.cli.output import Column, note
-from mqstore.cli.structures import index_files, open_index_file
-from mqstore.cli.units import count_text, time_text
+from mqstore.layout import index_files, open_index_file
+from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,10 @@ import msgspec
 
 import mqstore
 from mqstore._settings import OWN_FILE
-from mqstore.cli.layout import list_files
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
-from mqstore.cli.output import Column, escape, note, table_lines
-from mqstore.cli.structures import index_files, open_index_file
-from mqstore.cli.units import count_text, size_text, time_text
+from mqstore.cli.output import Column, note, table_lines
+from mqstore.layout import index_files, list_files, open_index_file
+from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

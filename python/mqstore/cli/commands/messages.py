@@ -30,7 +30,8 @@ from mqstore.cli.options import (
 from mqstore.cli.output import Column, in_colour, note
 from mqstore.cli.selection import Selection, select
 from mqstore.cli.structures import find_queue
-from mqstore.cli.units import TIME, time_text
+from mqstore.cli.units import TIME
+from mqstore.text import time_text
 
 if TYPE_CHECKING:
     import re

@@ -10,7 +10,7 @@ import click
 
 from mqstore.cli.options import output_options
 from mqstore.cli.output import Column, note, table_lines
-from mqstore.cli.units import count_text, size_text
+from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

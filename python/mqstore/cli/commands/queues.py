@@ -15,10 +15,10 @@ from mqstore.cli.options import (
     store_argument,
     topic_option,
 )
-from mqstore.cli.output import Column, escape, note
+from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
 from mqstore.cli.structures import queue_bytes
-from mqstore.cli.units import count_text, size_text, time_text
+from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

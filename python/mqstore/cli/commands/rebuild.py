@@ -15,9 +15,9 @@ from mqstore.cli.options import (
     store_argument,
     threads_option,
 )
-from mqstore.cli.output import Column, escape, note, table_lines
+from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import count_text, duration_text, size_text
+from mqstore.text import count_text, duration_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

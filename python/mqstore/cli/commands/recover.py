@@ -8,9 +8,8 @@ import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
-from mqstore.cli.output import escape
 from mqstore.cli.progress import progress
-from mqstore.cli.units import count_text, size_text
+from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from mqstore.cli.extras import needs_extra
 from mqstore.cli.options import config_option, output_options, store_argument
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
-from mqstore.cli.units import size_text
+from mqstore.text import size_text
 
 if TYPE_CHECKING:
     from mqstore.cli.output import Output

@@ -9,9 +9,9 @@ import msgspec
 
 import mqstore
 from mqstore.cli.options import config_option, output_options
-from mqstore.cli.output import Column, escape, note, table_lines
+from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import count_text, size_text
+from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

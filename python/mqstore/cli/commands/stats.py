@@ -17,7 +17,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
-from mqstore.cli.units import count_text, size_text, time_text
+from mqstore.text import count_text, size_text, time_text
 
 if TYPE_CHECKING:
     from typing import Any, Literal

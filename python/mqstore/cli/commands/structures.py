@@ -20,7 +20,7 @@ from mqstore.cli.options import (
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
 from mqstore.cli.structures import find_queue, open_queue
-from mqstore.cli.units import time_text
+from mqstore.text import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Entries, Index, Judge, keys_of};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::queues::queue_check::Walked;
-use crate::care::verify::{Context, State};
+use crate::care::verify::context::{Context, State, Walked};
 use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::index::{IndexEntry, seconds_since};

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::Context;
-use super::queues::queue_check::Walked;
-use super::record::probe;
+use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::FileRun;
@@ -20,6 +18,7 @@ use crate::format::message::properties::{self, Indexed, split_keys};
 use crate::log::index::file::IndexFile;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
+use crate::log::read::frames::probe;
 
 const BLOCK: u32 = 3200;
 

@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashMap;
 
 use super::entry_check::{self, spot};
-use super::queue_check::{Walked, miss, tags_code, tell_twice};
+use super::report::{miss, tags_code, tell_twice};
 use super::{Entry, Met, Queue, Queues, each_entry};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::Context;
-use crate::care::verify::record::{Record, probe};
+use crate::care::verify::context::{Context, Walked};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::{self, BatchQueueEntry, ENTRY_LEN, InnerRange};
 use crate::log::QueueKind;
+use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const ENTRY: u64 = ENTRY_LEN as u64;

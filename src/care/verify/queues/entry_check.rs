@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::queue_check::Walked;
 use super::{Entry, Met, Queue, each_entry};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::record::probe;
-use crate::care::verify::{Context, State};
+use crate::care::verify::context::{Context, State, Walked};
 use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::message::MessageView;
+use crate::log::read::frames::probe;
 
 pub(in crate::care::verify) type Wrong = (Code, String, String);
 

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 
 use super::Queue;
-use super::queue_check::tags_code;
+use super::report::tags_code;
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::Context;
+use crate::care::verify::context::Context;
 use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;

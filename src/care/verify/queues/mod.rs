@@ -6,6 +6,7 @@ pub(crate) mod entry_check;
 pub(crate) mod ext_check;
 pub(crate) mod queue_check;
 pub(crate) mod queue_structure;
+pub(crate) mod report;
 
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::tables::Tables;
-use super::{Context, State};
+use super::context::Context;
 use crate::care::finding::{Code, Severity};
-use crate::error::{CorruptionKind, Error, Result};
+use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
@@ -423,67 +423,5 @@ impl Entry<ENTRY_LEN> for QueueEntry {
 
     fn leads_to(&self) -> (i64, i32) {
         (self.physical_offset, self.store_size)
-    }
-}
-
-/// Reports messages without entries, after the whole walk. Messages up to `trusted_ms` were
-/// dispatched even if the store was not closed; a deleted topic needs no queue.
-pub(super) fn report_missing(cx: &Context<'_>, queues: &Queues, tables: &Tables, trusted_ms: i64) {
-    let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
-    for ((topic, id), missing) in queues.take_missing() {
-        let kind = queues.kind_of(&topic);
-        let queue = queues.number_of(kind, &topic, id).and_then(|number| queues.get(number));
-        let end = queue.map_or(0, |queue| queue.end);
-        let below = cx.paths.root().join(kind.folder());
-        let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
-        let behind = missing.behind;
-        let late = cx.state == State::Closed || missing.oldest_ms <= trusted_ms;
-        let lost = missing.inside + if late { behind } else { 0 };
-        if lost > 0 {
-            let expected = format!("entries of {lost} more messages");
-            let deleted = queue.is_none() && tables.has_deleted(cx, &topic);
-            let (severity, why) = match deleted {
-                true => (Severity::Info, "topics.json does not have the topic".to_owned()),
-                false => (Severity::Error, format!("the queue ends at {end}")),
-            };
-            let found = format!(
-                "none; the first of these lies at physical offset {}, {why}",
-                missing.place
-            );
-            cx.findings.add(Code::QueueMissing, severity, &dir, None, expected, found);
-        } else {
-            tail += behind;
-            tail_from = tail_from.min(missing.place);
-        }
-        let span = missing.numbers.map(|(least, most)| {
-            let count = u64::try_from(most.saturating_sub(least)).unwrap_or(0).saturating_add(1);
-            (least, most, count)
-        });
-        if let Some((least, most, count)) = span
-            && kind == QueueKind::Plain
-            && (count != behind || (end > 0 && least != end))
-        {
-            let expected =
-                format!("{behind} numbers from {} on", if end > 0 { end } else { least });
-            let found = format!("numbers from {least} to {most}");
-            cx.findings.add(Code::LogNumber, Severity::Warning, &dir, None, expected, found);
-        }
-    }
-    if tail > 0 {
-        let found = match tail_from {
-            u64::MAX => format!("{tail} messages that are in none"),
-            from => format!("{tail} messages from physical offset {from} on that are in none"),
-        };
-        let dir = cx.paths.consume_queue();
-        let expected = "every message in its queue";
-        cx.findings.add(Code::QueueTail, Severity::Info, &dir, None, expected, found);
-    }
-}
-
-/// Code for damage reported by [`FileRun::check`].
-pub(super) fn file_code(kind: CorruptionKind) -> Code {
-    match kind {
-        CorruptionKind::FileLength => Code::FileLength,
-        _ => Code::FileGap,
     }
 }

@@ -6,20 +6,19 @@ use std::sync::atomic::Ordering;
 use super::batch_check::BatchCheck;
 use super::entry_check::{self, spot};
 use super::ext_check::{EntryPlace, ExtCheck};
-use super::{Missing, Queue, Queues, find};
+use super::report::{miss, tags_code, tell_twice};
+use super::{Queue, Queues, find};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::Context;
-use crate::care::verify::record::{Record, probe};
+use crate::care::verify::context::{Context, Walked};
 use crate::error::{FormatError, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag;
-use crate::format::queue::consume_queue::{
-    ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC, dispatch_tags_code,
-};
+use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
+use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::read::queue_read::points_back;
 
@@ -256,66 +255,6 @@ fn slot_of(queue: u32, windows: usize) -> usize {
     }
 }
 
-/// Tags code of a message's entry.
-#[inline]
-pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
-    dispatch_tags_code(
-        request.topic,
-        &request.properties,
-        request.store_timestamp_ms,
-        &cx.config.message_delay_level,
-    )
-}
-
-/// Notes that a message, number `number` of a queue, has no entry.
-#[cold]
-pub(in crate::care::verify) fn miss(
-    queues: &Queues,
-    topic: &[u8],
-    id: i32,
-    queue: Option<&Queue>,
-    number: i64,
-    request: &DispatchRequest<'_>,
-) {
-    let behind = queue.is_none_or(|queue| number >= queue.end);
-    let at = u64::try_from(request.physical_offset).unwrap_or(0);
-    queues.miss(topic, id, |missing: &mut Missing| {
-        missing.place = missing.place.min(at);
-        if behind {
-            missing.behind += 1;
-            missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
-            let (least, most) = missing.numbers.unwrap_or((number, number));
-            missing.numbers = Some((least.min(number), most.max(number)));
-        } else {
-            missing.inside += 1;
-        }
-    });
-}
-
-/// Reports two messages with one number; the queue leads to `leads`.
-#[cold]
-pub(in crate::care::verify) fn tell_twice(
-    cx: &Context<'_>,
-    log: &FileRun,
-    queue: &Queue,
-    number: i64,
-    leads: u64,
-    request: &DispatchRequest<'_>,
-) {
-    let at = u64::try_from(request.physical_offset).unwrap_or(0);
-    let file = log.find(at);
-    let path = file.as_ref().map(|file| file.path.clone()).unwrap_or_default();
-    let offset = file.map_or(0, |file| at - file.base_offset);
-    let expected = format!(
-        "one message with number {number} in queue {} of {}",
-        queue.id,
-        String::from_utf8_lossy(&queue.topic)
-    );
-    let found = format!("a second one; the queue leads to the one at {leads}");
-    let severity = Severity::Warning;
-    cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
-}
-
 fn flush_window(window: &mut Window, queues: &Queues) {
     if let Some(queue) = queues.get(window.queue) {
         queue.met.fetch_add(window.met, Ordering::Relaxed);
@@ -337,24 +276,6 @@ fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -
 fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEntry) -> bool {
     let unit = Unit { number, count: 1, entry };
     points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)
-}
-
-/// Result of the log walk, for checks of single entries.
-pub(in crate::care::verify) struct Walked {
-    pub(in crate::care::verify) log_start: u64,
-    pub(in crate::care::verify) log_end: u64,
-    pub(in crate::care::verify) damaged: Vec<(u64, u64)>,
-    /// Whether the list is incomplete.
-    pub(in crate::care::verify) forgot: bool,
-}
-
-impl Walked {
-    /// Whether `at` is in reported damage.
-    pub(in crate::care::verify) fn is_damaged(&self, at: u64) -> bool {
-        let behind = self.damaged.partition_point(|(from, _)| *from <= at);
-        let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));
-        self.forgot || range.is_some_and(|(_, to)| at < *to)
-    }
 }
 
 pub(in crate::care::verify) fn check_entries(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::entry_check::spot;
 use super::{Entry, Met, Queue, each_block};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::{Context, State};
+use crate::care::verify::context::{Context, State};
 use crate::error::Result;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 

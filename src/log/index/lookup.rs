@@ -1,15 +1,17 @@
-//! Walks a chain and checks each entry against its neighbours, so that a query never misses
-//! messages silently.
+//! Follows a slot's chain in an index file: the one loop of all look-ups, exact or by RocketMQ's
+//! rules. Only [`IndexFile::select_many`](super::file::IndexFile::select_many) has its own, which
+//! runs many at once.
 //!
-//! Entries have the order of messages, and a link names the slot's next older entry: no entry
-//! between them belongs to the slot. Blocks that are read anyway show this for nearby entries. An
-//! apparent end of a chain is compared with entries 1, 2, 4 and so on, which a link that lost its
-//! only bit may have named.
+//! RocketMQ trusts each entry. An exact walk compares each entry with its neighbours, so that a
+//! query never misses messages silently. Entries have the order of messages, and a link names the
+//! slot's next older entry: no entry between them belongs to the slot. Blocks that are read anyway
+//! show this for nearby entries. An apparent end of a chain is compared with entries 1, 2, 4 and so
+//! on, which a link that lost its only bit may have named.
 
-use parking_lot::Mutex;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::chain::{COUNT_ATTEMPTS, ChainWalk, Head, IndexBytes};
 use crate::error::{Corruption, CorruptionKind, Result};
@@ -80,59 +82,74 @@ impl Witnessed {
     }
 }
 
-/// An entry with the offsets of its neighbours.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed<'a> {
-    pub(crate) number: u32,
-    pub(crate) entry: &'a IndexEntry,
+/// Offsets of an entry's neighbours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Around {
     /// Offset of the previous entry, or -1.
     pub(crate) before: i64,
     /// Offset of the next entry, or the last one plus one.
     pub(crate) behind: i64,
 }
 
-pub(crate) struct Close<'a, B> {
-    pub(crate) bytes: &'a mut B,
-    pub(crate) layout: &'a IndexLayout,
+/// Data for checks of a slot's entries.
+pub(crate) struct Exact<'a> {
     pub(crate) head: &'a Head,
     pub(crate) slot: u32,
     pub(crate) witnesses: Arc<Witnessed>,
+}
+
+/// A file during a walk; without `exact` its entries are trusted, as in RocketMQ.
+pub(crate) struct Lookup<'a, B> {
+    pub(crate) bytes: &'a mut B,
+    pub(crate) layout: &'a IndexLayout,
+    pub(crate) exact: Option<Exact<'a>>,
     pub(crate) findings: &'a mut Vec<Corruption>,
 }
 
-impl<B: IndexBytes> Close<'_, B> {
-    /// Walks until the end or until `take` returns `false`; that entry comes next again.
+impl<B: IndexBytes> Lookup<'_, B> {
+    /// Walks until the end or until `take` returns `false`; that entry comes next again. An entry
+    /// with a contradiction ends the walk.
+    #[inline(always)]
     pub(crate) fn run(
         &mut self,
         walk: &mut ChainWalk,
-        mut take: impl FnMut(Placed<'_>) -> bool,
+        mut take: impl FnMut(u32, &IndexEntry, Around) -> bool,
     ) -> Result<()> {
         while !walk.is_at_end() {
             let number = walk.next;
-            let behind = match number + 1 < self.head.count {
-                // Read first, so that its block ends with it.
-                true => self.entry(number + 1)?.physical_offset,
-                false => self.end_behind(number)?,
+            let around = match self.exact {
+                Some(_) => self.look_around(number)?,
+                None => Around::default(),
             };
-            let before = match number {
-                1 => -1,
-                _ => self.entry(number - 1)?.physical_offset,
-            };
-            let Some((_, entry)) = walk.step(self.bytes, self.layout, self.findings)? else {
-                return Ok(());
-            };
-            let fault = self.fault(number, &entry, before.max(0)..=behind);
-            if let Some(fault) = fault.or(self.passed_over(number, walk.next)?) {
+            let step = walk.step(self.bytes, self.layout, self.findings)?;
+            let Some((_, entry)) = step else { break };
+            if self.exact.is_some()
+                && let Some(fault) = self.fault(number, &entry, walk.next, around)?
+            {
                 walk.next = 0;
                 self.findings.push(fault);
-                return Ok(());
+                break;
             }
-            if !take(Placed { number, entry: &entry, before, behind }) {
+            if !take(number, &entry, around) {
                 walk.next = number;
-                return Ok(());
+                break;
             }
         }
         Ok(())
+    }
+
+    fn look_around(&mut self, number: u32) -> Result<Around> {
+        let count = self.exact.as_ref().map_or(0, |exact| exact.head.count);
+        let behind = match number + 1 < count {
+            // Read first, so that its block ends with it.
+            true => self.entry(number + 1)?.physical_offset,
+            false => self.end_behind(number)?,
+        };
+        let before = match number {
+            1 => -1,
+            _ => self.entry(number - 1)?.physical_offset,
+        };
+        Ok(Around { before, behind })
     }
 
     fn entry(&mut self, number: u32) -> Result<IndexEntry> {
@@ -142,7 +159,8 @@ impl<B: IndexBytes> Close<'_, B> {
     /// The header's last offset plus one; the header may lag behind the count.
     fn end_behind(&mut self, number: u32) -> Result<i64> {
         let at = self.entry(number)?.physical_offset;
-        let mut end = self.head.header.end_physical_offset;
+        let known = self.exact.as_ref().map(|exact| exact.head.header.end_physical_offset);
+        let mut end = known.unwrap_or(i64::MAX);
         for _ in 0..COUNT_ATTEMPTS {
             if at <= end {
                 break;
@@ -153,48 +171,44 @@ impl<B: IndexBytes> Close<'_, B> {
         Ok(end.saturating_add(1))
     }
 
-    /// Contradiction of an entry with its slot or the order of messages.
-    #[inline]
+    /// Contradiction of an entry that links to `next` with its slot, the order of messages, or an
+    /// entry that the link skips.
     fn fault(
-        &self,
+        &mut self,
         number: u32,
         entry: &IndexEntry,
-        around: RangeInclusive<i64>,
-    ) -> Option<Corruption> {
-        let hash = entry.key_hash;
-        if hash < 0 || !self.layout.is_in_slot(hash, self.slot) {
-            let expected = format!("a hash of slot {}", self.slot);
-            return Some(self.finding(number, 0, expected, format!("hash {hash}")));
+        next: u32,
+        Around { before, behind }: Around,
+    ) -> Result<Option<Corruption>> {
+        let Some(Exact { slot, witnesses, .. }) = &self.exact else { return Ok(None) };
+        let (slot, layout, hash) = (*slot, self.layout, entry.key_hash);
+        if hash < 0 || !layout.is_in_slot(hash, slot) {
+            let expected = format!("a hash of slot {slot}");
+            return Ok(Some(self.finding(number, 0, expected, format!("hash {hash}"))));
         }
         // A negative link is none, unless only its sign bit was flipped.
         if entry.prev_entry < 0 && entry.prev_entry != i32::MIN {
-            return Some(self.left_out(number, entry.prev_entry));
+            return Ok(Some(self.left_out(slot, number, entry.prev_entry)));
         }
-        if !around.contains(&entry.physical_offset) {
-            let expected = format!("a physical offset of {} to {}", around.start(), around.end());
+        let before = before.max(0);
+        if !(before..=behind).contains(&entry.physical_offset) {
+            let expected = format!("a physical offset of {before} to {behind}");
             let found = entry.physical_offset.to_string();
-            return Some(self.finding(number, 4, expected, found));
+            return Ok(Some(self.finding(number, 4, expected, found)));
         }
-        None
-    }
-
-    /// An entry of the slot between `number` and `next`.
-    #[inline]
-    fn passed_over(&mut self, number: u32, next: u32) -> Result<Option<Corruption>> {
-        let first = number.saturating_sub(LOOKED_BACK).max(next + 1);
-        for between in (first..number).rev() {
-            let hash = self.entry(between)?.key_hash;
-            if self.layout.is_in_slot(hash, self.slot) {
-                return Ok(Some(self.left_out(number, next.cast_signed())));
+        let mut leaves_out = next == 0 && witnesses.has_power_below(layout, slot, number);
+        for between in (number.saturating_sub(LOOKED_BACK).max(next + 1)..number).rev() {
+            leaves_out |= layout.is_in_slot(self.entry(between)?.key_hash, slot);
+            if leaves_out {
+                break;
             }
         }
-        let ends = next == 0 && self.witnesses.has_power_below(self.layout, self.slot, number);
-        Ok(ends.then(|| self.left_out(number, next.cast_signed())))
+        Ok(leaves_out.then(|| self.left_out(slot, number, next.cast_signed())))
     }
 
     #[cold]
-    fn left_out(&self, number: u32, next: i32) -> Corruption {
-        let expected = format!("the newest entry of slot {} before {number}", self.slot);
+    fn left_out(&self, slot: u32, number: u32, next: i32) -> Corruption {
+        let expected = format!("the newest entry of slot {slot} before {number}");
         self.finding(number, 16, expected, format!("entry {next}"))
     }
 

@@ -1,34 +1,38 @@
-//! Reads a log file frame by frame in bounded memory, and finds the next record behind damage.
+//! Reads one log file frame by frame.
+//!
+//! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
+//! Verify and rebuild read a large record without its body, in bounded memory, and find the next
+//! record behind damage.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
+use super::block::{BLOCK_BYTES, Block, BlockPool};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::{FileRun, StorageFile};
+use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
 use crate::format::crc::{self, BodyCrc, RecordCrc};
 use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
 
-/// Bytes read at a time, small enough for the cache.
-pub(in crate::care) const BLOCK: usize = 256 << 10;
 /// Doubtful positions of a block that are examined closely.
 const LOOKS: usize = 256;
 
-pub(in crate::care) struct FileReader<'a> {
-    file: Arc<dyn StorageFile>,
-    path: &'a Path,
-    /// Physical offset of the file's first byte.
-    pub(in crate::care) base: u64,
+#[derive(Clone, Debug)]
+pub struct FrameReader {
+    /// `None` until the first read.
+    open: Option<Arc<dyn StorageFile>>,
+    file: Arc<RunFile>,
     /// Bytes that belong to the log.
-    pub(in crate::care) len: u64,
+    len: u64,
     /// Required end of a blank.
-    pub(in crate::care) file_size: u64,
-    block: Vec<u8>,
+    file_size: u64,
+    /// Bytes of the file: `filled` of them, from `start` on.
+    block: Option<Arc<Block>>,
     start: u64,
     filled: usize,
+    pool: Arc<BlockPool>,
     /// The last large record without its body, and its checksum faults.
     elided: Vec<u8>,
     faults: Faults,
@@ -37,107 +41,171 @@ pub(in crate::care) struct FileReader<'a> {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(in crate::care) struct Faults {
-    pub(in crate::care) body: Option<FormatError>,
-    pub(in crate::care) properties: Option<FormatError>,
+pub struct Faults {
+    pub body: Option<FormatError>,
+    pub properties: Option<FormatError>,
 }
 
 /// A record in the file; a large one without its body.
-#[derive(Clone, Copy)]
-pub(in crate::care) struct Record<'a> {
-    pub(in crate::care) view: MessageView<'a>,
-    pub(in crate::care) size: u32,
-    pub(in crate::care) is_elided: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub view: MessageView<'a>,
+    pub size: u32,
+    /// Whether its body is left out.
+    pub is_elided: bool,
 }
 
-pub(in crate::care) enum Lies<'a> {
+/// Content at a position.
+#[derive(Debug)]
+pub enum Lies<'a> {
+    /// A record, which may store another offset.
     Record(Record<'a>),
+    /// Filler, in bytes.
     Blank(u32),
+    /// Nothing was written.
     Empty,
     Bad(FormatError),
     End,
 }
 
-impl<'a> FileReader<'a> {
-    pub(in crate::care) fn new(
-        file: Arc<dyn StorageFile>,
-        path: &'a Path,
-        base: u64,
-        len: u64,
-        file_size: u64,
-    ) -> Self {
+impl FrameReader {
+    /// Opens a log file.
+    ///
+    /// # Errors [`Error::Io`] when the system cannot open it.
+    pub fn open(log: &FileRun, file: &Arc<RunFile>) -> Result<Self> {
+        Ok(Self::over(log.open(file)?, file, log.file_size()))
+    }
+
+    #[must_use]
+    pub fn over(open: Arc<dyn StorageFile>, file: &Arc<RunFile>, file_size: u64) -> Self {
         Self {
-            file,
-            path,
-            base,
-            len: len.min(file_size),
+            open: Some(open),
+            file: Arc::clone(file),
+            len: file.len.min(file_size),
             file_size,
-            block: Vec::new(),
+            block: None,
             start: 0,
             filled: 0,
+            pool: Arc::default(),
             elided: Vec::new(),
             faults: Faults::default(),
             zeros: None,
         }
     }
 
-    /// Reuses a previous reader's memory.
-    pub(in crate::care) fn with_block(self, block: Vec<u8>) -> Self {
-        Self { block, ..self }
+    /// Uses memory of `pool`.
+    #[must_use]
+    pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
+        self.pool = Arc::clone(pool);
+        self
     }
 
-    pub(in crate::care) fn into_block(self) -> Vec<u8> {
-        self.block
+    /// Physical offset of the file's first byte.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.file.base_offset
+    }
+
+    /// Bytes from a position to the end of the file, where a blank must end.
+    #[inline]
+    #[must_use]
+    pub fn left(&self, at: u64) -> u64 {
+        self.file_size.saturating_sub(at)
+    }
+
+    pub(super) fn file(&self) -> &RunFile {
+        &self.file
+    }
+
+    /// The last block read.
+    #[inline]
+    pub(super) fn block(&self) -> Option<&Arc<Block>> {
+        self.block.as_ref()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Rest of the block from a position on.
+    #[inline]
+    pub(super) fn rest(&self, at: u64) -> &[u8] {
+        let Some(block) = &self.block else { return &[] };
+        at.checked_sub(self.start)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .and_then(|skip| block.as_bytes().get(skip..self.filled))
+            .unwrap_or_default()
+    }
+
+    /// Reads `len` bytes from `at` on into a block that nobody else holds.
+    pub(super) fn read_block(&mut self, at: u64, len: usize) -> Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        (self.filled, self.start) = (0, at);
+        let block = self.block.get_or_insert_with(|| Arc::new(self.pool.take()));
+        if Arc::get_mut(block).is_none() {
+            *block = Arc::new(self.pool.take());
+        }
+        let room = Arc::get_mut(block).map(|block| block.room(len)).unwrap_or_default();
+        self.filled = open.read_at(room, at).map_err(Error::io("read", &self.file.path))?;
+        Ok(())
+    }
+
+    /// Reads the whole frame at `at` into the block, within `room` bytes.
+    pub(super) fn read_whole(&mut self, at: u64, room: usize) -> Result<()> {
+        // At most twice: the first bytes tell the record's size.
+        for _ in 0..2 {
+            let bytes = self.rest(at);
+            let needed = peek::claimed_size(bytes).unwrap_or(peek::HEAD).min(room);
+            if bytes.len() >= needed {
+                break;
+            }
+            self.read_block(at, needed.max(BLOCK_BYTES).min(room))?;
+        }
+        Ok(())
     }
 
     fn room(&self, at: u64) -> usize {
         usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX)
     }
 
-    /// Loads `wanted` bytes at `at`, or as many as the file has.
-    fn fill(&mut self, at: u64, wanted: usize) -> Result<()> {
-        let wanted = wanted.min(BLOCK).min(self.room(at));
-        if rest(&self.block, self.start, self.filled, at).len() >= wanted {
-            return Ok(());
-        }
-        let len = self.room(at).min(BLOCK);
-        if self.block.len() < len {
-            self.block.resize(len, 0);
-        }
-        self.filled = 0;
-        self.start = at;
-        let block = self.block.get_mut(..len).unwrap_or_default();
-        self.filled = self.file.read_at(block, at).map_err(Error::io("read", self.path))?;
-        if self.filled < len {
-            // Truncated since its length was read.
-            self.len = self.len.min(at.saturating_add(self.filled as u64));
-        }
-        Ok(())
-    }
-
-    /// Up to [`BLOCK`] bytes at `at`.
+    /// Up to [`BLOCK_BYTES`] bytes at `at`: at least `wanted`, or as many as the file has.
     fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
-        self.fill(at, wanted)?;
-        Ok(rest(&self.block, self.start, self.filled, at))
+        let room = self.room(at).min(BLOCK_BYTES);
+        if self.rest(at).len() < wanted.min(room) {
+            self.read_block(at, room)?;
+            if self.filled < room {
+                // Truncated since its length was read.
+                self.len = self.len.min(at.saturating_add(self.filled as u64));
+            }
+        }
+        Ok(self.rest(at))
     }
 
     /// Reads the frame at `at`. With `sums` a large record's checksums are computed for
-    /// [`FileReader::faults`]; the caller checks a small one.
-    pub(in crate::care) fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
+    /// [`FrameReader::faults`]; the caller checks a small one.
+    ///
+    /// # Errors [`Error::Io`].
+    pub fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         if at >= self.len {
             return Ok(Lies::End);
         }
-        let there = rest(&self.block, self.start, self.filled, at);
+        let there = self.rest(at);
         if peek::claimed_size(there).is_none_or(|size| size > there.len()) {
             return self.read_more(at, sums);
         }
-        Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), 0))
+        Ok(lies(message::read_frame(self.rest(at)), 0))
     }
 
-    /// Fast path of [`FileReader::read`]: a valid record inside the block.
+    /// Fast path of [`FrameReader::read`]: a valid record inside the block.
     #[inline(always)]
-    pub(in crate::care) fn whole(&self, at: u64) -> Option<MessageView<'_>> {
-        message::read_whole(rest(&self.block, self.start, self.filled, at))
+    pub fn whole(&self, at: u64) -> Option<MessageView<'_>> {
+        message::read_whole(self.rest(at))
     }
 
     #[cold]
@@ -146,16 +214,15 @@ impl<'a> FileReader<'a> {
         // At most twice: the first bytes tell the record's size.
         let mut needed = peek::HEAD;
         for _ in 0..2 {
-            self.fill(at, needed)?;
-            needed = peek::claimed_size(rest(&self.block, self.start, self.filled, at))
-                .unwrap_or(needed);
-            if needed > BLOCK && needed <= room {
+            needed = peek::claimed_size(self.bytes(at, needed)?).unwrap_or(needed);
+            if needed > BLOCK_BYTES && needed <= room {
                 return self.read_large(at, needed, sums);
             }
         }
-        Ok(lies(message::read_frame(rest(&self.block, self.start, self.filled, at)), room))
+        Ok(lies(message::read_frame(self.rest(at)), room))
     }
 
+    /// Reads a record larger than a block without its body.
     fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<Lies<'_>> {
         let head = self.bytes(at, HEAD_MOST)?;
         let place = match elided::body_place(head, size) {
@@ -237,12 +304,14 @@ impl<'a> FileReader<'a> {
     }
 
     /// Checksum faults of the last large record.
-    pub(in crate::care) fn take_faults(&mut self) -> Faults {
+    pub fn take_faults(&mut self) -> Faults {
         std::mem::take(&mut self.faults)
     }
 
     /// First non-zero byte from `at` on.
-    pub(in crate::care) fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors [`Error::Io`].
+    pub fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
             && to.is_none_or(|to| at <= to)
@@ -258,10 +327,11 @@ impl<'a> FileReader<'a> {
     fn find_nonzero(&mut self, at: u64, to: u64) -> Result<Option<u64>> {
         let mut at = at;
         while at < to.min(self.len) {
-            let data = self.file.next_data(at).map_err(Error::io("read", self.path))?;
+            let Some(open) = &self.open else { break };
+            let data = open.next_data(at).map_err(Error::io("read", &self.file.path))?;
             let Some(data) = data.filter(|&data| data < to.min(self.len)) else { return Ok(None) };
             at = data;
-            let bytes = self.bytes(at, BLOCK)?;
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.is_empty() {
                 break;
             }
@@ -276,28 +346,31 @@ impl<'a> FileReader<'a> {
     /// First bytes at `at`, without moving the block.
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
         let mut bytes = [0; SIGNATURE];
-        let there = rest(&self.block, self.start, self.filled, at);
+        let there = self.rest(at);
         let len = SIGNATURE.min(self.room(at));
         if let (Some(from), Some(to)) = (there.get(..len), bytes.get_mut(..len)) {
             to.copy_from_slice(from);
             return Ok((bytes, len));
         }
+        let Some(open) = &self.open else { return Ok((bytes, 0)) };
         let wanted = bytes.get_mut(..len).unwrap_or_default();
-        let read = self.file.read_at(wanted, at).map_err(Error::io("read", self.path))?;
+        let read = open.read_at(wanted, at).map_err(Error::io("read", &self.file.path))?;
         Ok((bytes, read))
     }
 
     /// Whether a frame may begin at `at`: a record with this offset, a blank that ends with the
     /// file, zeros to the end, or the end.
-    pub(in crate::care) fn looks_right(&mut self, at: u64) -> Result<bool> {
+    ///
+    /// # Errors [`Error::Io`].
+    pub fn looks_right(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
         }
-        let left = self.file_size - at;
+        let left = self.left(at);
         let (bytes, len) = self.signature(at)?;
         let bytes = bytes.get(..len).unwrap_or_default();
         if peek::is_record(bytes) {
-            return Ok(peek::names_place(bytes, self.base.saturating_add(at)));
+            return Ok(peek::names_place(bytes, self.base().saturating_add(at)));
         }
         Ok(match message::read_frame(bytes.get(..BLANK_LEN).unwrap_or(bytes)) {
             Ok(Frame::Blank { size }) => u64::from(size) == left,
@@ -308,7 +381,9 @@ impl<'a> FileReader<'a> {
 
     /// End of the damaged frame at `at`, if its claimed size is plausible and the log continues
     /// there.
-    pub(in crate::care) fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors [`Error::Io`].
+    pub fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
         let Some(claim) = claim.filter(|&size| size >= MIN_RECORD_LEN as u64) else {
@@ -320,7 +395,9 @@ impl<'a> FileReader<'a> {
 
     /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
     /// offset, and a log that continues at its end.
-    pub(in crate::care) fn resync(&mut self, at: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors [`Error::Io`].
+    pub fn resync(&mut self, at: u64) -> Result<Option<u64>> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
         while at < self.len {
@@ -329,8 +406,8 @@ impl<'a> FileReader<'a> {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
             }
-            let base = self.base;
-            let bytes = self.bytes(at, BLOCK)?;
+            let base = self.base();
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.len() < SIGNATURE {
                 return Ok(None);
             }
@@ -368,7 +445,9 @@ impl<'a> FileReader<'a> {
 
     /// First position in `from..to` with a magic code and its own offset. It may be a look-alike in
     /// a body: the caller must reach it from an earlier record.
-    pub(in crate::care) fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
+    ///
+    /// # Errors [`Error::Io`].
+    pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
             // Each stretch examines only its own part of the zeros behind a log.
@@ -376,8 +455,8 @@ impl<'a> FileReader<'a> {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
             }
-            let base = self.base;
-            let bytes = self.bytes(at, BLOCK)?;
+            let base = self.base();
+            let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.len() < SIGNATURE {
                 return Ok(None);
             }
@@ -410,9 +489,12 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
-/// Judges a frame `room` bytes before its file's end.
+/// Judges a frame `room` bytes before the end of its file, or of the log.
 #[inline]
-fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<'_> {
+pub(in crate::log) fn lies(
+    frame: std::result::Result<Frame<'_>, FrameError>,
+    room: usize,
+) -> Lies<'_> {
     match frame {
         Ok(Frame::Message(view)) => {
             Lies::Record(Record { view, size: view.store_size(), is_elided: false })
@@ -424,27 +506,36 @@ fn lies(frame: std::result::Result<Frame<'_>, FrameError>, room: usize) -> Lies<
             CorruptionKind::Truncated,
             0,
             format!("{needed} bytes"),
-            format!("{room} bytes to the end of the file"),
+            format!("{room} bytes to the end"),
         )),
     }
 }
 
-/// A record's own checksum, if it has one.
-pub(in crate::care) fn property_crc(view: &MessageView<'_>) -> Option<u32> {
-    view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
+/// Reason why a record may not lie at an offset; `None` if it stores that offset.
+#[inline]
+#[must_use]
+pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
+    let own = view.physical_offset();
+    (u64::try_from(own) != Ok(place)).then(|| {
+        FormatError::new(
+            CorruptionKind::PhysicalOffset,
+            28,
+            format!("physical offset {place}"),
+            own.to_string(),
+        )
+    })
 }
 
-#[inline]
-fn rest(block: &[u8], start: u64, filled: usize, at: u64) -> &[u8] {
-    at.checked_sub(start)
-        .and_then(|skip| usize::try_from(skip).ok())
-        .and_then(|skip| block.get(skip..filled))
-        .unwrap_or_default()
+/// A record's own checksum, if it has one.
+pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
+    view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
 
 /// Reads the record at `place` without its body, and its size; `None` if there is none with this
 /// offset, or no file.
-pub(in crate::care) fn probe<'b>(
+///
+/// # Errors [`Error::Io`].
+pub fn probe<'b>(
     log: &FileRun,
     place: u64,
     buffer: &'b mut Vec<u8>,

@@ -1,0 +1,120 @@
+"""The files below a store's root, each with its meaning."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqstore._native import IndexFile, _store_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import Store
+
+__all__ = ["FileGroup", "StoreFiles", "index_files", "list_files", "open_index_file"]
+
+# Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
+_DEEPEST = 5
+
+
+@dataclass(slots=True)
+class FileGroup:
+    """Files of one kind.
+
+    Attributes:
+        name: The file, or the folder that holds them.
+        what: What they are.
+        files: How many.
+        size: Their lengths in bytes.
+        allocated: Bytes that they take on the disk, less than the lengths where files are sparse.
+    """
+
+    name: str
+    what: str
+    files: int = 0
+    size: int = 0
+    allocated: int = 0
+
+
+@dataclass(slots=True)
+class StoreFiles:
+    """Everything below a store's root.
+
+    Attributes:
+        groups: Files of a known kind, by name.
+        unknown: Paths of what is none of a store's.
+    """
+
+    groups: list[FileGroup]
+    unknown: list[str]
+
+
+def list_files(root: str) -> StoreFiles:
+    """Names everything below a store's root; follows no link.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
+    groups: dict[str, FileGroup] = {}
+    unknown: list[str] = []
+    for parts, status in _walk(Path(root), ()):
+        path = _text("/".join(parts))
+        known = _store_name(path)
+        if known is None:
+            unknown.append(path)
+            continue
+        if status is None:
+            continue
+        group = groups.setdefault(known[0], FileGroup(*known[:2]))
+        group.files += 1
+        group.size += status.st_size
+        group.allocated += status.st_blocks * 512
+    return StoreFiles(sorted(groups.values(), key=lambda group: group.name), sorted(unknown))
+
+
+def _walk(
+    folder: Path, above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], os.stat_result | None]]:
+    """Each entry below `folder`: its path's parts, and its status unless it is a folder."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            parts = (*above, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                yield parts, None
+                known = _store_name(_text(entry.name))
+                if len(parts) < _DEEPEST and (above or (known is not None and known[2])):
+                    yield from _walk(Path(entry.path), parts)
+            else:
+                yield parts, entry.stat(follow_symlinks=False)
+
+
+def _text(name: str) -> str:
+    """A file's name as text that can be encoded: bytes that are no UTF-8 become marks."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def index_files(store: Store) -> list[Path]:
+    """The index files, oldest first: 17 digits sort by time."""
+    folder = Path(store.path, "index")
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path
+        for path in folder.iterdir()
+        # A link is not followed, as everywhere below a store.
+        if len(path.name) == 17
+        and path.name.isdecimal()
+        and path.is_file()
+        and not path.is_symlink()
+    )
+
+
+def open_index_file(store: Store, path: Path) -> IndexFile:
+    """One of them, with the slots and entries that the store found."""
+    config = store.config
+    assert config.max_hash_slot_num is not None  # noqa: S101 - a store's own settings are whole
+    assert config.max_index_num is not None  # noqa: S101
+    return IndexFile(path, slots=config.max_hash_slot_num, entries=config.max_index_num)

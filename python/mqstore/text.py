@@ -1,0 +1,150 @@
+"""Times, sizes and untrusted text as people write and read them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "UNSAFE",
+    "count_text",
+    "duration_text",
+    "escape",
+    "parse_size",
+    "parse_time",
+    "rate_text",
+    "size_text",
+    "time_text",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INT64_MAX = 2**63 - 1
+_UNIT_MS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_RELATIVE = re.compile(r"([+-])((?:[0-9]{1,12}(?:ms|[smhdw]))+)")
+_UNIT_SIZE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,19})([kmgt]?)(?:i?b)?", re.IGNORECASE)
+# Controls (C0, DEL, C1), line and paragraph separators, marks and overrides of direction, a byte
+# order mark, and lone surrogates, which no encoding can print.
+UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
+    """Unix milliseconds out of ISO 8601, epoch milliseconds, ``now``, or a time relative to now.
+
+    Args:
+        text: ``2026-11-21T07:35:13.325Z``, ``2026-11-21 07:35`` (local time where no offset is
+            said), ``1795246513325``, ``-2h``, ``+1h30m``, ``now``.
+        now_ms: What the time is; the system's where left out.
+
+    Raises:
+        ValueError: Nothing of the kind, or out of 64 bits.
+    """
+    text = text.strip()
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        return _in_64_bits(int(text), text)
+    relative = _RELATIVE.fullmatch(text)
+    if relative or text == "now":
+        now = now_ms() if now_ms else time.time_ns() // 1_000_000
+        if not relative:
+            return now
+        parts = re.findall(r"([0-9]+)(ms|[smhdw])", relative[2])
+        distance = sum(int(number) * _UNIT_MS[unit] for number, unit in parts)
+        return _in_64_bits(now - distance if relative[1] == "-" else now + distance, text)
+    try:
+        moment = datetime.fromisoformat(text)
+        # Without an offset `astimezone` takes local time, which is what ISO 8601 means.
+        since = moment.astimezone(UTC) - _EPOCH
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no time: say ISO 8601 (2026-11-21T07:35:13Z), epoch milliseconds, "
+            "or a time relative to now (-2h)"
+        ) from None
+    return since // timedelta(milliseconds=1)
+
+
+def _in_64_bits(value: int, text: str) -> int:
+    if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        raise ValueError(f"{text!r} does not fit into 64 bits of milliseconds")
+    return value
+
+
+def parse_size(text: str) -> int:
+    """Bytes out of ``4096``, ``64k``, ``1g``; a unit is a power of 1,024.
+
+    Raises:
+        ValueError: Nothing of the kind, or out of 64 bits.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is no size: say bytes (4096), or 64k, 16m, 1g")
+    value = int(match[1]) * _UNIT_SIZE[match[2].lower()]
+    if value > _INT64_MAX:
+        raise ValueError(f"{text!r} does not fit into 64 bits of bytes")
+    return value
+
+
+def time_text(timestamp_ms: int | None) -> str:
+    """A time for people, in UTC; the number itself where no calendar has it."""
+    if timestamp_ms is None:
+        return "-"
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.").rjust(20, "0") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people: ``1.5 GiB``."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def count_text(count: float) -> str:
+    """A number for people: ``1,234,567``."""
+    return f"{count:,.0f}"
+
+
+def rate_text(count: float, seconds: float, unit: str) -> str:
+    """So many of a unit in a second: ``12,345 messages/s``."""
+    return f"{count_text(count / max(seconds, 1e-9))} {unit}/s"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people: ``0.42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def escape(text: str) -> str:
+    r"""The text with whatever could act on a terminal spelt out: ``\x1b``, ``\u202e``."""
+    return UNSAFE.sub(_spelt, text)
+
+
+def _spelt(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

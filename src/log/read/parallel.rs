@@ -1,0 +1,207 @@
+//! The parallel reader of a log: threads read parts ahead, and the caller gets them in order.
+//!
+//! A thread guesses where its part's first record begins. The guess is right if the previous part
+//! ends there; otherwise the part is read again from that end. So the result equals that of one
+//! walk.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::files::{FileRun, RunFile};
+
+/// Parts read ahead by each thread.
+const AHEAD: usize = 2;
+
+/// A byte range of one log file, whose records are read together.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    pub file: Arc<RunFile>,
+    /// Positions in it.
+    pub bytes: Range<u64>,
+}
+
+impl Stretch {
+    /// The range as physical offsets.
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        let at = |position| self.file.base_offset.saturating_add(position);
+        at(self.bytes.start)..at(self.bytes.end)
+    }
+}
+
+/// Stretches of about `len` bytes, in order.
+#[must_use]
+pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
+    let (size, mut all) = (log.file_size(), Vec::new());
+    for file in log.files().iter() {
+        let end = file.len.min(size);
+        let mut from = 0_u64;
+        while from < end {
+            let to = from.saturating_add(len).min(end);
+            all.push(Stretch { file: Arc::clone(file), bytes: from..to });
+            from = to;
+        }
+    }
+    all
+}
+
+/// Default number of threads.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Reads parts on threads, and passes them to `take` in order until it breaks.
+///
+/// # Errors Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
+pub fn in_order<P: Sync, T: Send>(
+    parts: &[P],
+    threads: usize,
+    dir: &Path,
+    read: impl Fn(&P) -> Result<T> + Sync,
+    mut take: impl FnMut(&P, T) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let threads = threads.min(parts.len());
+    if threads < 2 {
+        for part in parts {
+            if take(part, read(part)?)?.is_break() {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    thread::scope(|scope| {
+        let mut readers = Vec::with_capacity(threads);
+        for first in 0..threads {
+            let (to_taker, found) = mpsc::sync_channel(AHEAD);
+            let read = &read;
+            let work = move || {
+                for part in parts.iter().skip(first).step_by(threads) {
+                    if to_taker.send(read(part)).is_err() {
+                        return;
+                    }
+                }
+            };
+            thread::Builder::new()
+                .name("mqstore-read".to_owned())
+                .spawn_scoped(scope, work)
+                .map_err(Error::io("start a thread that reads", dir))?;
+            readers.push(found);
+        }
+        // A thread ends after its last part, or when its channel is dropped.
+        for (part, found) in parts.iter().zip((0..threads).cycle()) {
+            let Some(Ok(found)) = readers.get(found).map(mpsc::Receiver::recv) else { break };
+            if take(part, found?)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Result of reading a part of a log.
+pub trait Part {
+    /// Start of the first record found.
+    fn begin(&self) -> Option<u64>;
+}
+
+/// Passes on the results `found` in a range of a log if one begins at `next`, the previous record's
+/// end; otherwise reads `again` from there. `take` returns where the log continues, `None` to end.
+/// Returns the position for the next range, and whether there is one.
+///
+/// # Errors Errors of `again` and `take`.
+pub fn put_together<P: Part>(
+    mut next: u64,
+    range: Range<u64>,
+    mut found: VecDeque<P>,
+    mut again: impl FnMut(u64) -> Result<Option<P>>,
+    mut take: impl FnMut(P) -> Result<Option<u64>>,
+) -> Result<(u64, bool)> {
+    while next < range.end {
+        while found.front().is_some_and(|part| part.begin() < Some(next)) {
+            found.pop_front();
+        }
+        let is_here = found.front().is_some_and(|part| part.begin() == Some(next));
+        let part = if is_here { found.pop_front() } else { again(next)? };
+        let Some(part) = part else { break };
+        match take(part)? {
+            Some(place) => next = place,
+            None => return Ok((next, false)),
+        }
+    }
+    Ok((next, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part that begins and ends there.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Piece(Option<u64>, u64);
+
+    impl Part for Piece {
+        fn begin(&self) -> Option<u64> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn parts_come_in_order_whoever_reads_them() {
+        let parts: Vec<u32> = (0..50).collect();
+        let dir = Path::new("log");
+        for threads in 1..5 {
+            let mut taken = Vec::new();
+            in_order(
+                &parts,
+                threads,
+                dir,
+                |part| Ok(part * 2),
+                |_, found| {
+                    taken.push(found);
+                    Ok(if found == 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                },
+            )
+            .unwrap();
+            assert_eq!(taken, (0..=60).step_by(2).collect::<Vec<_>>(), "{threads} threads");
+            let read = |part: &u32| match part {
+                7 => Err(Error::Closed),
+                part => Ok(*part),
+            };
+            let mut last = 0;
+            let outcome = in_order(&parts, threads, dir, read, |part, _| {
+                last = *part;
+                Ok(ControlFlow::Continue(()))
+            });
+            assert!(matches!(outcome, Err(Error::Closed)) && last == 6, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_guess_counts_where_the_part_before_ends() {
+        let (mut taken, mut read_again) = (Vec::new(), Vec::new());
+        let mut put = |next, range, found: &[Piece]| {
+            let again = |at| {
+                read_again.push(at);
+                Ok(Some(Piece(Some(at), at + 40)))
+            };
+            let take = |part: Piece| {
+                taken.push(part.clone());
+                Ok(Some(part.1))
+            };
+            put_together(next, range, found.to_vec().into(), again, take).unwrap()
+        };
+        assert_eq!(put(0, 0..100, &[Piece(Some(0), 105)]), (105, true));
+        // The record before reaches past the guess, or nothing was guessed.
+        assert_eq!(put(105, 100..200, &[Piece(Some(101), 200)]), (225, true));
+        assert_eq!(put(225, 200..250, &[Piece(None, 0)]), (265, true));
+        assert_eq!(put(265, 250..260, &[Piece(Some(250), 260)]), (265, true));
+        assert_eq!(read_again, [105, 145, 185, 225]);
+        assert_eq!(taken.first(), Some(&Piece(Some(0), 105)));
+    }
+}
