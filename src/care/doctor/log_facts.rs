@@ -13,6 +13,7 @@ use crate::format::java::key_hash;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::log::CommitLog;
+use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
@@ -154,7 +155,7 @@ impl Facts {
             self.see_queue(request);
         }
         if request.transaction != Transaction::Rollback {
-            for key in request.keys().put() {
+            for key in request.keys().take(MAX_KEYS) {
                 self.see_key(request.topic, key, place);
             }
         }

@@ -232,7 +232,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Takes one entry; whether the chain may hold more.
     #[inline]
-    fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
+    pub(crate) fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
         let time_ms = file_begin_ms.saturating_add(i64::from(entry.seconds) * 1000);
         if entry.key_hash == self.key_hash && self.begin_ms <= time_ms && time_ms <= self.end_ms {
             out.push(entry.physical_offset);

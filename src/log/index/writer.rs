@@ -17,7 +17,7 @@ use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::message::sys_flag::Transaction;
-use crate::log::dispatch_keys::{DispatchKeys, MAX_KEYS};
+use crate::log::dispatch_request::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
 /// How many puts wait for their slots. Enough to cover the memory's latency with the work that goes
@@ -156,7 +156,7 @@ impl IndexService {
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be made.
-    pub fn build(&mut self, message: &DispatchKeys<'_>) -> Result<Built> {
+    pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<Built> {
         // RocketMQ makes the file before it looks at the message, so a first one without keys makes
         // one too.
         self.make_room()?;
@@ -170,7 +170,7 @@ impl IndexService {
         let done = done_of(begun, message.physical_offset);
         let mut built = Built::default();
         let hasher = TopicHash::of(message.topic);
-        for (number, key) in message.iter().enumerate() {
+        for (number, key) in message.keys().enumerate() {
             if number >= MAX_KEYS {
                 built.left_out += 1;
             } else if number >= done {
@@ -199,12 +199,12 @@ impl IndexService {
         let mut left = puts;
         while let Some(first) = left.first() {
             self.make_room()?;
-            let reach = self.end_physical_offset();
+            let last_keyed = self.end_physical_offset();
             let begun = done_of(self.begun.take(), first.physical_offset);
             let of_one = |put: &&IndexPut| put.physical_offset == first.physical_offset;
             let keys = left.iter().take_while(of_one).count();
             let (message, rest) = left.split_at(keys);
-            if first.physical_offset >= reach {
+            if first.physical_offset >= last_keyed {
                 for (number, put) in message.iter().enumerate().take(MAX_KEYS).skip(begun) {
                     if let Err(error) = self.push(*put) {
                         self.begun = Some((first.physical_offset, number));
@@ -217,7 +217,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// Puts the keys of one message by their hashes, [`DispatchKeys::hashes`]: what
+    /// Puts the keys of one message by their hashes, [`DispatchRequest::key_hashes`]: what
     /// [`IndexService::build`] does.
     ///
     /// # Errors
@@ -279,6 +279,15 @@ impl IndexService {
             self.put_oldest()?;
         }
         Ok(())
+    }
+
+    /// Physical offset of the first message some of whose keys wait in memory: queries find those of the
+    /// messages before it.
+    #[inline]
+    #[must_use]
+    pub fn waiting_from(&self) -> Option<u64> {
+        let oldest = self.waiting.front()?;
+        Some(u64::try_from(oldest.put.physical_offset).unwrap_or(0))
     }
 
     /// Sees to it that the current file has room for a key.
@@ -394,8 +403,12 @@ impl IndexService {
     ///
     /// # Errors
     /// As [`IndexFile::header`].
-    pub fn reach(&self) -> Result<Option<i64>> {
-        if self.current.is_some() { Ok(Some(self.end_physical_offset())) } else { self.run.reach() }
+    pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
+        if self.current.is_some() {
+            Ok(Some(self.end_physical_offset()))
+        } else {
+            self.run.last_keyed_offset()
+        }
     }
 
     /// Removes usable file number `number` and all newer files, usable or not: what they held is to
@@ -508,7 +521,7 @@ impl IndexService {
     /// As [`IndexFile::header`].
     pub fn skip_keys_already_put(&mut self) -> Result<()> {
         self.drain()?;
-        self.begun = match self.run.reach()? {
+        self.begun = match self.run.last_keyed_offset()? {
             Some(physical_offset) => Some((physical_offset, self.keys_put(physical_offset)?)),
             None => None,
         };

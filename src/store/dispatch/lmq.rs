@@ -26,7 +26,9 @@ fn is_name(name: &[u8]) -> bool {
     name.starts_with(PREFIX) && names_a_folder(name)
 }
 
-/// The queues of a stored record beside its own, with its number in each.
+/// The queues beside its own that a stored record has entries in, with its number in each
+/// (`MultiDispatchUtils`, `ConsumeQueue.multiDispatchLmqQueue`). A name that can be no such queue, or has
+/// no number, is skipped, and stops nothing but itself.
 pub fn pairs<'a>(
     topic: &[u8],
     properties: &Indexed<'a>,

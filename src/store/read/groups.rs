@@ -16,7 +16,7 @@ use super::queue_read::GetStatus;
 use crate::store::config_file::{self, Loaded};
 use crate::store::lock::OffsetsLock;
 use crate::store::message_store::MessageStore;
-use crate::store::write::core::Core;
+use crate::store::store_files::StoreFiles;
 
 /// The longest name of a group (`Validators.CHARACTER_MAX_LENGTH`).
 const LONGEST_NAME: usize = 255;
@@ -53,7 +53,7 @@ impl MessageStore {
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
-        let committed = self.core.committed()?.1;
+        let committed = self.files.committed()?.1;
         for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
             let max_offset = self.max_offset(at.topic, at.queue_id)?;
             groups.entry(at.group.to_owned()).or_default().push(GroupOffset {
@@ -73,16 +73,16 @@ impl MessageStore {
     /// were deleted, and which of the broker's files are read from their backups now, a line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let paths = &self.core.paths;
+        let paths = &self.files.paths;
         let offsets = |bytes: &[u8]| OffsetTable::parse(bytes).map(drop);
         let delays = |bytes: &[u8]| tables::parse_delay_offsets(bytes).map(drop);
         let any = |bytes: &[u8]| json::to_strict(bytes).map(drop);
         let load =
-            |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
-        let mut warnings = self.core.warnings.clone();
-        warnings.extend(self.core.notices.all());
-        if let Some(writing) = &self.core.writing {
-            warnings.extend(writing.topics.lock().left_out().map(str::to_owned));
+            |path: PathBuf, parse: Parse| config_file::load(&*self.files.storage, &path, parse);
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.files.notices.all());
+        if let Some(writer) = &self.writer {
+            warnings.extend(writer.topics.lock().left_out().map(str::to_owned));
         }
         for loaded in [
             load(paths.consumer_offsets(false), offsets),
@@ -114,7 +114,7 @@ impl MessageStore {
     }
 }
 
-impl Core {
+impl StoreFiles {
     /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
     /// looks at the other. Where the setting is not given, the file that was changed last counts, and
     /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
@@ -149,48 +149,50 @@ impl Core {
         }
         Ok((path, table, before))
     }
+}
 
-    /// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
-    /// was ahead of the log on the disk: else the next messages would not be delivered. Warns of each.
-    pub(crate) fn set_offsets_back(&mut self) {
-        // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
-        let Ok((path, mut table, before)) = self.to_commit() else { return };
-        let mut beyond = Vec::new();
-        for at in table.iter() {
-            let queue = self.queues.get(at.topic.as_bytes(), at.queue_id);
-            let end = queue.map_or(0, |queue| queue.max_offset());
-            if at.queue_offset > end {
-                beyond.push((
-                    at.topic.to_owned(),
-                    at.group.to_owned(),
-                    at.queue_id,
-                    at.queue_offset,
-                    end,
-                ));
-            }
+/// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
+/// was ahead of the log on the disk: else the next messages would not be delivered. Returns a warning for
+/// each.
+pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
+    // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+    let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
+    let mut beyond = Vec::new();
+    for at in table.iter() {
+        let queue = files.queues.get(at.topic.as_bytes(), at.queue_id);
+        let end = queue.map_or(0, |queue| queue.max_offset());
+        if at.queue_offset > end {
+            beyond.push((
+                at.topic.to_owned(),
+                at.group.to_owned(),
+                at.queue_id,
+                at.queue_offset,
+                end,
+            ));
         }
-        if beyond.is_empty() {
-            return;
-        }
-        let now_ms = self.clock.now_ms();
-        for (topic, group, queue_id, _, end) in &beyond {
-            let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
-            let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
-            table.put(&back, now_ms);
-        }
-        let wrote = config_file::write(&*self.storage, &path, before.as_deref(), &table.to_bytes());
-        let outcome = match wrote {
-            Ok(()) => "set back to there".to_owned(),
-            Err(error) => format!("which could not be set back: {error}"),
-        };
-        self.warnings.extend(beyond.iter().map(|(topic, group, queue_id, found, end)| {
-            format!(
-                "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
-                 beyond the queue's end {end}: {outcome}",
-                path.display()
-            )
-        }));
     }
+    if beyond.is_empty() {
+        return Vec::new();
+    }
+    let now_ms = files.clock.now_ms();
+    for (topic, group, queue_id, _, end) in &beyond {
+        let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+        let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
+        table.put(&back, now_ms);
+    }
+    let wrote = config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes());
+    let outcome = match wrote {
+        Ok(()) => "set back to there".to_owned(),
+        Err(error) => format!("which could not be set back: {error}"),
+    };
+    let warnings = beyond.iter().map(|(topic, group, queue_id, found, end)| {
+        format!(
+            "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
+             beyond the queue's end {end}: {outcome}",
+            path.display()
+        )
+    });
+    warnings.collect()
 }
 
 /// A queue by topic and number.
@@ -265,7 +267,7 @@ impl ConsumerGroup {
             return Err(Error::Locked { path, pid });
         }
         let mut places = Places::default();
-        let committed = store.core.committed()?.1;
+        let committed = store.files.committed()?.1;
         let all = committed.iter().flat_map(|loaded| loaded.table.iter());
         for at in all.filter(|at| at.group == name) {
             places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
@@ -408,9 +410,9 @@ impl ConsumerGroup {
     /// there that cannot be read; [`Error::Io`], [`Error::Closed`]. Nothing was committed then.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
-        let core = &self.store.core;
+        let files = &*self.store.files;
         if self.store.is_of_parent() {
-            return Err(Error::ReadOnly { path: core.paths.root().to_owned() });
+            return Err(Error::ReadOnly { path: files.paths.root().to_owned() });
         }
         if places.moved.is_empty() {
             return Ok(());
@@ -419,21 +421,21 @@ impl ConsumerGroup {
         let live = self.store.groups.lock();
         self.store.check_open()?;
         self.make_durable(&mut places)?;
-        let _offsets = match &core.writing {
-            Some(writing) => {
-                writing.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&core.paths)?
+        let _offsets = match &self.store.writer {
+            Some(writer) => {
+                writer.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&files.paths)?
             }
-            None => OffsetsLock::take_beside(&*core.storage, &core.paths)?,
+            None => OffsetsLock::take_beside(&*files.storage, &files.paths)?,
         };
-        let (path, mut table, before) = core.to_commit()?;
-        let now_ms = core.clock.now_ms();
+        let (path, mut table, before) = files.to_commit()?;
+        let now_ms = files.clock.now_ms();
         for queue in &places.moved {
             let (topic, queue_id) = (&queue.0, queue.1);
             let queue_offset = places.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
         }
-        config_file::write(&*core.storage, &path, before.as_deref(), &table.to_bytes())?;
+        config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes())?;
         drop(live);
         places.moved.clear();
         Ok(())
@@ -445,12 +447,12 @@ impl ConsumerGroup {
         for queue in &places.moved {
             end = end.max(self.end_before(queue, places.next.get(queue).copied().unwrap_or(0))?);
         }
-        let core = &self.store.core;
-        if let Some(writing) = &core.writing {
-            return if core.log.flushed_offset() < end { core.flush_log(writing) } else { Ok(()) };
+        let log = self.store.log();
+        if let Some(writer) = &self.store.writer {
+            return if log.flushed_offset() < end { writer.flush_log() } else { Ok(()) };
         }
         // Another process writes the log, and may not have flushed it yet.
-        let run = core.log.run();
+        let run = log.run();
         for file in run.files().iter() {
             let is_wanted = places.durable..end;
             if file.base_offset < is_wanted.end

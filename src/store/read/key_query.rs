@@ -7,12 +7,13 @@ use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::MessageView;
 use crate::log::commit_log::Found;
+use crate::log::index::file::IndexPut;
 use crate::log::index::query::Candidate;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 
+use super::reader::Reader;
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::write::core::Core;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
@@ -66,52 +67,81 @@ const CHUNK: usize = 256;
 /// How much of the log is read, in one query, in place of index files that are damaged.
 const MOST_READ: u64 = 1 << 30;
 
-pub(crate) fn query(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
-    // First how far the index must reach, then that it does: what other threads append in between is
-    // read from the log, and not missed by both.
-    let mut tail_from = if query.exact { core.index_reach()? } else { 0 };
-    if let Some(writing) = &core.writing {
-        match core.drain_index(writing) {
-            Err(error) if error.is_full_disk() => tail_from = core.index_files_reach(None)?,
-            other => other?,
+/// Answers a query from the index, and from the log for what the index does not hold yet. It takes no lock
+/// of the writer.
+pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
+    reader.ask_index(|| {
+        // First the offset, then the index: a message that another thread appends in between is found in
+        // the log, and not missed in both.
+        if query.exact {
+            exact(reader, query, reader.indexed_offset()?)
+        } else {
+            as_rocketmq(reader, query)
         }
-    }
-    if query.exact { exact(core, query, tail_from) } else { as_rocketmq(core, query) }
+    })
 }
 
-/// RocketMQ's answer: the newest by the index alone, the oldest of them first.
-fn as_rocketmq(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
+/// RocketMQ's answer: the newest by the index alone, the oldest of them first. Of a store that this process
+/// writes the keys that wait to be put count as put.
+fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
     let mut result = QueryResult::default();
-    let Some(index) = &core.index else {
-        return Ok(QueryResult { complete: core.log.end_offset() == 0, ..result });
+    let log = reader.log();
+    let Some(index) = &reader.files.index else {
+        return Ok(QueryResult { complete: log.end_offset() == 0, ..result });
     };
-    let most = query.max_messages.min(core.config.max_msgs_num_batch);
-    let answer = index.query_offsets(query.topic, query.key, query.begin_ms, query.end_ms, most)?;
+    let most = query.max_messages.min(reader.files.config.max_msgs_num_batch);
+    let span = (query.begin_ms, query.end_ms);
+    let waiting = match reader.is_writers() {
+        true => waiting_keys(reader, reader.indexed_offset()?)?,
+        false => Vec::new(),
+    };
+    let answer = index.query_offsets_with(&waiting, query.topic, query.key, span, most)?;
     result.complete = answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();
     let mut buffer = Vec::new();
     for offset in offsets {
         let at = u64::try_from(offset).unwrap_or(u64::MAX);
-        match core.log.read(at, 0, &mut buffer)? {
+        match log.read(at, 0, &mut buffer)? {
             Found::Message(view) => {
-                core.log.check_body(&view)?;
+                log.check_body(&view)?;
                 result.records.push(view.as_bytes().into());
             }
             // Retention took it, or will have its entry taken.
-            Found::OutOfRange if at < core.log.min_offset() => {}
+            Found::OutOfRange if at < log.min_offset() => {}
             _ => result.complete = false,
         }
     }
     Ok(result)
 }
 
+/// Reads the keys of the messages from `from` on, oldest first.
+fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
+    let end = reader.readable_end();
+    let mut waiting = Vec::new();
+    if from >= end {
+        return Ok(waiting);
+    }
+    let mut scanner = Scanner::new(reader.log(), from, end, false);
+    while let Ok(scanned) = scanner.step()? {
+        let Scanned::Message(view) = scanned else { continue };
+        let request = DispatchRequest::of(&view);
+        let DispatchRequest { physical_offset, store_timestamp_ms, .. } = request;
+        waiting.extend(request.key_hashes().map(|key_hash| IndexPut {
+            key_hash,
+            physical_offset,
+            store_timestamp_ms,
+        }));
+    }
+    Ok(waiting)
+}
+
 /// Every message of the key, newest first, each looked at.
-fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
+fn exact(reader: &Reader, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
     // One more than wanted tells that there are more.
     let most = query.max_messages.saturating_add(1);
     let mut asking = Asking {
-        core,
+        reader,
         query,
         key_hash: key_hash(query.topic, query.key),
         most,
@@ -123,8 +153,8 @@ fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResul
         may_read: MOST_READ,
         buffer: Vec::new(),
     };
-    asking.ask_the_log(tail_from, core.readable_end())?;
-    if let Some(index) = &core.index {
+    asking.ask_the_log(tail_from, reader.readable_end())?;
+    if let Some(index) = &reader.files.index {
         asking.ask_the_index(index)?;
     }
     let mut result = asking.result;
@@ -137,7 +167,7 @@ fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResul
 
 /// A query under way.
 struct Asking<'a> {
-    core: &'a Core,
+    reader: &'a Reader,
     query: &'a KeyQuery<'a>,
     key_hash: i32,
     most: usize,
@@ -189,7 +219,7 @@ impl Asking<'_> {
                 }
                 if !is_sound || !findings.is_empty() {
                     let (from, to) = candidates.span();
-                    let from = u64::try_from(from).unwrap_or(0).max(self.core.log.min_offset());
+                    let from = u64::try_from(from).unwrap_or(0).max(self.reader.log().min_offset());
                     let to = to.and_then(|to| u64::try_from(to).ok()?.checked_add(1));
                     let to = to.unwrap_or(u64::MAX).min(last.unwrap_or(u64::MAX));
                     let to = to.min(self.tail_from);
@@ -220,9 +250,9 @@ impl Asking<'_> {
 
     /// Holds an entry against its message, and takes that if it is one of those asked for.
     fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
-        let log = &self.core.log;
+        let log = self.reader.log();
         let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };
-        if at >= self.core.readable_end() {
+        if at >= self.reader.readable_end() {
             return Ok(Entry::Sound);
         }
         let is_gone = |log: &CommitLog| at < log.min_offset();
@@ -248,11 +278,8 @@ impl Asking<'_> {
     fn look_at(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
         let request = DispatchRequest::of(view);
         let is_own = request.topic == self.query.topic && has_key(&request, self.query.key);
-        let of_hash = request
-            .keys()
-            .iter()
-            .filter(|key| key_hash(request.topic, key) == candidate.key_hash)
-            .count();
+        let of_hash =
+            request.keys().filter(|key| key_hash(request.topic, key) == candidate.key_hash).count();
         // The entry of another key in the same slot, unless one bit of its hash is wrong.
         if candidate.key_hash != self.key_hash {
             let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
@@ -269,7 +296,7 @@ impl Asking<'_> {
         if !is_own {
             self.result.rejected_by_hash += 1;
         } else if self.is_time(view) {
-            self.core.log.check_body(view)?;
+            self.reader.log().check_body(view)?;
             self.result.records.push(view.as_bytes().into());
         }
         Ok(Entry::Sound)
@@ -284,7 +311,7 @@ impl Asking<'_> {
             return Ok(Entry::Sound);
         }
         let ends = [candidate.before, candidate.physical_offset];
-        let from = u64::try_from(candidate.before).unwrap_or(0).max(self.core.log.min_offset());
+        let from = u64::try_from(candidate.before).unwrap_or(0).max(self.reader.log().min_offset());
         let to = u64::try_from(self.behind).unwrap_or(0);
         let mut is_passed_over = false;
         let is_whole = self.walk(from, to, |asking, _, view| {
@@ -308,7 +335,7 @@ impl Asking<'_> {
                 && has_key(&request, asking.query.key)
                 && asking.is_time(view)
             {
-                asking.core.log.check_body(view)?;
+                asking.reader.log().check_body(view)?;
                 if newest.len() == room {
                     newest.pop_front();
                 }
@@ -329,8 +356,11 @@ impl Asking<'_> {
         to: u64,
         mut take: impl FnMut(&mut Self, u64, &MessageView<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let core = self.core;
-        let mut scanner = Scanner::new(&core.log, from, core.readable_end(), false);
+        let reader = self.reader;
+        if from >= to {
+            return Ok(true);
+        }
+        let mut scanner = Scanner::new(reader.log(), from, reader.readable_end(), false);
         let mut is_whole = true;
         loop {
             let at = scanner.position();
@@ -341,7 +371,7 @@ impl Asking<'_> {
                 Ok(Scanned::Message(view)) => take(self, at, &view)?,
                 Ok(Scanned::Blank { .. }) => {}
                 // Before the end that was asked for, files are gone.
-                Err(Stop::End) => return Ok(is_whole && at >= to.min(core.readable_end())),
+                Err(Stop::End) => return Ok(is_whole && at >= to.min(reader.readable_end())),
                 Err(Stop::Empty | Stop::Damage(_)) => {
                     is_whole = false;
                     if !scanner.resync()? {
@@ -362,5 +392,5 @@ impl Asking<'_> {
 }
 
 fn has_key(request: &DispatchRequest<'_>, key: &[u8]) -> bool {
-    request.keys().iter().any(|own| own == key)
+    request.keys().any(|own| own == key)
 }

@@ -3,11 +3,8 @@
 use crate::error::{Error, Result};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
-use crate::log::CommitLog;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
 use crate::store::MessageStore;
-use crate::store::mark::Flushed;
 
 impl MessageStore {
     /// The record of the message with an id, which names the store's address and a place in its log
@@ -50,20 +47,20 @@ impl MessageStore {
     /// [`Error::Closed`].
     #[inline]
     pub fn check_open(&self) -> Result<()> {
-        self.core.check_open()
+        self.files.check_open()
     }
 
     /// Whether there are index files that fit the settings.
     #[must_use]
     pub fn index_is_usable(&self) -> bool {
-        self.core.index.is_some()
+        self.files.index.is_some()
     }
 
     /// Whether a reader left out a last record in whose topic or properties zeros lie, as in one that
     /// did not come to the disk whole.
     #[must_use]
     pub fn leaves_out_last(&self) -> bool {
-        self.core.reading().left_out.is_some()
+        self.reader.leaves_out_last()
     }
 
     /// Up to where the log is known to be durable. For a reader: its end where no `abort` lies, else
@@ -74,46 +71,7 @@ impl MessageStore {
     /// [`Error::Io`], [`Error::Closed`].
     pub fn flushed_offset(&self) -> Result<u64> {
         self.check_open()?;
-        let core = &*self.core;
-        if core.writing.is_some() {
-            return Ok(core.log.flushed_offset());
-        }
-        let flushed = core.reading().flushed;
-        match flushed {
-            None => Ok(core.log.end_offset()),
-            // The mark of the session that has the store, or had it last.
-            Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(core.log.end_offset())),
-            Some(Flushed { before_ms, .. }) => durable_end(&core.log, before_ms),
-        }
-    }
-}
-
-/// The end of the last record stored before `flushed_ms`. Store times rise along the log.
-fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
-    let files = log.run().files();
-    let mut from = log.min_offset();
-    for file in files.iter().rev().filter(|file| file.base_offset < log.end_offset()) {
-        let time = log.store_timestamp_ms(file.base_offset, 0)?;
-        if time.is_some_and(|time| time < flushed_ms) {
-            from = file.base_offset;
-            break;
-        }
-    }
-    let mut scanner = Scanner::new(log, from, log.end_offset(), false);
-    let mut end = from;
-    loop {
-        match scanner.step()? {
-            Ok(Scanned::Message(view)) => {
-                if view.store_timestamp_ms() >= flushed_ms {
-                    return Ok(end);
-                }
-                end = u64::try_from(view.physical_offset())
-                    .unwrap_or(0)
-                    .saturating_add(u64::from(view.store_size()));
-            }
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),
-        }
+        self.reader.flushed_offset()
     }
 }
 

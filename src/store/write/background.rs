@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::core::{COMMIT_BYTES, Core};
 use super::prepare::Prepared;
 use super::retention::{DiskUse, Occasion};
+use super::writer::{COMMIT_BYTES, Writer};
 use crate::config::{DeleteRules, FlushDiskType};
 use crate::error::{Error, Result};
 
 /// How long at the most until it is seen to that files and pages are ready ahead of the writer.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
 
-/// How long the care of queues and index rests.
-const CARE_EVERY: Duration = Duration::from_millis(20);
+/// Interval between two looks at queues and index. A key waits in memory at most about as long, and its
+/// message is found in the log until then.
+const DERIVED_EVERY: Duration = Duration::from_millis(20);
 
 /// How long after the start files are first looked at (`DefaultMessageStore#addScheduleTask`).
 const CLEAN_FROM: Duration = Duration::from_secs(60);
@@ -23,10 +24,15 @@ const CLEAN_FROM: Duration = Duration::from_secs(60);
 /// How often the durable mark is made durable, so that it is no more than a second behind.
 const MARK_EVERY: Duration = Duration::from_millis(500);
 
-/// The running threads of a store that is open for writing.
+/// The stop flag of all threads.
+type StopFlag = (Mutex<bool>, Condvar);
+/// The work of one thread, until the flag is set.
+type Loop = fn(&Writer, &StopFlag);
+
+/// The running threads of a store that is open for writer.
 #[derive(Debug)]
 pub(crate) struct Services {
-    stopped: Arc<(Mutex<bool>, Condvar)>,
+    stopped: Arc<StopFlag>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -35,56 +41,41 @@ impl Services {
     ///
     /// # Errors
     /// [`Error::Io`] when the system gives no thread.
-    pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
+    pub(crate) fn start(writer: &Arc<Writer>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut services = Self { stopped: Arc::clone(&stopped), threads: Vec::new() };
-        let flush_core = Arc::clone(core);
-        let (prepare_core, prepare_stopped) = (Arc::clone(core), Arc::clone(&stopped));
-        let (allocate_core, allocate_stopped) = (Arc::clone(core), Arc::clone(&stopped));
-        let care_core = Arc::clone(core);
-        let (mark_core, mark_stopped) = (Arc::clone(core), Arc::clone(&stopped));
+        let mut services = Self { stopped, threads: Vec::new() };
         let started = services
-            .spawn("mqstore-flush", move || flush_loop(&flush_core))
-            .and_then(|()| {
-                services
-                    .spawn("mqstore-prepare", move || prepare_loop(&prepare_core, &prepare_stopped))
-            })
-            .and_then(|()| {
-                services.spawn("mqstore-files", move || {
-                    allocate_loop(&allocate_core, &allocate_stopped)
-                })
-            })
-            .and_then(|()| {
-                services.spawn("mqstore-mark", move || mark_loop(&mark_core, &mark_stopped))
-            })
-            .and_then(|()| services.spawn("mqstore-care", move || care_loop(&care_core, &stopped)));
+            .spawn("mqstore-flush", writer, flush_loop)
+            .and_then(|()| services.spawn("mqstore-prepare", writer, prepare_loop))
+            .and_then(|()| services.spawn("mqstore-files", writer, allocate_loop))
+            .and_then(|()| services.spawn("mqstore-mark", writer, mark_loop))
+            .and_then(|()| services.spawn("mqstore-derived", writer, derived_loop));
         match started {
             Ok(()) => Ok(services),
             Err(error) => {
-                services.stop(core);
+                services.stop(writer);
                 Err(error)
             }
         }
     }
 
-    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn spawn(&mut self, name: &str, writer: &Arc<Writer>, work: Loop) -> Result<()> {
+        let (writer, stopped) = (Arc::clone(writer), Arc::clone(&self.stopped));
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(work)
+            .spawn(move || work(&writer, &stopped))
             .map_err(Error::io("start a thread for", name))?;
         self.threads.push(thread);
         Ok(())
     }
 
     /// Ends the threads and waits for them.
-    pub(crate) fn stop(self, core: &Core) {
+    pub(crate) fn stop(self, writer: &Writer) {
         *self.stopped.0.lock() = true;
         self.stopped.1.notify_all();
-        if let Some(writing) = &core.writing {
-            writing.gate.stop();
-            writing.bell.ring();
-            writing.files_bell.ring();
-        }
+        writer.gate.stop();
+        writer.bell.ring();
+        writer.files_bell.ring();
         for thread in self.threads {
             // A thread that panicked has nothing left to wait for.
             let _ = thread.join();
@@ -93,19 +84,18 @@ impl Services {
 }
 
 /// Flushes the log when somebody waits for it, or when enough of it waits, or when it waits long.
-fn flush_loop(core: &Core) {
-    let Some(writing) = &core.writing else { return };
-    let interval = Duration::from_millis(core.config.flush_interval_commit_log);
-    let thorough = Duration::from_millis(core.config.flush_commit_log_thorough_interval);
+fn flush_loop(writer: &Writer, _: &StopFlag) {
+    let interval = Duration::from_millis(writer.files.config.flush_interval_commit_log);
+    let thorough = Duration::from_millis(writer.files.config.flush_commit_log_thorough_interval);
     let mut last_thorough = Instant::now();
-    while writing.gate.next_work(interval).is_some() {
-        let flushed = core.log.flushed_offset();
-        let pages =
-            core.log.end_offset() / 4096 - (flushed / 4096).min(core.log.end_offset() / 4096);
+    while writer.gate.next_work(interval).is_some() {
+        let flushed = writer.files.log.flushed_offset();
+        let pages = writer.files.log.end_offset() / 4096
+            - (flushed / 4096).min(writer.files.log.end_offset() / 4096);
         let due = last_thorough.elapsed() >= thorough;
-        let asked = core.config.flush_disk_type == FlushDiskType::Sync;
-        if asked || due || pages >= core.config.flush_commit_log_least_pages {
-            if core.flush_log(writing).is_err() {
+        let asked = writer.files.config.flush_disk_type == FlushDiskType::Sync;
+        if asked || due || pages >= writer.files.config.flush_commit_log_least_pages {
+            if writer.flush_log().is_err() {
                 // The gate is closed for good; whoever waits has the error.
                 return;
             }
@@ -117,17 +107,16 @@ fn flush_loop(core: &Core) {
 }
 
 /// Makes the next pages ready.
-fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
+fn prepare_loop(writer: &Writer, stopped: &StopFlag) {
     let mut prepared = Prepared::default();
     loop {
-        writing.bell.wait(PREPARE_EVERY);
+        writer.bell.wait(PREPARE_EVERY);
         let mut waited = true;
         loop {
             if *stopped.0.lock() {
                 return;
             }
-            if !core.prepare_step(writing, &mut prepared, waited) {
+            if !writer.prepare_step(&mut prepared, waited) {
                 break;
             }
             waited = false;
@@ -136,16 +125,15 @@ fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
 }
 
 /// Makes the next file, and takes disk space ahead of the writer.
-fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
+fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
     loop {
-        writing.files_bell.wait(PREPARE_EVERY);
+        writer.files_bell.wait(PREPARE_EVERY);
         loop {
             if *stopped.0.lock() {
                 return;
             }
             // What could not be done is tried again: the append that needs it gets the error.
-            if !core.allocate_step(writing).unwrap_or(false) {
+            if !writer.allocate_step().unwrap_or(false) {
                 break;
             }
         }
@@ -153,58 +141,59 @@ fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
 }
 
 /// Makes the durable mark durable.
-fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
+fn mark_loop(writer: &Writer, stopped: &StopFlag) {
     let mut stop = stopped.0.lock();
     while !*stop {
         stopped.1.wait_for(&mut stop, MARK_EVERY);
         drop(stop);
         // A mark that stays behind is safe, so a failure is left to the next round.
-        if !writing.gate.has_failed() {
-            let _ = writing.sync_mark();
+        if !writer.gate.has_failed() {
+            let _ = writer.sync_mark();
         }
         stop = stopped.0.lock();
     }
 }
 
-/// Makes the queues visible and durable, and sees to what has had its time.
-fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
-    let commit_every = Duration::from_millis(core.config.flush_interval_consume_queue);
-    let flush_every = Duration::from_millis(core.config.flush_consume_queue_thorough_interval);
-    let mut committed = core.log.end_offset();
+/// Keeps queues and index level with the log, visible and durable, and deletes expired files.
+fn derived_loop(writer: &Writer, stopped: &StopFlag) {
+    let commit_every = Duration::from_millis(writer.files.config.flush_interval_consume_queue);
+    let flush_every =
+        Duration::from_millis(writer.files.config.flush_consume_queue_thorough_interval);
+    let mut committed = writer.files.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
-    let clean_every = Duration::from_millis(core.config.clean_resource_interval);
+    let clean_every = Duration::from_millis(writer.files.config.clean_resource_interval);
     // RocketMQ looks a minute after the start, and a program that is done before never would.
-    let rules = core.config.delete_rules();
+    let rules = writer.files.config.delete_rules();
     let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
     let (started, mut last_clean) = (Instant::now(), None::<Instant>);
     let mut stop = stopped.0.lock();
     while !*stop {
-        stopped.1.wait_for(&mut stop, CARE_EVERY);
+        stopped.1.wait_for(&mut stop, DERIVED_EVERY);
         if *stop {
             return;
         }
         drop(stop);
         // Each of these is tried again by the next round.
-        let end = core.readable_end();
+        let end = writer.readable_end();
         if last_commit.elapsed() >= commit_every || end.saturating_sub(committed) >= COMMIT_BYTES {
             (last_commit, committed) = (Instant::now(), end);
-            let _ = core.catch_up().and_then(|()| core.commit_step(writing));
-        } else if core.config.flush_disk_type == FlushDiskType::Sync {
-            // What is durable may be seen; no flush waits for it.
-            let _ = core.catch_up();
+            let _ = writer.dispatch_step().and_then(|()| writer.write_derived());
+        } else if writer.files.config.flush_disk_type == FlushDiskType::Sync {
+            // A durable record may be seen; no flush waits for its dispatch.
+            let _ = writer.dispatch_step().and_then(|()| writer.index_step());
+        } else {
+            let _ = writer.index_step();
         }
-        if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {
+        if last_flush.elapsed() >= flush_every && !writer.gate.has_failed() {
             last_flush = Instant::now();
-            let _ = core.flush_derived(writing);
+            let _ = writer.flush_derived();
         }
         let is_due = last_clean.is_none_or(|last| last.elapsed() >= clean_every);
         if rules != DeleteRules::Off && started.elapsed() >= wait && is_due {
             last_clean = Some(Instant::now());
-            let disk = DiskUse::now(&*core.storage, &core.paths);
-            let occasion = Occasion { now_ms: core.clock.now_ms(), disk, by_hand: false };
-            let _ = core.clean_step(writing, &occasion);
+            let disk = DiskUse::now(&*writer.files.storage, &writer.files.paths);
+            let occasion = Occasion { now_ms: writer.files.clock.now_ms(), disk, by_hand: false };
+            let _ = writer.clean_step(&occasion);
         }
         stop = stopped.0.lock();
     }

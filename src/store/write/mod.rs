@@ -1,21 +1,20 @@
-//! Writing: from a message to a durable record.
+//! Writing: from a message to a durable record with its entries in queues and index.
 //!
-//! Open `append.rs` first: it checks a message, gives it its place and its queue offset, and encodes it.
-//! `property_block.rs` builds the properties, `inner_batch.rs` the records that keep batches together.
-//! `core.rs` holds the state of a writer and its steps; `background.rs` runs these steps on threads.
-//! `group_commit.rs` lets callers of `SYNC_FLUSH` wait for one flush together; `allocate.rs` and
-//! `prepare.rs` work ahead of the writer. `topics.rs` keeps `topics.json`. `retention.rs` judges which files
-//! may go, `clean.rs` deletes them.
+//! Open `writer.rs` first: [`writer::Writer`] has every step in the order in which a message passes them.
+//! `append.rs` checks a message, gives it its place and encodes it; `property_block.rs` builds its
+//! properties, `inner_batch.rs` the records that keep batches together. `group_commit.rs` lets callers of
+//! `SYNC_FLUSH` wait for one flush together. `background.rs` runs the writer's steps on threads;
+//! `allocate.rs` and `prepare.rs` are the steps that work ahead of it. `topics.rs` keeps `topics.json`,
+//! `retention/` decides which files are deleted, `notices.rs` tells the user of it.
 
 pub(crate) mod allocate;
 pub mod append;
 pub(crate) mod background;
-pub(crate) mod core;
 pub mod group_commit;
 pub mod inner_batch;
-pub mod known_queues;
 pub mod notices;
 pub(crate) mod prepare;
 pub mod property_block;
 pub mod retention;
 pub mod topics;
+pub(crate) mod writer;

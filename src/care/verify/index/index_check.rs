@@ -13,7 +13,7 @@ use crate::files::FileRun;
 use crate::format::index::{IndexEntry, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
-use crate::log::dispatch_keys::MAX_KEYS;
+use crate::log::dispatch_request::MAX_KEYS;
 
 /// Keys of one message that a writer must put.
 const KEYS_ASKED: usize = MAX_KEYS;

@@ -20,6 +20,7 @@ use crate::log::QueueKind;
 use crate::log::queue::Unit;
 use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 use crate::store::read::queue_read::points_back;
 
 /// What all walks together keep of queue entries.
@@ -114,7 +115,7 @@ impl<'a> QueueCheck<'a> {
     /// The further queues of a message, where they are kept.
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
-        for (name, number) in request.more_queues() {
+        for (name, number) in lmq::pairs(request.topic, &request.properties) {
             if let Some(queue) = self.queues.number_of(QueueKind::Plain, name, 0) {
                 self.hold(queue, number, request)?;
             }

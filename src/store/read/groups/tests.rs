@@ -183,8 +183,7 @@ fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     group.commit().unwrap();
     assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
     // While another process changes the offsets it waits.
-    let held =
-        writer.core.writing().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.core.paths);
+    let held = writer.writer().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.files.paths);
     append(&writer, 0, b"2", None);
     reader.refresh().unwrap();
     assert_eq!(poll(&group, 9), ["2"]);
@@ -226,7 +225,7 @@ fn an_offset_beyond_the_log_is_set_back_at_open_and_told() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
-    let path = store.core.paths.consumer_offsets(false);
+    let path = store.files.paths.consumer_offsets(false);
     store.close().unwrap();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let table = r#"{"offsetTable":{"orders@g":{0:6,1:3},"orders@h":{0:1}},"x":1}"#;
@@ -253,7 +252,7 @@ fn other_groups_offsets_survive_a_commit() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
-    let path = store.core.paths.consumer_offsets(false);
+    let path = store.files.paths.consumer_offsets(false);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, r#"{"offsetTable":{"billing@other":{7:99},"orders@g":{3:1}},"x":1}"#)
         .unwrap();

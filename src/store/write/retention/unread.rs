@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::error::Result;
 
-use crate::store::write::core::Core;
+use crate::store::store_files::StoreFiles;
 
 /// The most queues of groups that a notice names.
 const MOST_NAMED: usize = 20;
@@ -21,7 +21,7 @@ pub struct Unread {
     pub messages: u64,
 }
 
-impl Core {
+impl StoreFiles {
     /// Lists the messages between `old_start` and `new_start` of the log that groups have not read, by
     /// group, topic and queue. A group counts in a queue once it has committed an offset there.
     ///
