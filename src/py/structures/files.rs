@@ -255,7 +255,7 @@ impl QueueEntries {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<QueueEntry>> {
-        if let Ok(mut state) = self.state.try_lock()
+        if let Some(mut state) = self.state.try_lock()
             && let Some(unit) = state.ready.pop_front()
         {
             return Ok(Some(unit.into()));
