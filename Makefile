@@ -12,6 +12,7 @@ PY := $(VENV)/bin/python
 MADE := $(VENV)/.made
 # An active environment of another project must not receive our extension.
 MATURIN := env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(PY) -m maturin
+PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --require-hashes
 CARGO_DENY_VERSION := 0.20.2
 
 # `arrow` brings `codecs`; `python` needs an interpreter and is tested from Python.
@@ -20,6 +21,9 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find src -name '*.rs')
 PYTHON_CODE := python tests benches scripts examples fuzz
 
 comma := ,
+
+# By another name, so that `make -n` runs no recipe that has it.
+SUBMAKE = $(MAKE)
 
 # A step's name, then its output only if it fails.
 say = printf '── %s\n' '$(1)'
@@ -34,7 +38,7 @@ help: ## List these targets
 # ---------------------------------------------------------------------------------------- run
 
 .PHONY: demo
-demo: $(MADE)/native-release ## Build, then write, crash, recover, query and verify a store; Spark to Parquet; a report
+demo: $(MADE)/native-$(or $(BUILD),demo) ## Build, then write, crash, recover, query and verify a store; Spark to Parquet; a report
 	@mkdir -p .demo
 	@$(PY) -m mqstore demo --rocketmq-store tests/golden/plain/store.tar.gz --report .demo/report.html $(ARGS)
 
@@ -56,6 +60,15 @@ test-python: $(MADE)/native-debug ## Python, command line, documentation and Roc
 
 .PHONY: check
 check: lint test ## Linters and tests, as CI runs on every change
+
+.PHONY: check-quick
+check-quick: fmt-check ruff mypy $(MADE)/native ## Format, lints, unit tests and golden cases: minutes
+	@$(call say,clippy)
+	@cargo clippy --locked --quiet --all-targets --features arrow -- -D warnings
+	@$(call say,Unit tests)
+	@cargo test --locked --quiet --features arrow --lib
+	@$(call say,Golden cases)
+	@$(PY) -m pytest -q tests/python/test_golden.py tests/python/test_golden_index.py
 
 .PHONY: bench
 bench: $(MADE)/native-release ## Benchmarks: Rust, then Python
@@ -150,11 +163,13 @@ fmt-check: ## rustfmt
 	@cargo fmt --check
 
 .PHONY: clippy
+# No test or benchmark is built with the feature `python`.
 clippy: ## clippy with each set of features, warnings are errors
 	@scripts/prerequisites.sh rust
 	@for features in $(FEATURE_SETS); do \
 	  echo "── clippy, features: $${features:-none}"; \
-	  cargo clippy --locked --quiet --all-targets --features "$$features" -- -D warnings || exit 1; \
+	  case $$features in python*) targets=--lib ;; *) targets=--all-targets ;; esac; \
+	  cargo clippy --locked --quiet $$targets --features "$$features" -- -D warnings || exit 1; \
 	done
 
 .PHONY: rustdoc
@@ -232,37 +247,47 @@ clean: ## Remove everything that was built, the environment too
 
 # ------------------------------------------------------------------------- made once, kept in .venv
 
-$(MADE)/venv: requirements-dev.lock
+$(MADE)/venv: requirements-dev.lock $(MADE)/maturin
+	@$(call say,Packages of requirements-dev.lock)
+	@$(call quietly,$(PIP_INSTALL) -r requirements-dev.lock)
+	@touch $@
+
+# What compiles the extension, first and alone.
+$(MADE)/maturin: requirements-dev.lock
 	@python=$$(scripts/prerequisites.sh python) && \
 	printf '── Python environment in $(VENV), from %s\n' "$$python" && \
 	{ $(PY) -c '' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
-	@$(call quietly,$(PY) -m pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock)
+	@$(call quietly,$(PIP_INSTALL) --no-deps -r <(awk '/^[^ ]/ {of = /^maturin==/} of' requirements-dev.lock))
 	@mkdir -p $(MADE) && touch $@
 
-# Either build will do: for tools that only look at the extension's names.
+# Any build will do: for tools that only look at the extension's names, and for what is small.
 .PHONY: $(MADE)/native
 $(MADE)/native:
-	@[ -e $(MADE)/native-release ] && [ ! -e $(MADE)/native-debug ] \
-	  && $(MAKE) $(MADE)/native-release || $(MAKE) $(MADE)/native-debug
+	@for build in demo release; do \
+	  [ -e $(MADE)/native-debug ] || [ ! -e $(MADE)/native-$$build ] || exec $(MAKE) $(MADE)/native-$$build; \
+	done; $(MAKE) $(MADE)/native-debug
 
-# There is one extension in python/mqstore, so that each build takes the other's place.
-$(MADE)/native-debug: $(RUST_SOURCES) pyproject.toml $(MADE)/venv
-	@scripts/prerequisites.sh rust
-	@$(call say,Extension for tests; the first build takes a minute or two)
-	@$(call quietly,$(MATURIN) develop --locked)
-	@rm -f $(MADE)/native-release && touch $@
+PROFILE_debug := dev
+PROFILE_demo := demo
+PROFILE_release := release
 
-$(MADE)/native-release: $(RUST_SOURCES) pyproject.toml $(MADE)/venv
+# There is one extension in python/mqstore, so that each build takes the others' place. While the crate is compiled
+# for the first time the other packages are installed.
+$(MADE)/native-%: $(RUST_SOURCES) pyproject.toml requirements-dev.lock $(MADE)/maturin
 	@scripts/prerequisites.sh rust
-	@$(call say,Extension optimized; the first build takes a few minutes)
-	@$(call quietly,$(MATURIN) develop --locked --release)
-	@rm -f $(MADE)/native-debug && touch $@
+	@$(call say,Extension ($*); the first build takes minutes)
+	@if [ ! $(MADE)/venv -nt requirements-dev.lock ]; then $(SUBMAKE) $(MADE)/venv & venv=$$!; \
+	  ($(call quietly,$(MATURIN) develop --locked --skip-install --profile $(PROFILE_$*))); wait $$venv; fi
+	@$(call quietly,$(MATURIN) develop --locked --profile $(PROFILE_$*))
+	@rm -f $(MADE)/native-* && touch $@
 
 $(VENV)/bin/cargo-deny: $(MADE)/venv
 	@scripts/prerequisites.sh rust
 	@$(call say,cargo-deny $(CARGO_DENY_VERSION); the first build takes a minute)
-	@# It runs for a second: an optimized build of it would take minutes for nothing.
-	@if ! $@ --version 2>/dev/null | grep -qxF 'cargo-deny $(CARGO_DENY_VERSION)'; then \
+	@# One that is installed will do. It runs for a second: an optimized build would take minutes for nothing.
+	@if cargo-deny --version 2>/dev/null | grep -qxF 'cargo-deny $(CARGO_DENY_VERSION)'; then \
+	  ln -sf "$$(command -v cargo-deny)" $@; \
+	elif ! $@ --version 2>/dev/null | grep -qxF 'cargo-deny $(CARGO_DENY_VERSION)'; then \
 	  export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0 \
 	    CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256; \
 	  $(call quietly,cargo install --locked --force --root $(VENV) cargo-deny@$(CARGO_DENY_VERSION)); \

@@ -17,8 +17,9 @@ use criterion::{
 };
 use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
+use mqstore::format::message::properties::Indexed;
 use mqstore::format::message::sys_flag::Transaction;
-use mqstore::log::dispatch_keys::DispatchKeys;
+use mqstore::log::dispatch_request::DispatchRequest;
 use mqstore::log::index::file::{IndexFile, IndexOpen, IndexPut};
 use mqstore::log::{IndexService, OffsetLists};
 use mqstore::time::FixedClock;
@@ -137,13 +138,17 @@ fn service(c: &mut Criterion) {
                     number += 1;
                     write_digits(&mut unique_key[20..], number);
                     write_digits(&mut key[6..], number);
-                    let built = service.build(&DispatchKeys {
+                    let built = service.build(&DispatchRequest {
                         physical_offset: i64::try_from(number).expect("a small number"),
                         store_timestamp_ms: NOW_MS,
                         transaction: Transaction::None,
                         topic: b"TopicTest",
-                        unique_key: Some(&unique_key),
-                        keys: Some(&key),
+                        properties: Indexed {
+                            unique_key: Some(&unique_key),
+                            keys: Some(&key),
+                            ..Indexed::default()
+                        },
+                        ..DispatchRequest::default()
                     });
                     assert_eq!(built.expect("room").keys, 2);
                 }

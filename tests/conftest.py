@@ -95,7 +95,13 @@ class SkipRule:
             )
 
 
+# Sessions of tests live for seconds: the second compiler of the JVM costs more than it gives.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+        os.environ.setdefault(name, QUICK_JVM)
     config.pluginmanager.register(
         SkipRule(
             strict=os.environ.get("MQSTORE_STRICT_SKIPS", "") not in ("", "0"),

@@ -160,7 +160,6 @@ pub fn diff(
     Ok(report)
 }
 
-/// Merges both sides of a queue.
 fn compare(
     [mut first, mut second]: [Side<'_>; 2],
     listed: &mut Vec<Difference>,

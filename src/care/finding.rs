@@ -448,18 +448,15 @@ mod tests {
             offsets.iter().for_each(|offset| add(&findings, *offset));
             findings
         };
-        // A duplicate from another part counts once.
         let all = part(3, &[1, 1, 2]);
         all.join(part(3, &[2]).into_found());
         assert_eq!(all.into_parts().1, BTreeMap::from([(Code::LogFrame, 2)]));
-        // Unlisted findings of a part are counted too.
         let all = part(3, &[9]);
         all.join(part(2, &[1, 2, 3, 4]).into_found());
         all.join(part(2, &[5, 6]).into_found());
         let (list, counts, wrong) = all.into_parts();
         assert_eq!(list.iter().filter_map(|f| f.offset).collect::<Vec<_>>(), [1, 2, 5]);
         assert_eq!((counts, wrong), (BTreeMap::from([(Code::LogFrame, 7)]), true));
-        // With limit 0 nothing is listed.
         let none = part(0, &[1]);
         none.join(part(0, &[2]).into_found());
         let (list, counts, wrong) = none.into_parts();

@@ -20,13 +20,11 @@ use arrow_schema::ArrowError;
 use crate::error::Error;
 use crate::store::read::halt::Halt;
 
-/// A shorter log uses one thread.
 const LONG: u64 = 16 << 20;
 /// Minimum and maximum bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
 /// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
-/// Maximum threads: each holds some batches.
 const MOST_THREADS: usize = 4;
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 

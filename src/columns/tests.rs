@@ -357,9 +357,7 @@ fn batches_end_by_rows_and_by_bytes_of_bodies() {
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1000 }, &columns), (Some(10), 10));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1001 }, &columns), (Some(11), 10));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 0 }, &columns), (Some(1), 1));
-    // A body larger than the limit gets its own batch.
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 99 }, &columns), (Some(1), 1));
-    // Unrequested bodies do not count.
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 10 }, &[Column::Flag]), (Some(20), 20));
 }
 
@@ -460,7 +458,6 @@ pub(super) fn written(root: &std::path::Path) -> MessageStore {
         let topic = if number % 2 == 0 { &b"even"[..] } else { b"odd" };
         let mut message = NewMessage::new(topic, body.as_bytes());
         message.flag = number;
-        // Every tenth wrongly claims to be compressed.
         message.sys_flag = if number % 10 == 9 { 1 } else { 0 };
         store.append(&message).unwrap();
     }
@@ -526,7 +523,6 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
         let filter = SliceFilter::new(ScanFilter::ALL);
         let slice = Slice::new(Places::Range(range), filter, at_damage, true, Lost::Refuse);
         let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
-        // Without the body column there is no damage.
         let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
         let builder = builder.of_broker("b-1").unwrap();
         SliceBatches::new(slice, builder, columns.clone(), Some("b-1".to_owned()))
@@ -560,7 +556,6 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].contains(&path.to_string_lossy().into_owned()), "{errors:?}");
     assert!((90..100).contains(&rows.len()) && rows.is_sorted(), "{rows:?}");
-    // `Fail` gives the rows before, then the error, then nothing.
     let mut strict = of(AtDamage::Fail);
     let mut count = 0;
     let error = loop {

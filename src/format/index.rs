@@ -55,7 +55,6 @@ pub struct IndexHeader {
 }
 
 impl Default for IndexHeader {
-    /// The header of an empty file.
     fn default() -> Self {
         Self {
             begin_timestamp_ms: 0,

@@ -200,7 +200,6 @@ fn decode(utf8: &[u8], mut unit: impl FnMut(u16)) {
 mod tests {
     use super::*;
 
-    /// `String.hashCode` by its definition.
     fn slow_hash(text: &str) -> i32 {
         text.encode_utf16()
             .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
@@ -242,7 +241,6 @@ mod tests {
 
     #[test]
     fn malformed_text_is_hashed_as_java_decodes_it() {
-        // Left: bytes; right: text from a JDK 17.
         let cases: [(&[u8], &str); 13] = [
             (b"\xFFa", "\u{FFFD}a"),
             (b"\xC0\x80", "\u{FFFD}\u{FFFD}"),

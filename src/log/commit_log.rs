@@ -15,7 +15,6 @@ use crate::format::message::{self, Frame, FrameError, MessageView};
 use super::read::frames::{self, Lies, Record};
 
 const WRITTEN_AGAIN: usize = 1 << 20;
-/// Bytes rewritten before writeback starts.
 const PART: u64 = 8 << 20;
 const FIRST_READ: usize = 4 << 10;
 

@@ -4,7 +4,7 @@ pub mod index;
 pub mod read;
 
 pub mod commit_log;
-pub mod dispatch_keys;
+pub mod dispatch_request;
 pub mod folder;
 pub mod log_writer;
 pub mod queue;

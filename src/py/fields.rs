@@ -140,7 +140,6 @@ pub(super) fn saturated_if_given(value: &Bound<'_, PyAny>) -> PyResult<Option<i6
     if value.is_none() { Ok(None) } else { saturated(value).map(Some) }
 }
 
-/// A maximum.
 fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let number = saturated(value)?;
     T::try_from(number)
@@ -172,9 +171,9 @@ pub(super) struct Named<'a, 'py> {
 impl<'a, 'py> Named<'a, 'py> {
     /// Writes the property block to `out`, or returns the block that was given.
     #[inline]
-    pub(super) fn compose(&self, out: &mut Vec<u8>) -> PyResult<Composed<'a, 'py>> {
+    pub(super) fn to_block(&self, out: &mut Vec<u8>) -> PyResult<Block<'a, 'py>> {
         if let Some(whole) = self.properties.and_then(|given| given.cast::<PyBytes>().ok()) {
-            return self.alone(whole).map(Composed::Whole);
+            return self.alone(whole).map(Block::Whole);
         }
         let mut block = PropertyBlock::new(out);
         if let Some(tags) = self.tags {
@@ -195,7 +194,7 @@ impl<'a, 'py> Named<'a, 'py> {
                 Ok(block.pair(name.as_bytes(), value.as_bytes())?)
             })?;
         }
-        Ok(Composed::Written { counts_inner_messages: block.counts_inner_messages() })
+        Ok(Block::Written { counts_inner_messages: block.counts_inner_messages() })
     }
 
     /// The given block, which excludes other properties.
@@ -223,8 +222,7 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 }
 
-/// Position of a message's property block.
-pub(super) enum Composed<'a, 'py> {
+pub(super) enum Block<'a, 'py> {
     Written {
         /// Whether it has a property reserved for batches.
         counts_inner_messages: bool,

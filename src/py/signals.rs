@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 
 use crate::store::read::halt::Halt;
 
-/// Interval between signal checks.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Checks signals for one piece of work and keeps a handler's exception. The work must run inside
@@ -45,7 +44,6 @@ impl Signals {
         Halt::when(move || signals.has_raised())
     }
 
-    /// Makes the current thread the caller.
     pub(super) fn is_called(&self) {
         self.state().caller = thread::current().id();
     }

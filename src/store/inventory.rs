@@ -219,7 +219,6 @@ fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>
     }
 }
 
-/// Unit of a structure's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     None,

@@ -25,7 +25,6 @@ use crate::format::bytes::{array_at, i32_at, i64_at, put_i32_in, put_i64_in, put
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::crc::crc32;
 
-/// First bytes of a slot.
 const MAGIC: [u8; 8] = *b"MQMARK01";
 const SLOT_LEN: usize = 32;
 /// Positions of the slots. A lost 4 KiB sector destroys only one.

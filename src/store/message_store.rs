@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
@@ -16,19 +16,20 @@ use crate::log::CommitLog;
 use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
-use super::write::append::{self, NewMessage};
-use super::write::core::Core;
-use crate::store::progress::Progress;
-
 use super::open::recover::RecoveryReport;
 use super::open::{self, OnFlushedDamage, Opened};
+use super::progress::Progress;
 use super::read::halt::Halt;
 use super::read::key_query::{self, KeyQuery, QueryResult};
 use super::read::queue_read::{self, ReadRequest, ReadResult};
 use super::read::queue_view::QueueView;
+use super::read::reader::Reader;
 use super::read::time_search::{self, Boundary};
+use super::store_files::StoreFiles;
+use super::write::append::{NewMessage, Sum};
 use super::write::background::Services;
 use super::write::notices::Notices;
+use super::write::writer::{BatchError, Writer};
 
 /// Purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,35 +42,19 @@ pub enum OpenMode {
     Create,
 }
 
-type Check = for<'a> fn(
-    &'a NewMessage<'a>,
-    &StoreConfig,
-    &super::queue_table::QueueTable,
-    u64,
-) -> Result<append::Checked<'a>>;
-
-/// Messages that [`MessageStore::append_many`] checks before writing any of them.
-const CHUNK: usize = 1024;
-
 /// A store of messages.
 #[derive(Debug)]
 pub struct MessageStore {
-    pub(super) core: Arc<Core>,
+    pub(super) files: Arc<StoreFiles>,
+    pub(super) reader: Reader,
+    /// `None` for a reader.
+    pub(super) writer: Option<Arc<Writer>>,
+    /// Facts met at open that are no damage.
     services: Mutex<Option<Services>>,
+    pub(super) warnings: Vec<String>,
     pid: u32,
     /// Open consumer groups by name.
     pub(super) groups: Mutex<BTreeSet<String>>,
-}
-
-/// Why [`MessageStore::append_many`] stopped.
-#[derive(Debug)]
-pub struct BatchError {
-    /// Messages written before.
-    pub results: Vec<AppendResult>,
-    /// Index of the failed message.
-    pub index: usize,
-    /// Its error.
-    pub error: Error,
 }
 
 impl MessageStore {
@@ -114,53 +99,62 @@ impl MessageStore {
         Self::start(open::open(path, mode, config, storage, clock, damage, progress)?)
     }
 
-    fn start(Opened { core }: Opened) -> Result<Self> {
-        let core = Arc::new(core);
-        let services = match &core.writing {
-            Some(_) => Some(Services::start(&core)?),
-            None => None,
-        };
-        let (services, pid) = (Mutex::new(services), std::process::id());
-        Ok(Self { core, services, pid, groups: Mutex::default() })
+    fn start(Opened { reader, writer, warnings }: Opened) -> Result<Self> {
+        let services = writer.as_ref().map(Services::start).transpose()?;
+        Ok(Self {
+            files: Arc::clone(&reader.files),
+            reader,
+            writer,
+            services: Mutex::new(services),
+            warnings,
+            pid: std::process::id(),
+            groups: Mutex::default(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn writer(&self) -> Result<&Writer> {
+        self.files.check_open()?;
+        match &self.writer {
+            Some(writer) => Ok(writer),
+            None => Err(Error::ReadOnly { path: self.files.paths.root().to_owned() }),
+        }
     }
 
     /// The root folder.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.core.paths.root()
+        self.files.paths.root()
     }
 
     /// The settings, completed from the files.
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
-        &self.core.config
+        &self.files.config
     }
 
     /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.core.writing.is_some()
+        self.writer.is_some()
     }
 
     /// Result of recovery; `None` for a reader.
     #[must_use]
     pub fn recovery(&self) -> Option<&RecoveryReport> {
-        self.core.writing.as_ref().map(|writing| &writing.recovery)
+        self.writer.as_ref().map(|writer| &writer.recovery)
     }
 
     /// The log.
     #[must_use]
     pub fn log(&self) -> &CommitLog {
-        &self.core.log
+        &self.files.log
     }
 
     /// End of what is in queues and index.
     #[must_use]
     pub fn dispatched_offset(&self) -> u64 {
-        match &self.core.writing {
-            Some(writing) => writing.dispatched.load(Ordering::Acquire),
-            None => self.core.reading().doubt,
-        }
+        self.reader.dispatched_offset()
     }
 
     /// Appends one message.
@@ -170,15 +164,7 @@ impl MessageStore {
     /// [`Error::ReadOnly`], [`Error::Closed`].
     #[inline]
     pub fn append(&self, message: &NewMessage<'_>) -> Result<AppendResult> {
-        let core = &*self.core;
-        let writing = core.writing()?;
-        let checked =
-            append::check(message, &core.config, &core.queues, core.log.run().file_size())?;
-        let result = {
-            let mut appender = writing.appender.lock();
-            core.append_locked(writing, &mut appender, &checked)?
-        };
-        core.wait_durable(writing, result)
+        self.writer()?.append(message)
     }
 
     /// Appends messages in order. Each chunk of 1,024 is checked before any of it is written; all
@@ -189,7 +175,7 @@ impl MessageStore {
         &self,
         messages: &[NewMessage<'_>],
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
-        self.append_checked(messages, append::check)
+        self.append_all(messages, Sum::Now)
     }
 
     /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
@@ -200,54 +186,17 @@ impl MessageStore {
         &self,
         messages: &[NewMessage<'_>],
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
-        self.append_checked(messages, append::check_all_but_sum)
+        self.append_all(messages, Sum::OfCopy)
     }
 
-    fn append_checked(
+    fn append_all(
         &self,
         messages: &[NewMessage<'_>],
-        check: Check,
+        sum: Sum,
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
-        let core = &*self.core;
-        let mut results = Vec::with_capacity(messages.len());
-        let fail = |results, index, error| Err(Box::new(BatchError { results, index, error }));
-        let writing = match core.writing() {
-            Ok(writing) => writing,
-            Err(error) => return fail(results, 0, error),
-        };
-        let mut stopped = None;
-        'chunks: for chunk in messages.chunks(CHUNK) {
-            let mut checked = Vec::with_capacity(chunk.len());
-            for message in chunk {
-                match check(message, &core.config, &core.queues, core.log.run().file_size()) {
-                    Ok(message) => checked.push(message),
-                    Err(error) => {
-                        stopped = Some((results.len() + checked.len(), error));
-                        break 'chunks;
-                    }
-                }
-            }
-            let mut appender = writing.appender.lock();
-            let appended = core.append_all_locked(writing, &mut appender, &checked, &mut results);
-            if let Err(error) = appended {
-                stopped = Some((results.len(), error));
-                break 'chunks;
-            }
-        }
-        // Reported messages are durable even if a later one failed.
-        if let Some(last) = results.last().copied()
-            && let Err(error) = core.wait_durable(writing, last)
-        {
-            // After a failed flush none is known to be durable; after a timeout all are stored.
-            if !matches!(error, Error::FlushTimeout { .. }) {
-                results.clear();
-            }
-            let index = results.len().saturating_sub(1);
-            return fail(results, index, error);
-        }
-        match stopped {
-            Some((index, error)) => fail(results, index, error),
-            None => Ok(results),
+        match self.writer() {
+            Ok(writer) => writer.append_many(messages, sum),
+            Err(error) => Err(Box::new(BatchError { results: Vec::new(), index: 0, error })),
         }
     }
 
@@ -257,49 +206,25 @@ impl MessageStore {
     /// # Errors As [`MessageStore::append`]; nothing is written if a message is invalid or the disk
     /// full.
     pub fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
-        let core = &*self.core;
-        let writing = core.writing()?;
-        let checked = messages
-            .iter()
-            .map(|message| {
-                append::check(message, &core.config, &core.queues, core.log.run().file_size())
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let results = {
-            let mut appender = writing.appender.lock();
-            core.may_append(writing)?;
-            appender.make_room(&checked, &core.config).map_err(|error| writing.heed(error))?;
-            let now_ms = core.clock.now_ms();
-            checked
-                .iter()
-                .map(|message| core.append_at(writing, &mut appender, message, now_ms))
-                .collect::<Result<Vec<_>>>()?
-        };
-        if let Some(last) = results.last() {
-            core.wait_durable(writing, *last)?;
-        }
-        Ok(results)
+        self.writer()?.append_batch(messages)
     }
 
     /// Flushes everything appended so far, and queues and index.
     ///
     /// # Errors [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
     pub fn flush(&self) -> Result<()> {
-        let writing = self.core.writing()?;
-        self.core.flush_log(writing)?;
-        self.core.catch_up()?;
-        self.core.flush_derived(writing)
+        self.writer()?.flush()
     }
 
     /// Dispatches everything appended so far.
     ///
     /// # Errors [`Error::Io`] when the disk is full.
     pub fn wait_dispatched(&self) -> Result<()> {
-        let writing = self.core.writing()?;
-        if self.core.config.flush_disk_type == FlushDiskType::Sync {
-            self.core.flush_log(writing)?;
+        let writer = self.writer()?;
+        if self.files.config.flush_disk_type == FlushDiskType::Sync {
+            writer.flush_log()?;
         }
-        self.core.catch_up()
+        writer.dispatch_step()
     }
 
     /// Reads one record by its offset.
@@ -307,8 +232,8 @@ impl MessageStore {
     /// # Errors [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
     /// there, [`Error::Corrupt`] for a wrong body checksum.
     pub fn get(&self, physical_offset: i64) -> Result<Box<[u8]>> {
-        self.core.check_open()?;
-        self.core.log.get(physical_offset, self.core.readable_end())
+        self.files.check_open()?;
+        self.files.log.get(physical_offset, self.reader.readable_end())
     }
 
     /// Reads a queue from an offset on.
@@ -342,11 +267,9 @@ impl MessageStore {
         halt: &Halt,
     ) -> Result<ReadResult> {
         self.check_open()?;
-        let limits = self
-            .core
-            .config
-            .emulate_transfer_limits
-            .then(|| (&self.core.config.transfer_limits, memory_bytes()));
+        let config = &self.files.config;
+        let limits =
+            config.emulate_transfer_limits.then(|| (&config.transfer_limits, memory_bytes()));
         let request = ReadRequest {
             topic,
             queue_id,
@@ -357,7 +280,7 @@ impl MessageStore {
             limits,
             halt,
         };
-        self.core.ask(topic, queue_id, |view| queue_read::read(&self.core.log, view, &request))
+        self.reader.ask(topic, queue_id, |view| queue_read::read(&self.files.log, view, &request))
     }
 
     /// Finds the queue offset for a time.
@@ -371,8 +294,8 @@ impl MessageStore {
         boundary: Boundary,
     ) -> Result<i64> {
         self.check_open()?;
-        self.core.ask(topic, queue_id, |view| {
-            time_search::offset_at(&self.core.log, view, timestamp_ms, boundary)
+        self.reader.ask(topic, queue_id, |view| {
+            time_search::offset_at(&self.files.log, view, timestamp_ms, boundary)
         })
     }
 
@@ -381,8 +304,8 @@ impl MessageStore {
     /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
-        self.core.ask(topic, queue_id, |view| match view {
-            Some(view) => time_search::stored_at(&self.core.log, view, number),
+        self.reader.ask(topic, queue_id, |view| match view {
+            Some(view) => time_search::stored_at(&self.files.log, view, number),
             None => Ok(None),
         })
     }
@@ -391,53 +314,38 @@ impl MessageStore {
     ///
     /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
-        self.core.check_open()?;
-        self.core.catch_up_to_read()?;
-        self.core.ask_index(|| key_query::query(&self.core, query))
+        self.files.check_open()?;
+        key_query::query(&self.reader, query)
     }
 
     /// One queue as it is now.
     ///
     /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
-        self.core.check_open()?;
-        self.core.ask(topic, queue_id, |view| Ok(view.cloned()))
+        self.files.check_open()?;
+        self.reader.ask(topic, queue_id, |view| Ok(view.cloned()))
     }
 
     /// All queues, sorted.
     ///
     /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
-        self.core.check_open()?;
-        let lacking = self.core.catch_up_to_read()?;
-        let queues = self.core.queues.all();
-        let mut names: Vec<(Box<[u8]>, i32)> = queues
-            .iter()
-            .filter(|queue| queue.max_offset() > 0 || self.core.writing.is_none())
-            .map(|queue| (queue.topic().into(), queue.queue_id()))
-            .collect();
-        if self.core.writing.is_none() || lacking.is_some() {
-            let overlay =
-                lacking.map_or_else(|| self.core.overlay(), |overlay| Ok(overlay.into()))?;
-            names.extend(overlay.names().map(|(topic, id)| (Box::from(topic), id)));
-        }
-        names.sort();
-        names.dedup();
-        Ok(names)
+        self.files.check_open()?;
+        self.reader.queue_names()
     }
 
     /// End of what readers see.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
-        self.core.readable_end()
+        self.reader.readable_end()
     }
 
     /// Walks over all records from `start` to `end` and checks each.
     #[must_use]
     pub fn scanner(&self, start: u64, end: Option<u64>, verify_crc: bool) -> Scanner<'_> {
-        let readable = self.core.readable_end();
+        let readable = self.reader.readable_end();
         Scanner::new(
-            &self.core.log,
+            &self.files.log,
             start,
             end.map_or(readable, |end| end.min(readable)),
             verify_crc,
@@ -448,8 +356,8 @@ impl MessageStore {
     ///
     /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn refresh(&self) -> Result<()> {
-        self.core.check_open()?;
-        if self.core.writing.is_some() { Ok(()) } else { open::refresh(&self.core) }
+        self.files.check_open()?;
+        self.reader.refresh()
     }
 
     /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
@@ -457,27 +365,14 @@ impl MessageStore {
     ///
     /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut pause = Duration::from_millis(1);
-        loop {
-            self.refresh()?;
-            if self.core.readable_end() > physical_offset {
-                return Ok(true);
-            }
-            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Ok(false);
-            }
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(Duration::from_millis(100));
-        }
+        self.reader.wait(physical_offset, timeout)
     }
 
     /// Events since the store was opened.
     #[must_use]
     #[inline]
     pub fn notices(&self) -> &Notices {
-        &self.core.notices
+        &self.files.notices
     }
 
     /// Ends the threads, flushes everything, and releases lock, files and maps, except files that a
@@ -487,23 +382,25 @@ impl MessageStore {
     /// # Errors [`Error::Io`]; `abort` stays then, and the next open recovers.
     pub fn close(&self) -> Result<()> {
         if self.is_of_parent() {
-            self.core.closed.store(true, Ordering::Release);
+            self.files.closed.store(true, Ordering::Release);
             return Ok(());
         }
-        if self.core.closed.swap(true, Ordering::AcqRel) {
+        if self.files.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         // A group that is committing holds the folder's lock.
         drop(self.groups.lock());
+        let Some(writer) = &self.writer else {
+            self.files.close();
+            return Ok(());
+        };
         let services = self.services.lock().take();
         if let Some(services) = services {
-            services.stop(&self.core);
+            services.stop(writer);
         }
-        let closed = match &self.core.writing {
-            Some(writing) => self.core.close_writing(writing),
-            None => Ok(()),
-        };
-        self.core.close_files();
+        let closed = writer.close();
+        writer.close_files();
+        self.files.close();
         closed
     }
 
@@ -513,16 +410,16 @@ impl MessageStore {
         self.pid != std::process::id()
     }
 
-    /// Whether the store is closed.
+    /// Whether the store was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.core.closed.load(Ordering::Acquire)
+        self.files.closed.load(Ordering::Acquire)
     }
 
     /// Holds or releases dispatch, for tests.
     pub fn hold_dispatch(&self, held: bool) {
-        if let Some(writing) = &self.core.writing {
-            writing.dispatch_held.store(held, Ordering::Release);
+        if let Some(writer) = &self.writer {
+            writer.dispatch_held.store(held, Ordering::Release);
         }
     }
 }
@@ -532,7 +429,8 @@ impl Drop for MessageStore {
         if self.is_of_parent() {
             // Lock, maps and threads are the parent's.
             let services = self.services.get_mut();
-            std::mem::forget((services.take(), Arc::clone(&self.core)));
+            let shared = (Arc::clone(&self.files), self.writer.clone());
+            std::mem::forget((services.take(), shared));
             return;
         }
         // On an error `abort` stays, and the next open recovers.

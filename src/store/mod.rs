@@ -14,11 +14,13 @@ mod message_store;
 pub mod open;
 pub mod paths;
 pub mod remembered;
+pub(crate) mod store_files;
 pub mod swap;
 
-pub use self::message_store::{BatchError, MessageStore, OpenMode};
+pub use self::message_store::{MessageStore, OpenMode};
 pub use self::open::recover::{RecoveryMode, RecoveryReport};
 pub use self::read::key_query::{KeyQuery, QueryResult};
 pub use self::read::queue_read::{GetStatus, ReadResult};
 pub use self::read::time_search::Boundary;
 pub use self::write::append::NewMessage;
+pub use self::write::writer::BatchError;

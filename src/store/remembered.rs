@@ -14,9 +14,7 @@ use super::config_file::{backup_of, read};
 use super::lock;
 use super::paths::StorePaths;
 
-/// Version that this library writes.
 const FORMAT_VERSION: u64 = 1;
-/// Maximum length.
 const MOST_BYTES: usize = 64 << 10;
 
 /// When a writer updates a setting in the file.

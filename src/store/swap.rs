@@ -12,11 +12,8 @@ use super::queue_table::names_a_folder;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
 
-/// Folders derived from the log.
 const DERIVED: [&str; 4] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX];
-/// New folders, below the rebuild folder.
 const NEW: &str = "new";
-/// The list of moves, beside them.
 const MOVES: &str = "moves";
 /// A longer list was not written here.
 const MOST_BYTES: usize = 64 << 20;
@@ -176,7 +173,6 @@ fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]
     remove_tree(storage, &paths.rebuild())
 }
 
-/// One idempotent move.
 fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed) -> Result<()> {
     let step = &listed.step;
     let new = staging(paths).join(&step.folder);

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = number("MQSTORE_SEED", 20261121)
-STORES = number("MQSTORE_DAMAGED_STORES", 1000)
+STORES = number("MQSTORE_DAMAGED_STORES", 250)
 CONFIG = {
     "mapped_file_size_commit_log": 16 << 10,
     "mapped_file_size_consume_queue": 400,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -47,9 +48,17 @@ def build() -> str:
     digest = hashlib.sha256()
     for source in sources:
         digest.update(f"{source.relative_to(HERE)}\0".encode() + source.read_bytes() + b"\0")
+    TARGET.mkdir(parents=True, exist_ok=True)
+    # Another run may build at the same time.
+    with (TARGET / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _build(digest.hexdigest())
+    return f"{TARGET / 'classes'}:{(TARGET / 'classpath.txt').read_text().strip()}"
+
+
+def _build(digest: str) -> None:
     stamp = TARGET / "built"
-    class_path = TARGET / "classpath.txt"
-    if not stamp.is_file() or stamp.read_text() != digest.hexdigest():
+    if not stamp.is_file() or stamp.read_text() != digest:
         maven = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), "compile"]
         if VERSION:
             maven += [f"-Drocketmq.version={VERSION}", f"-Dbuild.folder=target/{VERSION}"]
@@ -58,8 +67,7 @@ def build() -> str:
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(maven)} failed:\n{done.stdout}{done.stderr}")
-        stamp.write_text(digest.hexdigest())
-    return f"{TARGET / 'classes'}:{class_path.read_text().strip()}"
+        stamp.write_text(digest)
 
 
 class RocketMQError(Exception):

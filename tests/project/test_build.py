@@ -97,8 +97,16 @@ def test_wheels_are_built_by_the_locked_maturin() -> None:
 def test_ci_runs_every_linter() -> None:
     targets = re.search(r"^lint: (.*?) *##", read("Makefile"), flags=re.MULTILINE)
     assert targets is not None
-    run = re.findall(r"^step .* make (?:-k )?(\S+)$", read(".ci/run"), flags=re.MULTILINE)
-    assert {*targets[1].split(), "test", "demo", "bench-smoke"} == set(run)
+    run = re.findall(r"^ *\"?step .* make ([a-z-]+)", read(".ci/run"), flags=re.MULTILINE)
+    tests = {"test-rust", "test-python", "develop", "demo", "bench-smoke"}
+    assert {*targets[1].split(), *tests} == set(run)
+
+
+def test_ci_runs_every_folder_of_tests() -> None:
+    asked = re.findall(r"make test-python ARGS='([^']*)'", read(".ci/run"))
+    some, others = (set(arguments.split()) for arguments in asked)
+    assert others == {f"--ignore={folder}" for folder in some}
+    assert all((ROOT / folder).is_dir() for folder in some)
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};
 
-/// Bytes of log between progress reports.
 const TELL_EVERY: u64 = 4 << 20;
 
 /// Options of [`copy`].

@@ -44,7 +44,6 @@ pub struct Redaction {
     pub salt: Vec<u8>,
 }
 
-/// Maximum bytes of a batch's body.
 const MOST_BODY: usize = 64 << 20;
 
 /// Properties needed to read the record; they cannot be replaced.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-/// Maximum topics named in a command.
 const MOST_TOPICS: usize = 20;
 
 const BROKER_CONF: &str = "broker.conf";

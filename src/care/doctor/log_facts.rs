@@ -12,13 +12,13 @@ use crate::format::java::key_hash;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::log::CommitLog;
+use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
 
 /// Keys remembered at a time, at the position of their hash.
 const KEYS: usize = 1 << 20;
-/// Maximum topics and queues counted separately.
 const MOST_NAMES: usize = 100_000;
 /// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
@@ -41,7 +41,6 @@ pub(super) struct QueuePlace {
     pub(super) time_ms: i64,
 }
 
-/// A counter with the first occurrence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tally<T> {
     pub(super) count: u64,
@@ -147,7 +146,7 @@ impl Facts {
             self.see_queue(request);
         }
         if request.transaction != Transaction::Rollback {
-            for key in request.keys().put() {
+            for key in request.keys().take(MAX_KEYS) {
                 self.see_key(request.topic, key, place);
             }
         }

@@ -208,7 +208,6 @@ impl Examined<'_> {
         Ok(())
     }
 
-    /// Assigns a finding to a state.
     fn take(&mut self, finding: &Finding, deleted: &BTreeSet<String>, in_database: bool) {
         let topic = topic_of(&finding.path);
         let in_queues = finding.path.starts_with(paths::CONSUME_QUEUE);
@@ -304,7 +303,6 @@ impl Examined<'_> {
         Ok(())
     }
 
-    /// Adds keys that share a hash.
     fn tell_keys(&mut self) -> Result<()> {
         let Some(collision) = &self.facts.collisions.first else { return Ok(()) };
         let [older, newer] = collision.places;

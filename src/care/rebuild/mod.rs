@@ -88,7 +88,6 @@ pub struct RebuildReport {
     pub quarantine: Option<PathBuf>,
 }
 
-/// Units or keys added at once.
 const MOST_READY: usize = 1 << 17;
 
 /// Rebuilds queues and index of the store at `path`. `progress` gets the bytes done and in all, and
@@ -173,7 +172,6 @@ fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
     }
 }
 
-/// Unfinished output below the requested folder.
 const STAGING_OUT: &str = ".rebuilding";
 
 /// Inputs of a rebuild except the log's records.
@@ -289,7 +287,6 @@ impl<'a> Job<'a> {
         Ok(Made { build, walk, kept, index, staging })
     }
 
-    /// Moves the output to its destination.
     fn put(&self, made: Made) -> Result<RebuildReport> {
         let Made { build, walk, kept, index, staging } = made;
         let quarantine = match (&self.options.target, &staging) {
@@ -315,7 +312,6 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Queues found, with their previous bounds.
     fn queues_of(&self, build: Build) -> Vec<RebuiltQueue> {
         let mut queues: Vec<_> = build.found.into_values().collect();
         for queue in &mut queues {
@@ -325,7 +321,6 @@ impl<'a> Job<'a> {
         queues
     }
 
-    /// Maximum keys of an index file.
     fn keys_of_file(&self) -> u64 {
         self.index.map_or(0, |layout| u64::from(layout.max_entry_count().saturating_sub(1)))
     }

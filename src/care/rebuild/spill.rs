@@ -28,7 +28,6 @@ impl Share {
     }
 }
 
-/// A chunk's data for one share.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Segment {
     lanes: Vec<Lane>,
@@ -168,7 +167,6 @@ fn decode(segment: &[u8], path: &Path) -> Result<Chunk> {
 }
 
 impl Rest {
-    /// Next segment, with its chunk's number.
     fn next(&self) -> Option<(u32, &[u8])> {
         let head = postcard::take_from_bytes::<(u32, usize)>(self.bytes.get(self.at..)?);
         let ((number, len), rest) = head.ok()?;

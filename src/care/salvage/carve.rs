@@ -85,7 +85,6 @@ enum Look {
     Whole(usize, u64),
 }
 
-/// A file, read block by block.
 pub(super) struct Window<'f> {
     file: &'f dyn StorageFile,
     path: &'f Path,
@@ -135,7 +134,6 @@ impl<'f> Window<'f> {
         Ok(self.block.get(skip..self.filled).unwrap_or_default())
     }
 
-    /// Whether these bytes are in memory.
     fn holds(&self, at: u64, wanted: usize) -> bool {
         let end = self.start.saturating_add(self.filled as u64);
         at >= self.start && at.saturating_add(wanted as u64) <= end
@@ -147,7 +145,6 @@ impl<'f> Window<'f> {
         Ok(data.unwrap_or(self.len).min(self.len))
     }
 
-    /// Reads bytes; unreadable ones become zeros.
     fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize> {
         match self.file.read_at(buffer, at) {
             Err(error) if error.raw_os_error() == Some(EIO) => Ok(self.read_around(buffer, at)),
@@ -367,7 +364,6 @@ impl Carver<'_, '_> {
     }
 }
 
-/// First byte of both magic codes.
 const MAGIC_START: u8 = 0xDA;
 /// Cost of finding that a record's parts are inconsistent.
 const LOOK_COST: u64 = 256;

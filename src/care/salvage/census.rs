@@ -11,7 +11,6 @@ use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
-/// Queue offsets seen in one queue.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     first: i64,

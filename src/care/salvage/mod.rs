@@ -35,7 +35,6 @@ const TELL_EVERY: u64 = 8 << 20;
 const MOST_RECORD: u64 = 64 << 20;
 /// Maximum runs of records, against hostile files.
 const MOST_EXTENTS: usize = 4 << 20;
-/// Incomplete messages listed; all are counted.
 const MOST_LISTED: usize = 1_000;
 
 /// A message that was skipped.

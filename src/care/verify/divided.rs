@@ -47,7 +47,6 @@ struct QueueSeen {
     entries: u64,
 }
 
-/// Result of walking some log files.
 #[derive(Debug, Deserialize, Serialize)]
 struct Walks {
     files: Vec<(u64, FileWalk)>,

@@ -24,9 +24,7 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::queue_table::{most_queue_id, names_a_folder};
 
 const STEP: u64 = 4 << 20;
-/// Maximum damaged ranges of a file.
 pub(super) const MOST_DAMAGED: usize = 100_000;
-/// Maximum reported topics without a folder.
 const MOST_TOPICS: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]

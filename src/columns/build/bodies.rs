@@ -14,7 +14,6 @@ use crate::log::Block;
 /// Maximum unused bytes of blocks that a batch may hold; beyond it bodies are copied.
 const MOST_PINNED: usize = 4 << 20;
 
-/// A block that columns point into.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     block: Arc<Block>,
@@ -22,7 +21,6 @@ pub(crate) struct Pinned {
     number: usize,
 }
 
-/// Keeps a block from being reused.
 struct Held(Arc<Block>);
 
 impl AsRef<[u8]> for Held {
@@ -87,7 +85,6 @@ impl Bodies {
         })
     }
 
-    /// Whether it can point into blocks.
     pub(crate) fn shares(&self) -> bool {
         matches!(self, Self::Shared { .. })
     }

@@ -31,16 +31,13 @@ const WAITING: usize = 64;
 const FEW_COLUMNS: usize = 6;
 /// Bytes of log for a batch with bodies, on several threads.
 const PART_OF_BODIES: u64 = 2 << 20;
-/// Larger decompressed bodies do not wait.
 const SMALL_BODY: usize = 64 << 10;
-/// Maximum bytes of a decompressed body.
 const MOST_BODY: usize = 64 << 20;
 /// Bytes that end a batch: offsets in a column are signed 32-bit, and invalid UTF-8 may triple in
 /// length.
 const MOST_BYTES: usize = 512 << 20;
 /// Maximum length of an address or id.
 const SHORT_TEXT: usize = 64;
-/// Room of a column beside that.
 const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
 
 /// Limits of a batch.
@@ -111,7 +108,6 @@ struct Waiting {
     body: Option<Vec<u8>>,
 }
 
-/// A message and its derived values.
 struct Row<'a> {
     view: MessageView<'a>,
     body: &'a [u8],
@@ -139,7 +135,6 @@ enum Builder {
     Nothing(ArrayRef),
 }
 
-/// One text in every row.
 #[derive(Debug)]
 struct Same {
     text: String,

@@ -15,7 +15,6 @@ use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
 
-/// Maximum properties read of one message.
 const MOST_PROPERTIES: usize = 1024;
 const USUAL_PROPERTIES: usize = 6;
 /// Up to this number duplicates are found without a table.

@@ -7,12 +7,9 @@ use std::sync::{Arc, Weak};
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 use bytes::Bytes;
 
-/// Larger buffers are not kept.
 const MOST_KEPT: usize = 64 << 20;
-/// Maximum spare buffers of a column.
 const SPARE: usize = 4;
 
-/// Values being collected for an array.
 #[derive(Debug)]
 pub(crate) struct Gathered<T> {
     values: Vec<T>,

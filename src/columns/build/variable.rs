@@ -109,7 +109,6 @@ impl VariableColumn {
         self.nulls.append_n_non_nulls(count);
     }
 
-    /// Adds the last value again.
     #[inline]
     pub(crate) fn repeat(&mut self, value: &[u8]) {
         match &mut self.layout {
@@ -169,7 +168,6 @@ impl VariableColumn {
     }
 }
 
-/// Longest value inside a view.
 const INLINE: usize = 12;
 
 fn array<T: ByteArrayType<Offset = i32>>(

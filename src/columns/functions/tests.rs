@@ -85,7 +85,6 @@ fn messages(columns: Vec<(&str, ArrayRef)>) -> ArrayRef {
     Arc::new(StructArray::new(fields, arrays, None))
 }
 
-/// Two encodable messages with some columns replaced.
 fn two(changed: Vec<(&str, ArrayRef)>) -> ArrayRef {
     let longs = |values: [i64; 2]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
     let mut columns = vec![
@@ -165,7 +164,6 @@ fn lists_are_of_texts_whatever_their_offsets() {
         let found = rows.messages(0..1, &mut blocks).unwrap();
         assert_eq!(found[0].properties, b"KEYS\x01k1 k2\x02");
     }
-    // A list of nulls has no key.
     for list in lists(Arc::new(NullArray::new(2))) {
         let rows = row("keys", list).unwrap();
         let (at, error) = rows.messages(0..1, &mut Vec::new()).unwrap_err();
@@ -194,7 +192,6 @@ fn pairs_are_of_texts_too() {
             assert!(error.starts_with("column properties is Map("), "{error}");
         }
     }
-    // A name without a value is no property.
     for list in lists(pairs(texts(&["a", "b"]), nulls)) {
         let rows = row("properties", list).unwrap();
         assert_eq!(rows.messages(0..1, &mut Vec::new()).unwrap().len(), 1);

@@ -56,7 +56,6 @@ pub(crate) struct Lists {
     pub(crate) texts: LargeStringArray,
 }
 
-/// Pairs of texts for each row.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) array: ArrayRef,

@@ -123,7 +123,7 @@ impl MessageRows {
         let mut messages = Vec::with_capacity(rows.len());
         for row in rows.start..rows.end.min(self.rows) {
             let message = self
-                .compose(row, blocks)
+                .write_properties(row, blocks)
                 .and_then(|()| self.message(row, &mut hosts))
                 .map_err(|error| (row, error))?;
             messages.push(message);
@@ -170,7 +170,7 @@ impl MessageRows {
 
     /// Appends a message's properties to `out`. A name in `properties` keeps its position; a column
     /// of that name must agree.
-    fn compose(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn write_properties(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut tags = text(self.tags.as_ref(), row);
         let mut unique_key = text(self.unique_key.as_ref(), row);
         let mut keys = self.keys.as_ref().and_then(|keys| range(&keys.array, keys.first, row));

@@ -82,7 +82,6 @@ fn every_column_of_a_new_message_is_read() {
         ("store_host", utf8(&[Some("[::1]:6"), None])),
         ("tags", utf8(&[Some("paid"), None])),
         ("unique_key", utf8(&[Some("U"), None])),
-        // Columns of stored messages may hold anything.
         ("broker", ints(1)),
         ("error", ints(1)),
         ("store_size", utf8(&[Some("x"), None])),

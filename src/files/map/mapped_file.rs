@@ -16,7 +16,6 @@ use super::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, StorageFile};
 
-/// The usual size.
 const CACHE_LINE: usize = 64;
 
 #[derive(Debug)]

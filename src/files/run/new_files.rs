@@ -93,7 +93,6 @@ mod tests {
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
         create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
-        // Another process created a file of the second run meanwhile.
         let (three, four) = (run("other/0"), run("other/deeper/1"));
         run("other/deeper/1").create(0).unwrap();
         let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();

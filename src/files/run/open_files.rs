@@ -71,7 +71,6 @@ impl OpenFiles {
         self.cache.lock().pop(&id);
     }
 
-    /// Closes all files that nobody holds.
     pub(crate) fn clear(&self) {
         self.cache.lock().clear();
     }

@@ -12,7 +12,6 @@ pub struct Roots {
 }
 
 impl From<Vec<PathBuf>> for Roots {
-    /// Folders that all take new files.
     fn from(dirs: Vec<PathBuf>) -> Self {
         Self { dirs, read_only: Vec::new(), full_percent: 101 }
     }

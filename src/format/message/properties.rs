@@ -293,7 +293,6 @@ impl<'a> Separators<'a> {
     }
 }
 
-/// Bytes for each bit set.
 const LOOKED_AT: usize = 64;
 
 const WORD: usize = 8;

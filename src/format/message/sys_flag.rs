@@ -31,9 +31,10 @@ pub const COMPRESSION_ZSTD: i32 = 0x200;
 pub const COMPRESSION_ZLIB: i32 = 0x300;
 
 /// A record's kind of transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transaction {
     /// No transaction.
+    #[default]
     None,
     /// Half message: indexed, in no queue.
     Prepared,

@@ -60,7 +60,6 @@ struct Building {
     early: Option<Early>,
 }
 
-/// Flushes written bytes in the background.
 #[derive(Debug)]
 struct Early {
     every: usize,
@@ -331,8 +330,9 @@ impl Building {
 mod tests {
     use super::*;
     use crate::files::Os;
+    use crate::format::message::properties::Indexed;
     use crate::format::message::sys_flag::Transaction;
-    use crate::log::dispatch_keys::DispatchKeys;
+    use crate::log::dispatch_request::DispatchRequest;
     use crate::log::index::writer::IndexService;
     use crate::time::FixedClock;
 
@@ -376,16 +376,20 @@ mod tests {
                 let transaction =
                     if number % 7 == 3 { Transaction::Rollback } else { Transaction::None };
                 let unique = format!("u{}", number % 50);
-                let message = DispatchKeys {
+                let message = DispatchRequest {
                     physical_offset: number * 100,
                     store_timestamp_ms: 1_000 * number * (1 - 2 * (number % 5 / 4)) + 5,
                     transaction,
                     topic: b"Topic",
-                    unique_key: (number % 3 == 0).then_some(unique.as_bytes()),
-                    keys: Some(keys.as_bytes()),
+                    properties: Indexed {
+                        unique_key: (number % 3 == 0).then_some(unique.as_bytes()),
+                        keys: Some(keys.as_bytes()),
+                        ..Indexed::default()
+                    },
+                    ..DispatchRequest::default()
                 };
                 service.build(&message).unwrap();
-                let hashes: Vec<_> = message.hashes().collect();
+                let hashes: Vec<_> = message.key_hashes().collect();
                 builder.put(message.physical_offset, message.store_timestamp_ms, &hashes).unwrap();
                 last_hashes = hashes.len();
                 puts.extend(hashes.iter().map(|&key_hash| IndexPut {

@@ -25,7 +25,6 @@ const LOOKED_BACK: u32 = 203;
 #[derive(Debug, Default)]
 pub(crate) struct Witnesses(Mutex<Arc<Witnessed>>);
 
-/// Hashes of known entries.
 #[derive(Debug, Default)]
 pub(crate) struct Witnessed {
     /// Count including the unused entry.
@@ -82,7 +81,6 @@ impl Witnessed {
     }
 }
 
-/// Offsets of an entry's neighbours.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Around {
     /// Offset of the previous entry, or -1.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::chain::{ChainWalk, Head};
 use super::check::header_fault;
-use super::file::IndexFile;
+use super::file::{IndexFile, IndexPut};
 use super::run::{IndexRun, IndexRunFile, Listing};
 use super::select::{IndexBatch, Wanted};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
@@ -52,6 +52,85 @@ impl IndexRun {
         let mut answer = IndexAnswer::default();
         self.query_batch().query_offsets(topic, key, begin_ms, end_ms, max, &mut answer)?;
         Ok(answer)
+    }
+
+    /// [`IndexRun::query_offsets`] with waiting keys of later messages, oldest first: equals the
+    /// later answer of the index.
+    ///
+    /// # Errors As [`IndexRun::query_offsets`].
+    pub fn query_offsets_with(
+        &self,
+        waiting: &[IndexPut],
+        topic: &[u8],
+        key: &[u8],
+        (begin_ms, end_ms): (i64, i64),
+        max: usize,
+    ) -> Result<IndexAnswer> {
+        let Some(first) = waiting.first() else {
+            return self.query_offsets(topic, key, begin_ms, end_ms, max);
+        };
+        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
+        let mut batch = self.query_batch();
+        let newest = batch.file(0, wanted.key_hash);
+        let head = newest.and_then(|newest| newest.map(IndexFile::head).transpose());
+        let head = collect(head, &mut Vec::new())?.flatten();
+        let (mut header, count) =
+            head.map_or((IndexHeader::default(), 1), |at| (at.header, at.count));
+        let (hits, ends) = self.take_waiting(waiting, &mut header, count, &wanted);
+        let mut answer = IndexAnswer::default();
+        let newest = Some(Newest { header, ends });
+        let left = max.saturating_sub(hits.len());
+        // Keys that waited may be in a file by now, and would be found twice.
+        for more in [0, waiting.len()].into_iter().take_while(|_| left > 0) {
+            let wanted = Wanted { max: left.saturating_add(more), ..wanted };
+            batch.collect_offsets(&wanted, newest, &mut answer)?;
+            let found = answer.offsets.len();
+            answer.offsets.retain(|&offset| offset < first.physical_offset);
+            if answer.offsets.len() == found {
+                break;
+            }
+        }
+        answer.last_update_timestamp_ms = header.end_timestamp_ms;
+        answer.last_update_physical_offset = header.end_physical_offset;
+        answer.offsets.splice(0..0, hits);
+        answer.offsets.truncate(max);
+        Ok(answer)
+    }
+
+    /// Searches the waiting keys as a walk of their slot does, and updates the header. Returns the
+    /// offsets, and whether the walk ends.
+    fn take_waiting(
+        &self,
+        waiting: &[IndexPut],
+        header: &mut IndexHeader,
+        count: u32,
+        wanted: &Wanted,
+    ) -> (Vec<i64>, bool) {
+        let slot = self.layout().slot_of(wanted.key_hash);
+        let mut entries = Vec::new();
+        for (number, put) in (count..).zip(waiting) {
+            let seconds = seconds_since(header.begin_timestamp_ms, put.store_timestamp_ms);
+            if number <= 1 {
+                header.begin_timestamp_ms = put.store_timestamp_ms;
+                header.begin_physical_offset = put.physical_offset;
+            }
+            header.end_timestamp_ms = put.store_timestamp_ms;
+            header.end_physical_offset = put.physical_offset;
+            if self.layout().slot_of(put.key_hash) == slot {
+                let IndexPut { key_hash, physical_offset, .. } = *put;
+                entries.push(IndexEntry { key_hash, physical_offset, seconds, prev_entry: 0 });
+            }
+        }
+        let mut hits = Vec::new();
+        if header_fault(header, true).is_none()
+            && !is_time_matched(header, wanted.begin_ms, wanted.end_ms)
+        {
+            return (hits, false);
+        }
+        let ends = entries.iter().rev().any(|entry| {
+            hits.len() >= wanted.max || !wanted.take(header.begin_timestamp_ms, entry, &mut hits)
+        });
+        (hits, ends)
     }
 
     /// Queries that share one listing and one length check of each file, for short loops like
@@ -101,6 +180,13 @@ pub struct QueryBatch<'a> {
     older: Vec<Option<Arc<IndexFile>>>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    header: IndexHeader,
+    /// Whether a waiting key ends the walk.
+    ends: bool,
+}
+
 impl QueryBatch<'_> {
     /// [`IndexRun::query_offsets`] into a reused answer.
     ///
@@ -120,11 +206,21 @@ impl QueryBatch<'_> {
             newest.prefetch_slot(newest.layout().slot_of(key_hash));
         }
         let wanted = Wanted { key_hash, begin_ms, end_ms, max };
+        self.collect_offsets(&wanted, None, answer)
+    }
+
+    fn collect_offsets(
+        &mut self,
+        wanted: &Wanted,
+        newest: Option<Newest>,
+        answer: &mut IndexAnswer,
+    ) -> Result<()> {
         answer.clear();
         for age in 0..self.listing.files.len() {
-            let looked_up = self.look_up(age, &wanted, answer);
+            let waiting = newest.filter(|_| age == 0);
+            let looked_up = self.look_up(age, wanted, waiting, answer);
             let more = collect(looked_up, &mut answer.findings)?.unwrap_or(true);
-            if answer.offsets.len() >= max || !more {
+            if answer.offsets.len() >= wanted.max || !more {
                 break;
             }
         }
@@ -132,18 +228,28 @@ impl QueryBatch<'_> {
     }
 
     /// Adds matches of one file; returns whether older files may hold more.
-    fn look_up(&mut self, age: usize, wanted: &Wanted, answer: &mut IndexAnswer) -> Result<bool> {
+    fn look_up(
+        &mut self,
+        age: usize,
+        wanted: &Wanted,
+        waiting: Option<Newest>,
+        answer: &mut IndexAnswer,
+    ) -> Result<bool> {
         let Some(file) = self.file(age, wanted.key_hash)? else { return Ok(true) };
         let batch = IndexBatch::new(file);
         let mut head = batch.head()?;
-        let header = &head.header;
+        let header = &mut head.header;
+        if let Some(newest) = waiting {
+            *header = newest.header;
+        }
         let begin_timestamp_ms = header.begin_timestamp_ms;
         if age == 0 {
             answer.last_update_timestamp_ms = header.end_timestamp_ms;
             answer.last_update_physical_offset = header.end_physical_offset;
         }
         let fault = header_fault(header, true);
-        if fault.is_some() || is_time_matched(header, wanted.begin_ms, wanted.end_ms) {
+        let walks = !waiting.is_some_and(|newest| newest.ends);
+        if walks && (fault.is_some() || is_time_matched(header, wanted.begin_ms, wanted.end_ms)) {
             let IndexAnswer { offsets, findings, .. } = answer;
             let selected = batch.select_under(&mut head, wanted, offsets, findings);
             collect(selected, findings)?;

@@ -293,7 +293,7 @@ impl IndexRun {
     /// Physical offset of the last indexed message, `None` without files.
     ///
     /// # Errors As [`IndexFile::header`].
-    pub fn reach(&self) -> Result<Option<i64>> {
+    pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
         let listing = self.listing();
         let Some(last) = listing.files.last() else { return Ok(None) };
         Ok(Some(self.open(last)?.header()?.end_physical_offset))

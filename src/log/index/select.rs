@@ -186,7 +186,6 @@ impl<'a> IndexBatch<'a> {
         with_bytes!(self.file, |bytes, _live| Head::read(bytes, self.file.layout()))
     }
 
-    /// A look-up with a known header.
     #[inline]
     pub(crate) fn select_under(
         &self,
@@ -214,7 +213,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Takes one entry; returns whether the chain may hold more.
     #[inline]
-    fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
+    pub(crate) fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
         let time_ms = file_begin_ms.saturating_add(i64::from(entry.seconds) * 1000);
         if entry.key_hash == self.key_hash && self.begin_ms <= time_ms && time_ms <= self.end_ms {
             out.push(entry.physical_offset);
@@ -348,7 +347,6 @@ struct Lane {
 }
 
 impl Lane {
-    /// Starts a query: prefetches its slot.
     #[inline]
     fn load<B: IndexBytes>(&mut self, bytes: &B, layout: &IndexLayout, query: usize, hash: i32) {
         self.query = query;

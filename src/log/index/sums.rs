@@ -260,7 +260,6 @@ mod tests {
         assert_eq!(judged(&open(&path)), (true, true));
         let end = open(&path).layout().entry_position(51);
         let mut unsound = 0;
-        // Both methods trust the count of entries.
         for at in (0..end).filter(|at| !(32..40).contains(at)) {
             let mut byte = [0];
             raw.read_exact_at(&mut byte, at).unwrap();

@@ -17,7 +17,7 @@ use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::message::sys_flag::Transaction;
-use crate::log::dispatch_keys::{DispatchKeys, MAX_KEYS};
+use crate::log::dispatch_request::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
 /// Puts that wait for their slots: enough to hide memory latency.
@@ -146,7 +146,7 @@ impl IndexService {
     /// already put are skipped.
     ///
     /// # Errors [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be created.
-    pub fn build(&mut self, message: &DispatchKeys<'_>) -> Result<Built> {
+    pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<Built> {
         // RocketMQ creates the file before it reads the message, so even a first message without
         // keys creates one.
         self.make_room()?;
@@ -160,7 +160,7 @@ impl IndexService {
         let done = done_of(begun, message.physical_offset);
         let mut built = Built::default();
         let hasher = TopicHash::of(message.topic);
-        for (number, key) in message.iter().enumerate() {
+        for (number, key) in message.keys().enumerate() {
             if number >= MAX_KEYS {
                 built.left_out += 1;
             } else if number >= done {
@@ -188,12 +188,12 @@ impl IndexService {
         let mut left = puts;
         while let Some(first) = left.first() {
             self.make_room()?;
-            let reach = self.end_physical_offset();
+            let last_keyed = self.end_physical_offset();
             let begun = done_of(self.begun.take(), first.physical_offset);
             let of_one = |put: &&IndexPut| put.physical_offset == first.physical_offset;
             let keys = left.iter().take_while(of_one).count();
             let (message, rest) = left.split_at(keys);
-            if first.physical_offset >= reach {
+            if first.physical_offset >= last_keyed {
                 for (number, put) in message.iter().enumerate().take(MAX_KEYS).skip(begun) {
                     if let Err(error) = self.push(*put) {
                         self.begun = Some((first.physical_offset, number));
@@ -206,7 +206,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// [`IndexService::build`] with [`DispatchKeys::hashes`].
+    /// [`IndexService::build`] with [`DispatchRequest::key_hashes`].
     ///
     /// # Errors As [`IndexService::build`].
     pub fn put(
@@ -265,6 +265,14 @@ impl IndexService {
             self.put_oldest()?;
         }
         Ok(())
+    }
+
+    /// Offset of the first message with waiting keys: queries find earlier ones in the index.
+    #[inline]
+    #[must_use]
+    pub fn waiting_from(&self) -> Option<u64> {
+        let oldest = self.waiting.front()?;
+        Some(u64::try_from(oldest.put.physical_offset).unwrap_or(0))
     }
 
     /// Ensures that the current file has room for a key.
@@ -375,8 +383,12 @@ impl IndexService {
     /// Offset of the last indexed message, waiting puts included; `None` without files.
     ///
     /// # Errors As [`IndexFile::header`].
-    pub fn reach(&self) -> Result<Option<i64>> {
-        if self.current.is_some() { Ok(Some(self.end_physical_offset())) } else { self.run.reach() }
+    pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
+        if self.current.is_some() {
+            Ok(Some(self.end_physical_offset()))
+        } else {
+            self.run.last_keyed_offset()
+        }
     }
 
     /// Removes usable file `number` and all newer files, to be built again. Returns the removed
@@ -481,7 +493,7 @@ impl IndexService {
     /// # Errors As [`IndexFile::header`].
     pub fn skip_keys_already_put(&mut self) -> Result<()> {
         self.drain()?;
-        self.begun = match self.run.reach()? {
+        self.begun = match self.run.last_keyed_offset()? {
             Some(physical_offset) => Some((physical_offset, self.keys_put(physical_offset)?)),
             None => None,
         };

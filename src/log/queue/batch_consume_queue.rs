@@ -386,7 +386,6 @@ mod tests {
             assert!(queue.add(&entry(12, base, count)).is_err(), "{base} {count}");
         }
         assert_eq!(queue.max_offset(), 24);
-        // Skipped numbers lead to what follows.
         assert_eq!(queue.add(&entry(12, 30, 5)).unwrap(), Added::Appended);
         assert_eq!(queue.units(26, 1).unwrap()[0].number, 30);
     }

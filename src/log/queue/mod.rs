@@ -26,7 +26,6 @@ pub enum Queue {
     Batch(BatchConsumeQueue),
 }
 
-/// Delegates to either kind.
 macro_rules! either {
     ($queue:expr, $inner:ident => $answer:expr) => {
         match $queue {

@@ -59,7 +59,6 @@ impl BlockPool {
     /// Maximum spare blocks: those of one batch of columns.
     const MOST_SPARE: usize = 64;
 
-    /// A block with no other holder.
     pub(crate) fn take(self: &Arc<Self>) -> Block {
         let spare = self.spare.lock().pop();
         Block { bytes: spare.unwrap_or_default(), pool: Arc::downgrade(self) }

@@ -118,7 +118,6 @@ impl FrameReader {
         &self.file
     }
 
-    /// The last block read.
     #[inline]
     pub(super) fn block(&self) -> Option<&Arc<Block>> {
         self.block.as_ref()

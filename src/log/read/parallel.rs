@@ -14,7 +14,6 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// Parts read ahead by each thread.
 const AHEAD: usize = 2;
 
 /// A byte range of one log file, whose records are read together.
@@ -141,7 +140,6 @@ pub fn put_together<P: Part>(
 mod tests {
     use super::*;
 
-    /// A part that begins and ends there.
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Piece(Option<u64>, u64);
 

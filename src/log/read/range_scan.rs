@@ -330,7 +330,6 @@ fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Certainty that a record begins somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judged {
     Certain,

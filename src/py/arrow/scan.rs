@@ -235,7 +235,6 @@ fn failed(error: BatchError) -> ArrowError {
     }
 }
 
-/// An error reduced to its text.
 #[derive(Debug)]
 struct Text(String);
 
@@ -292,7 +291,6 @@ struct StoreBatches {
     made: Made,
 }
 
-/// Batches from one thread or several.
 enum Made {
     Here(Box<MessageBatches>),
     Ahead(BatchesAhead),

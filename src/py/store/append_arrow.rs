@@ -131,7 +131,6 @@ fn append(
     failure.map_or(Ok(begin + within), Err)
 }
 
-/// A signal's exception, with the summary.
 fn interrupted(py: Python<'_>, error: PyErr, summary: AppendSummary) -> PyErr {
     // An exception that takes no attribute is raised unchanged.
     let _ = Bound::new(py, summary).and_then(|summary| error.value(py).setattr("summary", summary));

@@ -11,7 +11,7 @@ use crate::store::write::property_block::check_inner_batch;
 
 use super::stored::shown_body;
 use crate::py::errors::invalid;
-use crate::py::fields::{self, Composed, Named, bytes_of, each_pair, host_of};
+use crate::py::fields::{self, Block, Named, bytes_of, each_pair, host_of};
 
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
@@ -200,17 +200,17 @@ impl Message {
             None => PyTuple::empty(body.py()),
         };
         let mut block = Vec::new();
-        let composed = Named {
+        let given = Named {
             tags: tags.as_deref(),
             keys: Some(keys.as_any()),
             unique_key: unique_key.as_deref(),
             delay_level,
             properties,
         }
-        .compose(&mut block)?;
-        let (properties, counts_inner_messages) = match composed {
-            Composed::Whole(whole) => (Properties::Block(whole.clone().into()), false),
-            Composed::Written { counts_inner_messages } => {
+        .to_block(&mut block)?;
+        let (properties, counts_inner_messages) = match given {
+            Block::Whole(whole) => (Properties::Block(whole.clone().into()), false),
+            Block::Written { counts_inner_messages } => {
                 (Properties::Pairs(pairs(properties)?), counts_inner_messages)
             }
         };

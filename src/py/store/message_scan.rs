@@ -111,7 +111,7 @@ impl MessageScan {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<StoredMessage>> {
-        if let Ok(mut state) = self.state.try_lock()
+        if let Some(mut state) = self.state.try_lock()
             && let Some(record) = state.take()
         {
             return Ok(Some(record.into()));

@@ -30,7 +30,7 @@ use crate::store::{MessageStore, NewMessage, OpenMode};
 
 use self::message::Message;
 use super::errors::{StoreClosedError, raise};
-use super::fields::{self, Composed, Named, bytes_of, host_of, with_block};
+use super::fields::{self, Block, Named, bytes_of, host_of, with_block};
 use super::fork;
 
 use super::care::upkeep::recovery_report;
@@ -231,9 +231,9 @@ impl Store {
         let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
         let named = Named { tags, keys, unique_key, delay_level, properties };
         with_block(|block| {
-            let properties = match named.compose(block)? {
-                Composed::Whole(whole) => whole.as_bytes(),
-                Composed::Written { counts_inner_messages } => {
+            let properties = match named.to_block(block)? {
+                Block::Whole(whole) => whole.as_bytes(),
+                Block::Written { counts_inner_messages } => {
                     check_inner_batch(counts_inner_messages, 0)?;
                     block.as_slice()
                 }

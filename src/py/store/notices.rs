@@ -17,7 +17,6 @@ pub(crate) fn log_new(store: &MessageStore) {
     }
 }
 
-/// Logs warnings.
 #[cold]
 pub(crate) fn log(py: Python<'_>, texts: &[String]) {
     let logged = py

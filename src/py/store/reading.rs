@@ -25,7 +25,6 @@ use crate::py::values::{QueueInfo, value_methods};
 /// Interval between signal checks of a wait.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
-/// Messages created between signal checks.
 const SIGNALS_EVERY: usize = 16 << 10;
 
 /// Result of a read of one queue (``GetMessageResult``).
@@ -95,7 +94,6 @@ pub(crate) fn messages<'py>(
     Ok(messages)
 }
 
-/// A tag expression; none means all.
 pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
     tags.map_or(TagFilter::ALL, TagFilter::parse)
 }
@@ -498,7 +496,6 @@ impl Deadline {
         Self(Instant::now().checked_add(timeout))
     }
 
-    /// Time until the next signal check.
     pub(crate) fn slice(&self) -> Duration {
         match self.0 {
             Some(at) => at.saturating_duration_since(Instant::now()).min(WAIT_SLICE),

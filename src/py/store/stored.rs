@@ -13,7 +13,6 @@ use crate::format::message::{self, Frame, FrameError, MessageView};
 
 use crate::py::fields::bytes_of;
 
-/// Maximum bytes of a decompressed body.
 pub(crate) const MOST_BODY: usize = 64 << 20;
 /// Bytes of a body in a `repr`.
 const SHOWN_BODY: usize = 64;
@@ -39,7 +38,6 @@ impl From<Box<[u8]>> for StoredMessage {
     }
 }
 
-/// Text of the store's own properties.
 pub(crate) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
@@ -341,7 +339,6 @@ pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<St
     }
 }
 
-/// Restores a pickled message.
 #[pyfunction]
 pub(crate) fn _stored_message(record: &Bound<'_, PyAny>) -> PyResult<StoredMessage> {
     let message = decode(record, false)?;

@@ -254,7 +254,7 @@ impl QueueEntries {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<QueueEntry>> {
-        if let Ok(mut state) = self.state.try_lock()
+        if let Some(mut state) = self.state.try_lock()
             && let Some(unit) = state.ready.pop_front()
         {
             return Ok(Some(unit.into()));
@@ -482,7 +482,6 @@ impl Checkpoint {
     }
 }
 
-/// Restores a pickled checkpoint.
 #[pyfunction]
 pub(crate) fn _checkpoint(
     physic_msg_timestamp_ms: i64,

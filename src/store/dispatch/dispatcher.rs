@@ -1,114 +1,18 @@
-//! Dispatches records of the log to queues and index (`DispatchRequest`,
-//! `DefaultMessageStore.doDispatch`).
+//! Dispatches single records to queues and index (`DefaultMessageStore.doDispatch`).
 
 use crate::error::{Error, Result};
-use crate::format::message::MessageView;
-use crate::format::message::properties::{self, Indexed};
-use crate::format::message::sys_flag::{self, Transaction};
-use crate::format::queue::batch::{self, InnerRange};
-use crate::format::queue::consume_queue::{self, DelayLevels, QueueEntry};
-use crate::log::dispatch_keys::DispatchKeys;
+use crate::format::queue::batch::InnerRange;
+use crate::log::Queue;
 use crate::log::index::writer::IndexService;
-use crate::log::queue::{Added, Unit};
-use crate::log::{Queue, QueueKind};
+use crate::log::queue::Added;
 
 use super::lmq;
 use crate::store::queue_table::QueueTable;
 
-/// Input of queues and index for one record.
-#[derive(Clone, Copy, Debug)]
-pub struct DispatchRequest<'a> {
-    pub topic: &'a [u8],
-    pub queue_id: i32,
-    pub queue_offset: i64,
-    /// Its offset in the commit log.
-    pub physical_offset: i64,
-    pub store_size: u32,
-    pub store_timestamp_ms: i64,
-    pub transaction: Transaction,
-    pub properties: Indexed<'a>,
-}
+pub use crate::log::dispatch_request::DispatchRequest;
 
-impl<'a> DispatchRequest<'a> {
-    /// The request for a record (`CommitLog.checkMessageAndReturnSize`).
-    #[inline(always)]
-    #[must_use]
-    pub fn of(view: &MessageView<'a>) -> Self {
-        Self {
-            topic: view.topic(),
-            queue_id: view.queue_id(),
-            queue_offset: view.queue_offset(),
-            physical_offset: view.physical_offset(),
-            store_size: view.store_size(),
-            store_timestamp_ms: view.store_timestamp_ms(),
-            transaction: sys_flag::transaction(view.sys_flag()),
-            properties: properties::indexed(view.raw_properties()),
-        }
-    }
-
-    /// Whether the record gets a queue entry: a prepared or rolled back message does not.
-    #[must_use]
-    pub fn is_queued(&self) -> bool {
-        matches!(self.transaction, Transaction::None | Transaction::Commit)
-    }
-
-    /// Additional queues of the record, with its queue offset in each (`MultiDispatchUtils`,
-    /// `ConsumeQueue.multiDispatchLmqQueue`). Invalid names are skipped.
-    pub fn more_queues(&self) -> impl Iterator<Item = (&'a [u8], i64)> {
-        lmq::pairs(self.topic, &self.properties)
-    }
-
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        u64::try_from(self.physical_offset).unwrap_or(0).saturating_add(u64::from(self.store_size))
-    }
-
-    /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
-    /// invalid properties counts as one message.
-    #[inline]
-    #[must_use]
-    pub fn range(&self, kind: QueueKind) -> InnerRange {
-        let alone = InnerRange { base_queue_offset: self.queue_offset, message_count: 1 };
-        match kind {
-            QueueKind::Plain => alone,
-            QueueKind::Batch => {
-                batch::inner_range(&self.properties, self.queue_offset).unwrap_or(alone)
-            }
-        }
-    }
-
-    /// The queue's unit for the record at `range`.
-    #[inline]
-    #[must_use]
-    pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> Unit {
-        Unit {
-            number: range.base_queue_offset,
-            count: range.message_count,
-            entry: QueueEntry {
-                physical_offset: self.physical_offset,
-                store_size: i32::try_from(self.store_size).unwrap_or(i32::MAX),
-                tags_code: consume_queue::dispatch_tags_code(
-                    self.topic,
-                    &self.properties,
-                    self.store_timestamp_ms,
-                    levels,
-                ),
-            },
-        }
-    }
-
-    #[must_use]
-    pub fn keys(&self) -> DispatchKeys<'a> {
-        DispatchKeys {
-            physical_offset: self.physical_offset,
-            store_timestamp_ms: self.store_timestamp_ms,
-            transaction: self.transaction,
-            topic: self.topic,
-            unique_key: self.properties.unique_key,
-            keys: self.properties.keys,
-        }
-    }
-}
+/// Maximum bytes of log with waiting keys.
+const MOST_UNINDEXED: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -145,7 +49,7 @@ impl Dispatcher {
                 }
             }
             if request.properties.multi_dispatch.is_some() {
-                for (name, number) in request.more_queues() {
+                for (name, number) in lmq::pairs(request.topic, &request.properties) {
                     if queues.takes_more_queues() || queues.get(name, 0).is_some() {
                         let range = InnerRange { base_queue_offset: number, message_count: 1 };
                         let unit = request.unit(range, levels);
@@ -157,9 +61,23 @@ impl Dispatcher {
             }
         }
         if let Some(index) = &mut self.index {
-            index.build(&request.keys())?;
+            index.build(request)?;
+            // A query reads these records from the log, so they must not lie far apart.
+            let far = |from| request.end().saturating_sub(from) > MOST_UNINDEXED;
+            if index.waiting_from().is_some_and(far) {
+                index.drain()?;
+            }
         }
         Ok(())
+    }
+
+    /// Offset up to which the index files hold all keys, if everything before `dispatched` was
+    /// dispatched.
+    #[inline]
+    #[must_use]
+    pub fn indexed_end(&self, dispatched: u64) -> u64 {
+        let waiting_from = self.index.as_ref().and_then(IndexService::waiting_from);
+        waiting_from.map_or(dispatched, |from| from.min(dispatched))
     }
 }
 

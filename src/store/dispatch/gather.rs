@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
-use crate::log::dispatch_keys::MAX_KEYS;
+use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::queue::Unit;
 use crate::log::{IndexBuilder, Queue, QueueKind};
 
@@ -199,7 +199,6 @@ impl SpareGathered {
     }
 }
 
-/// A topic, and its queues' lanes.
 #[derive(Debug)]
 struct Topic {
     name: Arc<[u8]>,
@@ -263,10 +262,9 @@ impl<'a> Gather<'a> {
         let hashes = &mut self.gathered.hashes;
         let before = hashes.len();
         let topic = self.topics.get(self.last).map(|topic| topic.hash).unwrap_or_default();
-        let keys = request.keys();
-        hashes.extend(keys.hashes_of(topic));
+        hashes.extend(request.key_hashes_of(topic));
         if self.wanted.with_surplus_keys {
-            hashes.extend(keys.surplus_hashes_of(topic));
+            hashes.extend(request.surplus_key_hashes_of(topic));
         }
         self.gathered.keyed.push(Keyed {
             physical_offset: request.physical_offset,
@@ -284,7 +282,7 @@ impl<'a> Gather<'a> {
             self.push(request, lane, true, request.unit(request.range(kind), levels));
         }
         if request.properties.multi_dispatch.is_some() {
-            for (name, number) in request.more_queues() {
+            for (name, number) in lmq::pairs(request.topic, &request.properties) {
                 if !queues.takes_more_queues() && queues.get(name, 0).is_none() {
                     self.gathered.left_out += 1;
                 } else if let Some((lane, _)) = self.lane(name, 0) {

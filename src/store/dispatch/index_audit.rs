@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::index::{IndexEntry, seconds_since};
-use crate::log::dispatch_keys::MAX_KEYS;
+use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::index::file::IndexFile;
 use crate::log::index::run::IndexRun;
 

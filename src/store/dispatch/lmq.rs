@@ -25,7 +25,8 @@ fn is_name(name: &[u8]) -> bool {
     name.starts_with(PREFIX) && names_a_folder(name)
 }
 
-/// Additional queues of a record, with its queue offsets.
+/// Additional queues of a record, with its queue offsets (`MultiDispatchUtils`,
+/// `ConsumeQueue.multiDispatchLmqQueue`). Invalid names are skipped.
 pub fn pairs<'a>(
     topic: &[u8],
     properties: &Indexed<'a>,

@@ -15,9 +15,7 @@ use super::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
 const PART: u64 = 2 << 20;
-/// Bytes searched for the first record.
 const SOUGHT: u64 = 512 << 10;
-/// A shorter log uses one thread.
 const LONG: u64 = 8 << 20;
 const MOST_THREADS: usize = 4;
 const MOST_KEPT: usize = 32 << 20;

@@ -15,6 +15,7 @@ use crate::log::{Queue, QueueKind};
 
 use super::dispatcher::DispatchRequest;
 use super::gather::{Gathered, QueuedUnit};
+use super::lmq;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
 const BLOCK: usize = 512;
@@ -88,7 +89,7 @@ impl<'q> Audit<'q> {
         if request.properties.multi_dispatch.is_none() {
             return Ok(there);
         }
-        for (name, number) in request.more_queues() {
+        for (name, number) in lmq::pairs(request.topic, &request.properties) {
             if queues.get(name, 0).is_some() || queues.takes_more_queues() {
                 let range = InnerRange { base_queue_offset: number, message_count: 1 };
                 let place = self.place_beside(name, number)?;

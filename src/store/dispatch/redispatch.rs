@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::log::dispatch_keys::MAX_KEYS;
+use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::read::scanner::Stop;
 use crate::log::{IndexBuilder, IndexService};
 
 use super::gather::{Gathered, Wanted};
 use super::log_parts::{LastParts, LogPart, LogReading};
 use crate::store::open::recover::beside;
-use crate::store::write::core::{Core, Writing};
+use crate::store::store_files::StoreFiles;
+use crate::store::write::writer::Writer;
 
 /// A shorter part of the log is indexed key by key.
 const LONG: u64 = 16 << 20;
@@ -20,7 +21,7 @@ const LONG: u64 = 16 << 20;
 /// Entries in memory before all queues are written out.
 const MOST_WAITING: usize = 1 << 18;
 
-impl Core {
+impl Writer {
     /// Dispatches what is undispatched, reusing parts in `read`, while another thread runs
     /// `durable`. Returns the number of records.
     pub(crate) fn redispatch_beside(
@@ -28,31 +29,29 @@ impl Core {
         read: LastParts,
         durable: impl FnOnce() -> Result<()> + Send,
     ) -> Result<u64> {
-        let Some(writing) = &self.writing else { return durable().map(|()| 0) };
         let end = self.readable_end();
-        if end.saturating_sub(writing.dispatched.load(Ordering::Acquire)) < LONG {
+        if end.saturating_sub(self.dispatched.load(Ordering::Acquire)) < LONG {
             durable()?;
-            return self.redispatch(writing, read, end);
+            return self.redispatch(read, end);
         }
-        beside("mqstore-durable", self.paths.root(), durable, || {
-            self.redispatch(writing, read, end)
-        })
+        beside("mqstore-durable", self.files.paths.root(), durable, || self.redispatch(read, end))
     }
 
-    fn redispatch(&self, writing: &Writing, read: LastParts, end: u64) -> Result<u64> {
-        let dispatcher = &mut *writing.dispatcher.lock();
-        let start = writing.dispatched.load(Ordering::Acquire);
+    fn redispatch(&self, read: LastParts, end: u64) -> Result<u64> {
+        let files = &*self.files;
+        let dispatcher = &mut *self.dispatcher.lock();
+        let start = self.dispatched.load(Ordering::Acquire);
         let mut keys = match dispatcher.index.take() {
-            Some(service) => KeySink::behind(service, self, end.saturating_sub(start))?,
+            Some(service) => KeySink::behind(service, files, end.saturating_sub(start))?,
             None => KeySink::None,
         };
         let read = read.from(start);
         let again = read.front().map_or(end, LogPart::start);
-        let mut queues = QueueSink { core: self, waiting: 0 };
+        let mut queues = QueueSink { files, waiting: 0 };
         let mut count = 0;
         if start < again {
-            let wanted = Wanted { with_index: self.index.is_some(), ..Wanted::all(&self.queues) };
-            let reading = LogReading::new(&self.log, wanted, again, false);
+            let wanted = Wanted { with_index: files.index.is_some(), ..Wanted::all(&files.queues) };
+            let reading = LogReading::new(&files.log, wanted, again, false);
             let walked = reading.each(start, &mut |part| {
                 queues.add(&part.gathered)?;
                 keys.put(&part.gathered)?;
@@ -70,13 +69,13 @@ impl Core {
         if end.saturating_sub(again) < LONG {
             add().and_then(|()| put())?;
         } else {
-            beside("mqstore-dispatch", self.paths.root(), add, put)?;
+            beside("mqstore-dispatch", self.files.paths.root(), add, put)?;
         }
-        writing.dispatched.store(end, Ordering::Release);
         let (service, full_until_ms) = keys.finish()?;
         dispatcher.index = service;
+        self.set_dispatched(dispatcher, end);
         if let Some(index_ms) = full_until_ms {
-            let known = &mut writing.checkpoint.lock().fields.index_msg_timestamp_ms;
+            let known = &mut self.checkpoint.lock().fields.index_msg_timestamp_ms;
             *known = (*known).max(index_ms);
         }
         Ok(count)
@@ -84,7 +83,7 @@ impl Core {
 }
 
 struct QueueSink<'c> {
-    core: &'c Core,
+    files: &'c StoreFiles,
     waiting: usize,
 }
 
@@ -93,10 +92,10 @@ impl QueueSink<'_> {
         // No thread commits yet, and each of many queues would keep entries in memory.
         self.waiting += gathered.units.len();
         if self.waiting >= MOST_WAITING {
-            self.core.queues.commit()?;
+            self.files.queues.commit()?;
             self.waiting = 0;
         }
-        gathered.add_to(&self.core.queues)
+        gathered.add_to(&self.files.queues)
     }
 }
 
@@ -104,31 +103,30 @@ enum KeySink {
     None,
     /// Through the map of its last file.
     One(IndexService),
-    /// Into new files, in order; earlier files reach up to a message whose keys they may hold in
-    /// part.
+    /// Into new files, in order; earlier files hold some keys, `held`, of their last message.
     Bulk {
         service: IndexService,
         builder: Box<IndexBuilder>,
-        reach: Option<(i64, usize)>,
+        held: Option<(i64, usize)>,
     },
 }
 
 impl KeySink {
-    fn behind(mut service: IndexService, core: &Core, bytes: u64) -> Result<Self> {
+    fn behind(mut service: IndexService, files: &StoreFiles, bytes: u64) -> Result<Self> {
         if bytes < LONG {
             return Ok(Self::One(service));
         }
         service.drain()?;
         let run = service.run();
-        let (storage, clock) = (Arc::clone(&core.storage), Arc::clone(&core.clock));
+        let (storage, clock) = (Arc::clone(&files.storage), Arc::clone(&files.clock));
         let Some(builder) = IndexBuilder::behind(storage, run.dir(), run.layout(), clock)? else {
             return Ok(Self::One(service));
         };
-        let reach = match service.reach()? {
-            Some(reach) => Some((reach, service.keys_put(reach)?)),
+        let held = match service.last_keyed_offset()? {
+            Some(offset) => Some((offset, service.keys_put(offset)?)),
             None => None,
         };
-        Ok(Self::Bulk { service, builder: Box::new(builder), reach })
+        Ok(Self::Bulk { service, builder: Box::new(builder), held })
     }
 
     fn put(&mut self, gathered: &Gathered) -> Result<()> {
@@ -138,9 +136,9 @@ impl KeySink {
                 let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
                 service.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)
             }),
-            Self::Bulk { builder, reach, .. } => gathered.put_keys(builder, |keyed| match *reach {
-                Some((reach, _)) if keyed.physical_offset < reach => usize::MAX,
-                Some((reach, known)) if keyed.physical_offset == reach => known,
+            Self::Bulk { builder, held, .. } => gathered.put_keys(builder, |keyed| match *held {
+                Some((last, _)) if keyed.physical_offset < last => usize::MAX,
+                Some((last, known)) if keyed.physical_offset == last => known,
                 _ => 0,
             }),
         }

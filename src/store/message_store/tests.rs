@@ -5,6 +5,7 @@ use crate::format::message::properties::{self, names};
 use crate::log::read::scanner::Scanned;
 use crate::store::read::queue_read::view_of;
 use crate::store::write::retention::{DiskUse, Occasion};
+use crate::store::write::writer::CHUNK;
 use crate::store::{GetStatus, RecoveryMode};
 
 fn config() -> StoreConfig {
@@ -290,7 +291,6 @@ fn cq14_a_message_for_more_queues_is_read_from_each() {
     }
     check(&store, 3);
     store.close().unwrap();
-    // Without the settings the queues stay as they are.
     let store = open(dir.path(), OpenMode::ReadWrite).unwrap();
     check(&store, 3);
     assert!(store.recovery().unwrap().rebuilt.is_empty());
@@ -307,17 +307,16 @@ fn nothing_is_appended_behind_the_close_by_a_thread_that_came_before() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create).unwrap();
     fill(&store, 0, 3);
-    let (core, message) = (&*store.core, NewMessage::new(b"Topic", b"late"));
+    let message = NewMessage::new(b"Topic", b"late");
     // Checked that the store is open, and does not have the appender yet.
-    let writing = core.writing().unwrap();
-    let size = core.log.run().file_size();
-    let checked = append::check(&message, &core.config, &core.queues, size).unwrap();
+    let writer = store.writer().unwrap();
+    let checked = writer.check(&message, Sum::Now).unwrap();
     let end = store.end_offset();
     store.close().unwrap();
-    let late = core.append_locked(writing, &mut writing.appender.lock(), &checked);
+    let late = writer.append_checked(&mut writer.appender.lock(), &checked);
     assert!(matches!(late, Err(Error::Closed)), "{late:?}");
-    assert!(matches!(core.flush_derived(writing), Err(Error::Closed)));
-    assert_eq!(core.log.end_offset(), end);
+    assert!(matches!(writer.flush_derived(), Err(Error::Closed)));
+    assert_eq!(store.log().end_offset(), end);
 }
 
 #[test]
@@ -325,14 +324,114 @@ fn nothing_is_deleted_behind_the_close_by_a_thread_that_came_before() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create).unwrap();
     fill(&store, 0, 100);
-    let core = &*store.core;
-    let writing = core.writing().unwrap();
+    let writer = store.writer().unwrap();
     store.close().unwrap();
-    let files = core.log.run().files().len();
+    let files = store.log().run().files().len();
     assert!(files > 1);
     let occasion = Occasion { now_ms: i64::MAX, disk: DiskUse::default(), by_hand: true };
-    assert!(matches!(core.clean_step(writing, &occasion), Err(Error::Closed)));
-    assert_eq!(core.log.run().files().len(), files);
+    assert!(matches!(writer.clean_step(&occasion), Err(Error::Closed)));
+    assert_eq!(store.log().run().files().len(), files);
+}
+
+fn stop_threads(store: &MessageStore) {
+    let services = store.services.lock().take();
+    services.unwrap().stop(store.writer().unwrap());
+}
+
+/// A key's records, exactly and by RocketMQ's rules, and whether the answer is complete.
+fn asked(
+    store: &MessageStore,
+    key: &[u8],
+    span: (i64, i64),
+    most: usize,
+) -> [(Vec<Box<[u8]>>, bool); 2] {
+    let (begin_ms, end_ms) = span;
+    [true, false].map(|exact| {
+        let query = KeyQuery { topic: b"Topic", key, begin_ms, end_ms, max_messages: most, exact };
+        let answer = store.query(&query).unwrap();
+        (answer.records, answer.complete)
+    })
+}
+
+#[test]
+fn a_key_query_answers_while_another_thread_holds_every_lock_of_the_writer() {
+    for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig { flush_disk_type, ..config() };
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
+        let writer = store.writer().unwrap();
+        if flush_disk_type == FlushDiskType::Async {
+            stop_threads(&store);
+            fill(&store, 0, 30);
+            assert!(writer.indexed.load(Ordering::Acquire) < store.end_offset(), "no key waits");
+        } else {
+            fill(&store, 0, 30);
+            stop_threads(&store);
+        }
+        let Writer { lock, appender, dispatcher, checkpoint, topics, gate, .. } = writer;
+        let held = (lock.lock(), appender.lock(), dispatcher.lock());
+        let more_held = (checkpoint.lock(), topics.lock(), gate.turn(), gate.derived_turn());
+        let (sender, answers) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..30 {
+                    let key = format!("k{number}");
+                    let found = asked(&store, key.as_bytes(), (0, i64::MAX), 64);
+                    sender.send(found.map(|(records, _)| records.len())).unwrap();
+                }
+            });
+            let mut found = Vec::new();
+            while let Ok(answer) = answers.recv_timeout(Duration::from_secs(60)) {
+                found.push(answer);
+                if found.len() == 30 {
+                    break;
+                }
+            }
+            drop((held, more_held));
+            assert_eq!(found, [[1, 1]; 30]);
+        });
+        store.close().unwrap();
+    }
+}
+
+/// RocketMQ's answer depends on the order and times of all entries in a slot.
+#[test]
+fn keys_that_wait_are_found_as_they_are_once_they_are_put() {
+    for seed in 0..20_u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), OpenMode::Create).unwrap();
+        stop_threads(&store);
+        let writer = store.writer().unwrap();
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..40 {
+            for _ in 0..random(6) {
+                let mut raw = Vec::new();
+                let keys = format!("k{} k{}", random(4), random(12));
+                properties::push(&mut raw, names::KEYS, keys.as_bytes());
+                let time = 1_000_000 + i64::try_from(random(20)).unwrap() * 700;
+                let message = NewMessage {
+                    properties: &raw,
+                    store_timestamp_ms: Some(time),
+                    ..NewMessage::new(b"Topic", b"body")
+                };
+                store.append(&message).unwrap();
+            }
+            let key = format!("k{}", random(5));
+            let begin = 998_000 + i64::try_from(random(20)).unwrap() * 700;
+            let span = (begin, begin + i64::try_from(random(20)).unwrap() * 700);
+            let most = usize::try_from(random(6)).unwrap() + 1;
+            let waiting = asked(&store, key.as_bytes(), span, most);
+            writer.index_step().unwrap();
+            assert!(writer.indexed.load(Ordering::Acquire) == store.end_offset());
+            let put = asked(&store, key.as_bytes(), span, most);
+            assert!(waiting == put, "seed {seed}, key {key}, times {span:?}, most {most}");
+        }
+        store.close().unwrap();
+    }
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl FoundStore<'_> {
         }
         let past = i64::try_from(end).unwrap_or(i64::MAX);
         // Queues tell where their last message ends, the index where it begins.
-        let indexed = self.index.map_or(Ok(None), IndexRun::reach)?;
+        let indexed = self.index.map_or(Ok(None), IndexRun::last_keyed_offset)?;
         if indexed.is_some_and(|begin| begin >= past)
             || self.queues.all().iter().any(|queue| queue.reach() > past)
         {

@@ -71,7 +71,6 @@ pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
     Error::NotAStore { path: paths.root().to_owned(), reason }
 }
 
-/// Parts needed for reading and writing.
 pub(crate) struct Parts {
     pub(crate) log: CommitLog,
     pub(crate) queues: QueueTable,

@@ -1,4 +1,9 @@
-//! Opens a store: finds its files, settings and state.
+//! Opens a store: look at the files, decide, repair, create a reader and a writer.
+//!
+//! Open this file first: `open` takes the lock and calls the steps in order. `inspect.rs` lists
+//! files, `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and
+//! damage, with `tail.rs`; it changes nothing, and `plan.rs` reports its outcome. `recover.rs`
+//! repairs. `seal.rs` marks a clean close, which saves all of that.
 
 pub mod analysis;
 pub mod index_settings;
@@ -8,16 +13,15 @@ pub mod recover;
 pub mod seal;
 pub mod tail;
 
-use parking_lot::{Mutex, RwLock};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::{CorruptionKind, Error, Result};
+use crate::error::{Error, Result};
 use crate::files::{Access, Anchored, Bell, LARGEST_PAGE, Room, Storage, make_folder};
-use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::properties;
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexOpen;
@@ -36,19 +40,26 @@ use super::mark::{DurableMark, Flushed, Mark};
 use super::message_store::OpenMode;
 use super::paths::StorePaths;
 use super::progress::Progress;
-use super::read::queue_view;
+use super::read::follower::Follower;
+use super::read::groups;
+use super::read::reader::Reader;
+use super::store_files::StoreFiles;
 use super::swap;
 use super::write::append::Appender;
-use super::write::core::{Core, QUEUE_BYTES, Reading, Writing};
 use super::write::group_commit::FlushGate;
 use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
-use super::write::topics::{self, TopicTable};
+use super::write::topics::TopicTable;
+use super::write::writer::{QUEUE_BYTES, Writer};
 
 /// An open store whose threads are not started.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) core: Core,
+    pub(super) reader: Reader,
+    /// `None` for a reader.
+    pub(super) writer: Option<Arc<Writer>>,
+    /// Facts met at open that are no damage.
+    pub(super) warnings: Vec<String>,
 }
 
 /// A writer's policy for damage before flushed messages.
@@ -130,7 +141,7 @@ fn open_to_read(
         }
         None => None,
     };
-    let mut core = Core {
+    let files = Arc::new(StoreFiles {
         paths,
         config,
         storage,
@@ -138,134 +149,13 @@ fn open_to_read(
         log: Arc::new(log),
         queues,
         index,
-        writing: None,
-        reading: RwLock::default(),
-        refreshing: Mutex::default(),
         closed: AtomicBool::new(false),
-        warnings,
         notices: Notices::default(),
         ages: FileAges::default(),
-    };
-    let unread = look(&core)?;
-    core.warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
-    Ok(Opened { core })
-}
-
-/// Updates a reader's end of the log and the doubt about its queues; returns errors of files that
-/// tell it.
-fn look(core: &Core) -> Result<Vec<Error>> {
-    let (is_open_or_crashed, mut unread) = was_left_open(core);
-    let left_out = queue_view::find_end(&core.log, Some(&core.queues), !is_open_or_crashed)?;
-    unread.extend(left_out.map(|at| half_there(&core.log, at)));
-    judge(core, is_open_or_crashed, left_out, unread)
-}
-
-/// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
-/// flushed.
-fn was_left_open(core: &Core) -> (bool, Vec<Error>) {
-    match lock::was_aborted(&*core.storage, &core.paths) {
-        Ok(aborted) => (aborted, Vec::new()),
-        Err(error) => (true, vec![error]),
-    }
-}
-
-/// Updates the doubt about a reader's queues.
-fn judge(
-    core: &Core,
-    open_or_crashed: bool,
-    left_out: Option<u64>,
-    mut unread: Vec<Error>,
-) -> Result<Vec<Error>> {
-    let storage = &*core.storage;
-    let crashed = open_or_crashed && !StoreLock::is_held(storage, &core.paths);
-    let flushed = match StoreCheckpoint::load(storage, &core.paths.checkpoint(), Access::Read) {
-        Ok(checkpoint) => checkpoint.fields,
-        Err(error) => {
-            unread.push(error);
-            CheckpointFields::default()
-        }
-    };
-    let doubt = doubt(core, &flushed, crashed)?;
-    let index_trusted_until_ms = crashed.then_some(flushed.index_msg_timestamp_ms);
-    let mark = Mark::read(storage, &core.paths).unwrap_or_else(|error| {
-        unread.push(error);
-        None
     });
-    let known = open_or_crashed.then(|| Flushed::of(storage, &core.paths, mark, &flushed, false));
-    *core.reading.write() = Reading {
-        overlay: OnceLock::new(),
-        doubt,
-        index_trusted_until_ms,
-        flushed: known,
-        left_out,
-    };
-    Ok(unread)
-}
-
-/// Offset from which a reader compares queues with the log. During another process's swap queues
-/// may be missing, so they are listed again afterwards.
-fn doubt(core: &Core, flushed: &CheckpointFields, crashed: bool) -> Result<u64> {
-    let storage = &*core.storage;
-    for _ in 0..SWAP_WAITS {
-        let is_swapping = swap::is_listed(storage, &core.paths);
-        if is_swapping && !StoreLock::is_held(storage, &core.paths) {
-            // That process was killed; the next writer finishes the swap.
-            break;
-        }
-        let doubt = queue_view::start_of_doubt(&core.log, &core.queues, flushed, crashed)?;
-        if !is_swapping && !core.queues.have_lost_files() {
-            return Ok(doubt);
-        }
-        if is_swapping {
-            std::thread::sleep(SWAP_WAIT);
-        }
-        core.queues.refresh()?;
-        if let Some(index) = &core.index {
-            index.refresh()?;
-        }
-    }
-    // The log alone tells everything.
-    Ok(core.log.min_offset())
-}
-
-/// Checks for the end of another process's swap, a millisecond apart.
-const SWAP_WAITS: u32 = 1000;
-const SWAP_WAIT: Duration = Duration::from_millis(1);
-
-/// Lists a reader's queues and index again after files were missing. The log's end stays.
-pub(super) fn list_again(core: &Core) -> Result<()> {
-    let _turn = core.refreshing.lock();
-    core.queues.refresh()?;
-    if let Some(index) = &core.index {
-        index.refresh()?;
-    }
-    let left_out = core.reading().left_out;
-    let (is_open_or_crashed, unread) = was_left_open(core);
-    judge(core, is_open_or_crashed, left_out, unread).map(drop)
-}
-
-/// Error for a last record that a reader leaves out.
-#[cold]
-fn half_there(log: &CommitLog, at: u64) -> Error {
-    let file = log.run().find(at);
-    let (path, base) =
-        file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
-    let expected = "a message whose topic and properties are there";
-    let found = "zeros in them: it is left out, as one that did not come to the disk whole";
-    Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
-}
-
-pub(super) fn refresh(core: &Core) -> Result<()> {
-    let _turn = core.refreshing.lock();
-    core.log.run().refresh()?;
-    if let Ok((kinds, _)) = topics::kinds(&*core.storage, &core.paths) {
-        core.queues.set_kinds(kinds);
-    }
-    core.queues.refresh()?;
-    if let Some(index) = &core.index {
-        index.refresh()?;
-    }
-    look(core).map(drop)
+    let (follower, unread) = Follower::new(files)?;
+    warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
+    Ok(Opened { reader: Reader::of_files(follower), writer: None, warnings })
 }
 
 fn open_to_write(
@@ -373,25 +263,39 @@ fn open_to_write(
     let room = Room::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
     log.leave(Arc::new(room));
     let log = Arc::new(log);
-    let mut writer = LogWriter::new(Arc::clone(&log));
+    let mut log_writer = LogWriter::new(Arc::clone(&log));
     if config.flush_disk_type == FlushDiskType::Sync {
-        writer = writer.through_the_file();
+        log_writer = log_writer.through_the_file();
     } else if config.warm_maped_file_enable {
-        writer = writer.warming();
+        log_writer = log_writer.warming();
     }
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
-    let (bell, log_front) = (Arc::clone(writer.bell()), Arc::clone(writer.front()));
+    let (bell, log_front) = (Arc::clone(log_writer.bell()), Arc::clone(log_writer.front()));
     let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
     // An unread log does not tell where its last message begins.
     let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
     let last = last.unwrap_or(analysis.end);
     let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
-    let writing = Writing {
+    let files = StoreFiles {
+        paths,
+        config,
+        storage,
+        clock,
+        log,
+        queues,
+        index: index_run,
+        closed: AtomicBool::new(false),
+        notices: Notices::default(),
+        ages: FileAges::default(),
+    };
+    let mut writer = Writer {
+        files: Arc::new(files),
         lock: Mutex::new(Some(store_lock)),
-        appender: Mutex::new(Appender::new(writer, newest, last)),
+        appender: Mutex::new(Appender::new(log_writer, newest, last)),
         mark: None,
         dispatcher: Mutex::new(Dispatcher { index }),
         dispatched: AtomicU64::new(dispatch_from),
+        indexed: AtomicU64::new(dispatch_from),
         dispatched_ms: AtomicI64::new(newest),
         gate: FlushGate::default(),
         bell,
@@ -407,49 +311,30 @@ fn open_to_write(
         dispatch_held: AtomicBool::new(false),
         recovery: report,
     };
-    writing.gate.flushed(analysis.end);
-    let mut core = Core {
-        paths,
-        config,
-        storage,
-        clock,
-        log,
-        queues,
-        index: index_run,
-        writing: Some(writing),
-        reading: RwLock::default(),
-        refreshing: Mutex::default(),
-        closed: AtomicBool::new(false),
-        warnings,
-        notices: Notices::default(),
-        ages: FileAges::default(),
-    };
+    writer.gate.flushed(analysis.end);
+    let files = Arc::clone(&writer.files);
     let read = std::mem::take(&mut analysis.read);
     let is_written = written_early || mode != RecoveryMode::Crash;
-    let dispatched =
-        core.redispatch_beside(read, || recover::make_durable(&analysis, is_written, &core.log))?;
+    let dispatched = writer
+        .redispatch_beside(read, || recover::make_durable(&analysis, is_written, &files.log))?;
     // From here on all of it is durable.
-    let durable = DurableMark::set(&*core.storage, &core.paths, durable, place)?;
-    for queue in core.queues.all() {
+    let durable = DurableMark::set(&*files.storage, &files.paths, durable, place)?;
+    let mut topics = TopicTable::default();
+    for queue in files.queues.all() {
         queue.set_next_offset(queue.max_offset());
+        topics.used(queue.topic(), queue.queue_id(), queue.kind());
     }
-    if let Some(writing) = &mut core.writing {
-        let mut topics = TopicTable::default();
-        for queue in core.queues.all() {
-            topics.used(queue.topic(), queue.queue_id(), queue.kind());
-        }
-        writing.topics = Mutex::new(topics);
-        writing.mark = Some(durable);
-        writing.recovery.dispatched = dispatched;
-    }
-    core.set_offsets_back();
-    reckon_room(&core);
-    Ok(Opened { core })
+    writer.topics = Mutex::new(topics);
+    writer.mark = Some(durable);
+    writer.recovery.dispatched = dispatched;
+    warnings.extend(groups::set_offsets_back(&files));
+    reckon_room(&files);
+    let writer = Arc::new(writer);
+    Ok(Opened { reader: Reader::of_writer(Arc::clone(&writer)), writer: Some(writer), warnings })
 }
 
 /// Minimum bytes of a message with a key.
 const LEAST_MESSAGE: u64 = 100;
-/// Usual block size of file systems.
 const BLOCK: u64 = 4096;
 
 /// Disk space of entries for a thousand bytes of log with the shortest messages and one key each.
@@ -471,18 +356,18 @@ fn entries_per_mille(config: &StoreConfig) -> u64 {
 const SMALL_FILES: u64 = 64 << 10;
 
 /// Computes the disk space for closing, and warns if the disk lacks it: appends fail then.
-fn reckon_room(core: &Core) {
-    let Some(room) = core.log.room() else { return };
-    let queues = core.queues.all().len() as u64;
+fn reckon_room(files: &StoreFiles) {
+    let Some(room) = files.log.room() else { return };
+    let queues = files.queues.all().len() as u64;
     room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
-    if let Some(index) = &core.index {
+    if let Some(index) = &files.index {
         // The next index file: slots and first entries.
         let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
         room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
     }
     if let Err(error) = room.check_root() {
-        let root = core.paths.root().display();
-        core.notices.push(format!("{root}: nothing can be appended: {error}"));
+        let root = files.paths.root().display();
+        files.notices.push(format!("{root}: nothing can be appended: {error}"));
     }
 }
 
@@ -527,20 +412,20 @@ fn mend_index(
         return Ok(log.min_offset());
     }
     service.skip_keys_already_put()?;
-    let reach = service.reach()?.and_then(|reach| u64::try_from(reach).ok());
-    match (reach, analysis.keyed) {
-        (Some(reach), Some((_, last))) if reach >= last && has_all_keys(service, log, reach)? => {
+    let indexed = service.last_keyed_offset()?.and_then(|offset| u64::try_from(offset).ok());
+    match (indexed, analysis.keyed) {
+        (Some(at), Some((_, last))) if at >= last && has_all_keys(service, log, at)? => {
             Ok(analysis.end)
         }
-        (Some(reach), _) => Ok(reach.max(log.min_offset())),
+        (Some(at), _) => Ok(at.max(log.min_offset())),
         (None, _) => Ok(log.min_offset()),
     }
 }
 
 /// Whether the index holds every key of its last record: a crash may have kept some.
-fn has_all_keys(service: &IndexService, log: &CommitLog, reach: u64) -> Result<bool> {
+fn has_all_keys(service: &IndexService, log: &CommitLog, last_keyed: u64) -> Result<bool> {
     let mut buffer = Vec::new();
-    let Found::Message(view) = log.read(reach, 0, &mut buffer)? else {
+    let Found::Message(view) = log.read(last_keyed, 0, &mut buffer)? else {
         return Ok(false);
     };
     let properties = properties::indexed(view.raw_properties());

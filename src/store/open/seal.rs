@@ -18,7 +18,6 @@ use crate::store::paths::StorePaths;
 
 const TITLE: &str = "mqstore seal 2";
 
-/// More than a seal has.
 const MOST_BYTES: usize = 4096;
 
 /// Checks of the file system's clock before closing without a seal.
@@ -87,7 +86,6 @@ impl Seal {
         Ok(holds.then_some(seal))
     }
 
-    /// An unreadable seal counts as missing.
     fn read(storage: &dyn Storage, path: &Path) -> Option<Self> {
         let file = storage.open(path, Access::Read).ok()?;
         let mut bytes = vec![0; MOST_BYTES];

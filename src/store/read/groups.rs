@@ -16,7 +16,7 @@ use super::queue_read::GetStatus;
 use crate::store::config_file::{self, Loaded};
 use crate::store::lock::OffsetsLock;
 use crate::store::message_store::MessageStore;
-use crate::store::write::core::Core;
+use crate::store::store_files::StoreFiles;
 
 /// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).
 const LONGEST_NAME: usize = 255;
@@ -48,7 +48,7 @@ impl MessageStore {
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
-        let committed = self.core.committed()?.1;
+        let committed = self.files.committed()?.1;
         for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
             let max_offset = self.max_offset(at.topic, at.queue_id)?;
             groups.entry(at.group.to_owned()).or_default().push(GroupOffset {
@@ -68,16 +68,16 @@ impl MessageStore {
     /// backups; one line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let paths = &self.core.paths;
+        let paths = &self.files.paths;
         let offsets = |bytes: &[u8]| OffsetTable::parse(bytes).map(drop);
         let delays = |bytes: &[u8]| tables::parse_delay_offsets(bytes).map(drop);
         let any = |bytes: &[u8]| json::to_strict(bytes).map(drop);
         let load =
-            |path: PathBuf, parse: Parse| config_file::load(&*self.core.storage, &path, parse);
-        let mut warnings = self.core.warnings.clone();
-        warnings.extend(self.core.notices.all());
-        if let Some(writing) = &self.core.writing {
-            warnings.extend(writing.topics.lock().left_out().map(str::to_owned));
+            |path: PathBuf, parse: Parse| config_file::load(&*self.files.storage, &path, parse);
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.files.notices.all());
+        if let Some(writer) = &self.writer {
+            warnings.extend(writer.topics.lock().left_out().map(str::to_owned));
         }
         for loaded in [
             load(paths.consumer_offsets(false), offsets),
@@ -109,7 +109,7 @@ impl MessageStore {
     }
 }
 
-impl Core {
+impl StoreFiles {
     /// The table of offsets and its file. A broker with `enableLmq` uses a file of its own. Without
     /// the setting the newer file counts, or the fuller one. If the chosen file is missing, the
     /// other is used, so that no group starts over.
@@ -143,48 +143,49 @@ impl Core {
         }
         Ok((path, table, before))
     }
+}
 
-    /// Moves offsets beyond their queues' ends back: after a power cut a group may be ahead of the
-    /// durable log, and would miss the next messages. Warns of each.
-    pub(crate) fn set_offsets_back(&mut self) {
-        // An unreadable table is unchanged and gives a warning.
-        let Ok((path, mut table, before)) = self.to_commit() else { return };
-        let mut beyond = Vec::new();
-        for at in table.iter() {
-            let queue = self.queues.get(at.topic.as_bytes(), at.queue_id);
-            let end = queue.map_or(0, |queue| queue.max_offset());
-            if at.queue_offset > end {
-                beyond.push((
-                    at.topic.to_owned(),
-                    at.group.to_owned(),
-                    at.queue_id,
-                    at.queue_offset,
-                    end,
-                ));
-            }
+/// Moves offsets beyond their queues' ends back: after a power cut a group may be ahead of the
+/// durable log, and would miss the next messages. Returns a warning for each.
+pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
+    // An unreadable table is unchanged and gives a warning.
+    let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
+    let mut beyond = Vec::new();
+    for at in table.iter() {
+        let queue = files.queues.get(at.topic.as_bytes(), at.queue_id);
+        let end = queue.map_or(0, |queue| queue.max_offset());
+        if at.queue_offset > end {
+            beyond.push((
+                at.topic.to_owned(),
+                at.group.to_owned(),
+                at.queue_id,
+                at.queue_offset,
+                end,
+            ));
         }
-        if beyond.is_empty() {
-            return;
-        }
-        let now_ms = self.clock.now_ms();
-        for (topic, group, queue_id, _, end) in &beyond {
-            let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
-            let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
-            table.put(&back, now_ms);
-        }
-        let wrote = config_file::write(&*self.storage, &path, before.as_deref(), &table.to_bytes());
-        let outcome = match wrote {
-            Ok(()) => "set back to there".to_owned(),
-            Err(error) => format!("which could not be set back: {error}"),
-        };
-        self.warnings.extend(beyond.iter().map(|(topic, group, queue_id, found, end)| {
-            format!(
-                "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
-                 beyond the queue's end {end}: {outcome}",
-                path.display()
-            )
-        }));
     }
+    if beyond.is_empty() {
+        return Vec::new();
+    }
+    let now_ms = files.clock.now_ms();
+    for (topic, group, queue_id, _, end) in &beyond {
+        let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+        let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
+        table.put(&back, now_ms);
+    }
+    let wrote = config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes());
+    let outcome = match wrote {
+        Ok(()) => "set back to there".to_owned(),
+        Err(error) => format!("which could not be set back: {error}"),
+    };
+    let warnings = beyond.iter().map(|(topic, group, queue_id, found, end)| {
+        format!(
+            "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
+             beyond the queue's end {end}: {outcome}",
+            path.display()
+        )
+    });
+    warnings.collect()
 }
 
 type Queue = (String, i32);
@@ -253,7 +254,7 @@ impl ConsumerGroup {
             return Err(Error::Locked { path, pid });
         }
         let mut places = Places::default();
-        let committed = store.core.committed()?.1;
+        let committed = store.files.committed()?.1;
         let all = committed.iter().flat_map(|loaded| loaded.table.iter());
         for at in all.filter(|at| at.group == name) {
             places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
@@ -391,9 +392,9 @@ impl ConsumerGroup {
     /// unreadable table; [`Error::Io`], [`Error::Closed`]. Nothing is committed then.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
-        let core = &self.store.core;
+        let files = &*self.store.files;
         if self.store.is_of_parent() {
-            return Err(Error::ReadOnly { path: core.paths.root().to_owned() });
+            return Err(Error::ReadOnly { path: files.paths.root().to_owned() });
         }
         if places.moved.is_empty() {
             return Ok(());
@@ -402,21 +403,21 @@ impl ConsumerGroup {
         let live = self.store.groups.lock();
         self.store.check_open()?;
         self.make_durable(&mut places)?;
-        let _offsets = match &core.writing {
-            Some(writing) => {
-                writing.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&core.paths)?
+        let _offsets = match &self.store.writer {
+            Some(writer) => {
+                writer.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&files.paths)?
             }
-            None => OffsetsLock::take_beside(&*core.storage, &core.paths)?,
+            None => OffsetsLock::take_beside(&*files.storage, &files.paths)?,
         };
-        let (path, mut table, before) = core.to_commit()?;
-        let now_ms = core.clock.now_ms();
+        let (path, mut table, before) = files.to_commit()?;
+        let now_ms = files.clock.now_ms();
         for queue in &places.moved {
             let (topic, queue_id) = (&queue.0, queue.1);
             let queue_offset = places.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
         }
-        config_file::write(&*core.storage, &path, before.as_deref(), &table.to_bytes())?;
+        config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes())?;
         drop(live);
         places.moved.clear();
         Ok(())
@@ -428,12 +429,12 @@ impl ConsumerGroup {
         for queue in &places.moved {
             end = end.max(self.end_before(queue, places.next.get(queue).copied().unwrap_or(0))?);
         }
-        let core = &self.store.core;
-        if let Some(writing) = &core.writing {
-            return if core.log.flushed_offset() < end { core.flush_log(writing) } else { Ok(()) };
+        let log = self.store.log();
+        if let Some(writer) = &self.store.writer {
+            return if log.flushed_offset() < end { writer.flush_log() } else { Ok(()) };
         }
         // Another process writes the log and may not have flushed it.
-        let run = core.log.run();
+        let run = log.run();
         for file in run.files().iter() {
             let is_wanted = places.durable..end;
             if file.base_offset < is_wanted.end

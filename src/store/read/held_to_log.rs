@@ -16,6 +16,7 @@ use crate::log::{CommitLog, Queue, QueueKind};
 use super::queue_read::points_back;
 use super::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 
 /// Bytes of log read in search of one message.
 const MOST_SOUGHT: u64 = 256 << 20;
@@ -96,8 +97,7 @@ impl Held<'_> {
             return None;
         }
         let own = is_own.then(|| request.range(self.view.kind));
-        let beside = request
-            .more_queues()
+        let beside = lmq::pairs(request.topic, &request.properties)
             .filter(|(name, _)| *name == self.topic)
             .map(|(_, number)| InnerRange { base_queue_offset: number, message_count: 1 });
         own.into_iter().chain(beside).find(|range| {
@@ -304,7 +304,7 @@ impl Held<'_> {
 /// record of theirs.
 ///
 /// # Errors [`Error::Io`].
-pub fn reach(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u64>> {
+pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u64>> {
     let mut farthest: Vec<_> = queues.iter().filter(|queue| queue.reach() >= 0).collect();
     farthest.sort_by_key(|queue| Reverse(queue.reach()));
     let mut buffer = Vec::new();

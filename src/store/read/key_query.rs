@@ -8,19 +8,20 @@ use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::MessageView;
 use crate::log::commit_log::Found;
+use crate::log::index::file::IndexPut;
 use crate::log::index::query::Candidate;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 
+use super::reader::Reader;
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::write::core::Core;
 
 /// A query.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyQuery<'a> {
-    /// Topic bytes.
+    /// The topic, as its bytes.
     pub topic: &'a [u8],
-    /// The key or unique key.
+    /// The key, or the unique key.
     pub key: &'a [u8],
     /// Earliest store time.
     pub begin_ms: i64,
@@ -65,52 +66,79 @@ const CHUNK: usize = 256;
 /// Bytes of log read per query in place of damaged index files.
 const MOST_READ: u64 = 1 << 30;
 
-pub(crate) fn query(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
-    // First the required end of the index, then the check: messages appended in between are read
-    // from the log.
-    let mut tail_from = if query.exact { core.index_reach()? } else { 0 };
-    if let Some(writing) = &core.writing {
-        match core.drain_index(writing) {
-            Err(error) if error.is_full_disk() => tail_from = core.index_files_reach(None)?,
-            other => other?,
+/// Answers a query from the index, and from the log for later messages, without a writer's lock.
+pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
+    reader.ask_index(|| {
+        // First the offset, then the index: messages appended in between are found in the log.
+        if query.exact {
+            exact(reader, query, reader.indexed_offset()?)
+        } else {
+            as_rocketmq(reader, query)
         }
-    }
-    if query.exact { exact(core, query, tail_from) } else { as_rocketmq(core, query) }
+    })
 }
 
-/// RocketMQ's answer: the newest by the index alone, oldest first.
-fn as_rocketmq(core: &Core, query: &KeyQuery<'_>) -> Result<QueryResult> {
+/// RocketMQ's answer: the newest by the index alone, oldest first. In the writer's process waiting
+/// keys count as put.
+fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
     let mut result = QueryResult::default();
-    let Some(index) = &core.index else {
-        return Ok(QueryResult { complete: core.log.end_offset() == 0, ..result });
+    let log = reader.log();
+    let Some(index) = &reader.files.index else {
+        return Ok(QueryResult { complete: log.end_offset() == 0, ..result });
     };
-    let most = query.max_messages.min(core.config.max_msgs_num_batch);
-    let answer = index.query_offsets(query.topic, query.key, query.begin_ms, query.end_ms, most)?;
+    let most = query.max_messages.min(reader.files.config.max_msgs_num_batch);
+    let span = (query.begin_ms, query.end_ms);
+    let waiting = match reader.is_writers() {
+        true => waiting_keys(reader, reader.indexed_offset()?)?,
+        false => Vec::new(),
+    };
+    let answer = index.query_offsets_with(&waiting, query.topic, query.key, span, most)?;
     result.complete = answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();
     let mut buffer = Vec::new();
     for offset in offsets {
         let at = u64::try_from(offset).unwrap_or(u64::MAX);
-        match core.log.read(at, 0, &mut buffer)? {
+        match log.read(at, 0, &mut buffer)? {
             Found::Message(view) => {
-                core.log.check_body(&view)?;
+                log.check_body(&view)?;
                 result.records.push(view.as_bytes().into());
             }
             // Retention deleted it, or is about to delete its entry.
-            Found::OutOfRange if at < core.log.min_offset() => {}
+            Found::OutOfRange if at < log.min_offset() => {}
             _ => result.complete = false,
         }
     }
     Ok(result)
 }
 
+/// Keys of the messages from `from` on, oldest first.
+fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
+    let end = reader.readable_end();
+    let mut waiting = Vec::new();
+    if from >= end {
+        return Ok(waiting);
+    }
+    let mut scanner = Scanner::new(reader.log(), from, end, false);
+    while let Ok(scanned) = scanner.step()? {
+        let Scanned::Message(view) = scanned else { continue };
+        let request = DispatchRequest::of(&view);
+        let DispatchRequest { physical_offset, store_timestamp_ms, .. } = request;
+        waiting.extend(request.key_hashes().map(|key_hash| IndexPut {
+            key_hash,
+            physical_offset,
+            store_timestamp_ms,
+        }));
+    }
+    Ok(waiting)
+}
+
 /// Every message of the key, newest first, each checked.
-fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
+fn exact(reader: &Reader, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
     // One more shows that there are more.
     let most = query.max_messages.saturating_add(1);
     let mut asking = Asking {
-        core,
+        reader,
         query,
         key_hash: key_hash(query.topic, query.key),
         most,
@@ -122,8 +150,8 @@ fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResul
         may_read: MOST_READ,
         buffer: Vec::new(),
     };
-    asking.ask_the_log(tail_from, core.readable_end())?;
-    if let Some(index) = &core.index {
+    asking.ask_the_log(tail_from, reader.readable_end())?;
+    if let Some(index) = &reader.files.index {
         asking.ask_the_index(index)?;
     }
     let mut result = asking.result;
@@ -135,7 +163,7 @@ fn exact(core: &Core, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResul
 }
 
 struct Asking<'a> {
-    core: &'a Core,
+    reader: &'a Reader,
     query: &'a KeyQuery<'a>,
     key_hash: i32,
     most: usize,
@@ -186,7 +214,7 @@ impl Asking<'_> {
                 }
                 if !is_sound || !findings.is_empty() {
                     let (from, to) = candidates.span();
-                    let from = u64::try_from(from).unwrap_or(0).max(self.core.log.min_offset());
+                    let from = u64::try_from(from).unwrap_or(0).max(self.reader.log().min_offset());
                     let to = to.and_then(|to| u64::try_from(to).ok()?.checked_add(1));
                     let to = to.unwrap_or(u64::MAX).min(last.unwrap_or(u64::MAX));
                     let to = to.min(self.tail_from);
@@ -217,9 +245,9 @@ impl Asking<'_> {
 
     /// Compares an entry with its message, and takes a matching one.
     fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
-        let log = &self.core.log;
+        let log = self.reader.log();
         let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };
-        if at >= self.core.readable_end() {
+        if at >= self.reader.readable_end() {
             return Ok(Entry::Sound);
         }
         let is_gone = |log: &CommitLog| at < log.min_offset();
@@ -245,11 +273,8 @@ impl Asking<'_> {
     fn look_at(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
         let request = DispatchRequest::of(view);
         let is_own = request.topic == self.query.topic && has_key(&request, self.query.key);
-        let of_hash = request
-            .keys()
-            .iter()
-            .filter(|key| key_hash(request.topic, key) == candidate.key_hash)
-            .count();
+        let of_hash =
+            request.keys().filter(|key| key_hash(request.topic, key) == candidate.key_hash).count();
         // Another key of this slot, unless one bit of its hash is wrong.
         if candidate.key_hash != self.key_hash {
             let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
@@ -266,7 +291,7 @@ impl Asking<'_> {
         if !is_own {
             self.result.rejected_by_hash += 1;
         } else if self.is_time(view) {
-            self.core.log.check_body(view)?;
+            self.reader.log().check_body(view)?;
             self.result.records.push(view.as_bytes().into());
         }
         Ok(Entry::Sound)
@@ -280,7 +305,7 @@ impl Asking<'_> {
             return Ok(Entry::Sound);
         }
         let ends = [candidate.before, candidate.physical_offset];
-        let from = u64::try_from(candidate.before).unwrap_or(0).max(self.core.log.min_offset());
+        let from = u64::try_from(candidate.before).unwrap_or(0).max(self.reader.log().min_offset());
         let to = u64::try_from(self.behind).unwrap_or(0);
         let mut is_passed_over = false;
         let is_whole = self.walk(from, to, |asking, _, view| {
@@ -304,7 +329,7 @@ impl Asking<'_> {
                 && has_key(&request, asking.query.key)
                 && asking.is_time(view)
             {
-                asking.core.log.check_body(view)?;
+                asking.reader.log().check_body(view)?;
                 if newest.len() == room {
                     newest.pop_front();
                 }
@@ -324,8 +349,11 @@ impl Asking<'_> {
         to: u64,
         mut take: impl FnMut(&mut Self, u64, &MessageView<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let core = self.core;
-        let mut scanner = Scanner::new(&core.log, from, core.readable_end(), false);
+        let reader = self.reader;
+        if from >= to {
+            return Ok(true);
+        }
+        let mut scanner = Scanner::new(reader.log(), from, reader.readable_end(), false);
         let mut is_whole = true;
         loop {
             let at = scanner.position();
@@ -336,7 +364,7 @@ impl Asking<'_> {
                 Ok(Scanned::Message(view)) => take(self, at, &view)?,
                 Ok(Scanned::Blank { .. }) => {}
                 // Files are gone.
-                Err(Stop::End) => return Ok(is_whole && at >= to.min(core.readable_end())),
+                Err(Stop::End) => return Ok(is_whole && at >= to.min(reader.readable_end())),
                 Err(Stop::Empty | Stop::Damage(_)) => {
                     is_whole = false;
                     if !scanner.resync()? {
@@ -356,5 +384,5 @@ impl Asking<'_> {
 }
 
 fn has_key(request: &DispatchRequest<'_>, key: &[u8]) -> bool {
-    request.keys().iter().any(|own| own == key)
+    request.keys().any(|own| own == key)
 }

@@ -3,11 +3,8 @@
 use crate::error::{Error, Result};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
-use crate::log::CommitLog;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
 use crate::store::MessageStore;
-use crate::store::mark::Flushed;
 
 impl MessageStore {
     /// Reads the message with an id: the store's address and an offset
@@ -48,20 +45,20 @@ impl MessageStore {
     /// # Errors [`Error::Closed`].
     #[inline]
     pub fn check_open(&self) -> Result<()> {
-        self.core.check_open()
+        self.files.check_open()
     }
 
     /// Whether usable index files exist.
     #[must_use]
     pub fn index_is_usable(&self) -> bool {
-        self.core.index.is_some()
+        self.files.index.is_some()
     }
 
     /// Whether a reader left out a last record with zeros in topic or properties, as in an
     /// incomplete one.
     #[must_use]
     pub fn leaves_out_last(&self) -> bool {
-        self.core.reading().left_out.is_some()
+        self.reader.leaves_out_last()
     }
 
     /// End of the log known to be durable. For a reader: the log's end if `abort` is missing, else
@@ -71,46 +68,7 @@ impl MessageStore {
     /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn flushed_offset(&self) -> Result<u64> {
         self.check_open()?;
-        let core = &*self.core;
-        if core.writing.is_some() {
-            return Ok(core.log.flushed_offset());
-        }
-        let flushed = core.reading().flushed;
-        match flushed {
-            None => Ok(core.log.end_offset()),
-            // The mark of the current or last session.
-            Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(core.log.end_offset())),
-            Some(Flushed { before_ms, .. }) => durable_end(&core.log, before_ms),
-        }
-    }
-}
-
-/// End of the last record stored before `flushed_ms`. Store times rise along the log.
-fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
-    let files = log.run().files();
-    let mut from = log.min_offset();
-    for file in files.iter().rev().filter(|file| file.base_offset < log.end_offset()) {
-        let time = log.store_timestamp_ms(file.base_offset, 0)?;
-        if time.is_some_and(|time| time < flushed_ms) {
-            from = file.base_offset;
-            break;
-        }
-    }
-    let mut scanner = Scanner::new(log, from, log.end_offset(), false);
-    let mut end = from;
-    loop {
-        match scanner.step()? {
-            Ok(Scanned::Message(view)) => {
-                if view.store_timestamp_ms() >= flushed_ms {
-                    return Ok(end);
-                }
-                end = u64::try_from(view.physical_offset())
-                    .unwrap_or(0)
-                    .saturating_add(u64::from(view.store_size()));
-            }
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),
-        }
+        self.reader.flushed_offset()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Reading by queue offset, time, key, and in log order.
 //!
-//! Open the file of your question: `queue_read.rs` (messages of a queue from an offset on),
-//! `time_search.rs` (queue offset for a time), `key_query.rs` (messages by key), `lookup.rs` (one
-//! message by id), `scan.rs` (all messages in order), `scan_part.rs` and `slice.rs` (divided among
-//! readers), `groups.rs` (consumer offsets). `queue_view.rs` is a queue as a reader sees it: its
-//! files, and what the log holds beyond them.
+//! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read.
+//! `follower.rs` is its view of a store that another process may write. Then open the file of your
+//! question: `queue_read.rs` (messages of a queue), `time_search.rs` (queue offset for a time),
+//! `key_query.rs` (messages by key), `lookup.rs` (one message by id), `scan.rs` with `scan_part.rs`
+//! and `slice.rs` (all messages in order, also divided), `groups.rs` (consumer offsets).
+//! `queue_view.rs` is one queue: its files, and entries that only the log has.
 
-pub(crate) mod asking;
+pub(crate) mod follower;
 pub mod groups;
 pub mod halt;
 pub mod held_to_log;
@@ -14,6 +15,7 @@ pub mod key_query;
 pub(crate) mod lookup;
 pub mod queue_read;
 pub mod queue_view;
+pub(crate) mod reader;
 pub mod scan;
 pub mod scan_part;
 pub mod slice;

@@ -16,6 +16,7 @@ use super::halt::{ASK_EVERY, Halt};
 use super::held_to_log::{Held, Sought};
 use super::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 
 /// Status of a read (`GetMessageStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -452,8 +453,8 @@ pub fn points_back(
                 }
             };
     }
-    DispatchRequest::of(view)
-        .more_queues()
+    let request = DispatchRequest::of(view);
+    lmq::pairs(request.topic, &request.properties)
         .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
 }
 

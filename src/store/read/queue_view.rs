@@ -285,8 +285,8 @@ pub fn start_of_doubt(
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
     // An entry without its message tells nothing.
-    if !crashed && let Some(reach) = held_to_log::reach(log, &all)? {
-        let reach = reach.max(log.min_offset());
+    if !crashed && let Some(end) = held_to_log::end_of_queues(log, &all)? {
+        let reach = end.max(log.min_offset());
         let mut buffer = Vec::new();
         let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);
         if reach >= log.end_offset() || begins(&log.read(reach, 0, &mut buffer)?) {

@@ -253,7 +253,6 @@ pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
     }
 }
 
-/// Reason not to return a message.
 pub(crate) enum Damage {
     /// No valid record.
     Frame(Corruption),

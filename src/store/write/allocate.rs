@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Writing};
+use super::writer::Writer;
 use crate::error::Result;
 use crate::files::Ahead;
 use crate::log::index::file;
 use crate::log::log_writer::{self, Active};
 
-impl Core {
+impl Writer {
     /// Takes disk space for fast files, creates the log's next file if needed soon, and releases a
     /// full one; returns whether there is more to do.
     ///
     /// # Errors [`Error::Io`](crate::Error::Io) when the next file cannot be created; the append
     /// that needs it fails too.
-    pub(crate) fn allocate_step(&self, writing: &Writing) -> Result<bool> {
-        let front = writing.log_front.files();
+    pub(crate) fn allocate_step(&self) -> Result<bool> {
+        let front = self.log_front.files();
         let is_busy = |active: &&Arc<Ahead>| active.is_busy();
         let mut more = false;
         if let Some(active) = front.active.as_ref().filter(is_busy) {
@@ -24,7 +24,7 @@ impl Core {
             if let Some(next) = front.next.as_ref().filter(|_| active.has_all_space()) {
                 more |= next.reserve_ahead(log_writer::RESERVE_STEP);
             }
-            if let Some(index) = writing.index_front.files().active {
+            if let Some(index) = self.index_front.files().active {
                 more |= index.reserve_ahead(file::RESERVE_STEP);
             }
         }
@@ -38,15 +38,15 @@ impl Core {
             return Ok(more);
         }
         let (missing, full) = {
-            let writer = &mut writing.appender.lock().writer;
+            let writer = &mut self.appender.lock().writer;
             (writer.missing(), writer.take_full())
         };
-        let warms = self.config.warm_maped_file_enable && front.active.is_some();
+        let warms = self.files.config.warm_maped_file_enable && front.active.is_some();
         if let Some(base) = missing {
-            let next = Active::open(&self.log, base, 0)?;
+            let next = Active::open(&self.files.log, base, 0)?;
             let ahead = Arc::clone(next.ahead());
             // The writer has opened the file itself: this one must not be used.
-            let is_in_time = writing.appender.lock().writer.set_next(next);
+            let is_in_time = self.appender.lock().writer.set_next(next);
             if is_in_time && warms {
                 ahead.prepare_rest();
             }

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::known_queues::KnownQueues;
+use hashbrown::HashMap;
+
 use crate::config::StoreConfig;
 use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
 use crate::format::crc;
@@ -26,7 +27,7 @@ const RECORD_SLACK: u64 = 64 << 10;
 /// A message to append; the store adds missing values.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMessage<'a> {
-    /// Topic bytes.
+    /// The topic.
     pub topic: &'a [u8],
     /// The queue.
     pub queue_id: i32,
@@ -73,14 +74,24 @@ impl<'a> NewMessage<'a> {
     }
 }
 
-/// A checked message, with values computed before taking the lock.
+/// When a body's checksum is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sum {
+    Now,
+    /// From the copy in the record: another thread may write to the body.
+    OfCopy,
+}
+
+/// A checked message, except for fields that depend on its position.
 #[derive(Debug)]
 pub struct Checked<'a> {
-    message: &'a NewMessage<'a>,
+    /// Without queue offset, physical offset and missing times; with the message's properties.
+    record: Record<'a>,
+    /// The stored properties, if different.
     properties: Cow<'a, [u8]>,
-    /// Body checksum; `None` if computed from the copy in the record.
-    body_crc: Option<i32>,
-    version: Version,
+    sum: Sum,
+    born_timestamp_ms: Option<i64>,
+    store_timestamp_ms: Option<i64>,
     /// Length of the record, without properties that the store adds.
     size: usize,
     more_queues: Vec<&'a [u8]>,
@@ -101,86 +112,122 @@ fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -
     refused(field, status, Some(limit), format!("{found} bytes, at most {limit} may be"))
 }
 
-/// Checks a message against format and settings.
-///
-/// # Errors [`Error::InvalidMessage`] with RocketMQ's status.
-#[inline]
-pub fn check<'a>(
-    message: &'a NewMessage<'a>,
-    config: &StoreConfig,
-    queues: &QueueTable,
-    file_size: u64,
-) -> Result<Checked<'a>> {
-    let mut checked = check_all_but_sum(message, config, queues, file_size)?;
-    checked.body_crc = Some(crc::body_crc(message.body));
-    Ok(checked)
-}
-
-/// Checks a message whose body another thread may write to: its checksum is computed from the
-/// record.
-///
-/// # Errors As [`check`].
-#[inline]
-pub fn check_all_but_sum<'a>(
-    message: &'a NewMessage<'a>,
-    config: &StoreConfig,
-    queues: &QueueTable,
-    file_size: u64,
-) -> Result<Checked<'a>> {
-    use PutStatus::MessageIllegal;
-    let topic = message.topic;
-    if config.validate_topic_names {
-        if !queue_table::is_broker_topic(topic) {
+impl<'a> Checked<'a> {
+    /// Checks a message against format and settings.
+    ///
+    /// # Errors [`Error::InvalidMessage`] with RocketMQ's status.
+    #[inline]
+    pub fn new(
+        message: &'a NewMessage<'a>,
+        config: &StoreConfig,
+        queues: &QueueTable,
+        file_size: u64,
+        sum: Sum,
+    ) -> Result<Self> {
+        use PutStatus::MessageIllegal;
+        let topic = message.topic;
+        if config.validate_topic_names {
+            if !queue_table::is_broker_topic(topic) {
+                return Err(bad_topic(topic));
+            }
+        } else if !queue_table::names_a_folder(topic) {
             return Err(bad_topic(topic));
         }
-    } else if !queue_table::names_a_folder(topic) {
-        return Err(bad_topic(topic));
+        queues.check_queue_id(message.queue_id)?;
+        if let Some(time @ ..0) = message.store_timestamp_ms {
+            let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
+            return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
+        }
+        // Most messages are no batch, and most stores have no batch topics.
+        let is_batch = sys_flag::is_inner_batch(message.sys_flag);
+        let inner_count = match is_batch || !queues.has_no_batches() {
+            true => inner_batch::count_of(message, queues)?,
+            false => None,
+        };
+        let properties = if config.enabled_append_prop_crc {
+            properties::without(message.properties, properties::names::CRC32)
+        } else {
+            Cow::Borrowed(message.properties)
+        };
+        let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
+            Version::V2
+        } else {
+            Version::V1
+        };
+        if version == Version::V1 && topic.len() > 127 {
+            // Its length would read as negative.
+            return Err(too_large("topic", topic.len(), 127, MessageIllegal));
+        }
+        let more_queues =
+            if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
+        let store_host = message.store_host.unwrap_or(config.store_host);
+        let mut record = Record {
+            version,
+            body_crc: 0,
+            queue_id: message.queue_id,
+            flag: message.flag,
+            queue_offset: 0,
+            physical_offset: 0,
+            sys_flag: message.sys_flag,
+            born_timestamp_ms: 0,
+            born_host: message.born_host.unwrap_or(store_host),
+            store_timestamp_ms: 0,
+            store_host,
+            reconsume_times: message.reconsume_times,
+            prepared_transaction_offset: message.prepared_transaction_offset,
+            body: message.body,
+            topic,
+            properties: message.properties,
+            property_crc: config.enabled_append_prop_crc,
+        };
+        let size = check_size(&record, &properties, more_queues.is_empty(), config, file_size)?;
+        if sum == Sum::Now {
+            record.body_crc = crc::body_crc(message.body);
+        }
+        Ok(Self {
+            record,
+            properties,
+            sum,
+            born_timestamp_ms: message.born_timestamp_ms,
+            store_timestamp_ms: message.store_timestamp_ms,
+            size,
+            more_queues,
+            inner_count,
+        })
     }
-    queues.check_queue_id(message.queue_id)?;
-    if let Some(time @ ..0) = message.store_timestamp_ms {
-        let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
-        return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
+
+    /// Input of queues and index for the placed record.
+    #[inline]
+    #[must_use]
+    pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
+        DispatchRequest {
+            topic: self.record.topic,
+            queue_id: self.record.queue_id,
+            queue_offset: placed.queue_offset,
+            physical_offset: placed.physical_offset,
+            store_size: placed.store_size,
+            store_timestamp_ms: placed.store_timestamp_ms,
+            transaction: sys_flag::transaction(self.record.sys_flag),
+            properties: properties::indexed(&self.properties),
+        }
     }
-    let inner_count = inner_batch::count_of(message, queues)?;
-    let properties = if config.enabled_append_prop_crc {
-        properties::without(message.properties, properties::names::CRC32)
-    } else {
-        Cow::Borrowed(message.properties)
-    };
-    let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
-        Version::V2
-    } else {
-        Version::V1
-    };
-    if version == Version::V1 && topic.len() > 127 {
-        // Its length would read as negative.
-        return Err(too_large("topic", topic.len(), 127, MessageIllegal));
-    }
-    let more_queues =
-        if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
-    let size =
-        check_size(message, &properties, version, more_queues.is_empty(), config, file_size)?;
-    Ok(Checked { message, properties, body_crc: None, version, size, more_queues, inner_count })
 }
 
 /// Checks lengths in RocketMQ's order and returns the record's.
 #[inline]
 fn check_size(
-    message: &NewMessage<'_>,
+    record: &Record<'_>,
     properties: &[u8],
-    version: Version,
     in_one_queue: bool,
     config: &StoreConfig,
     file_size: u64,
 ) -> Result<usize> {
     use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
-    let store_host = message.store_host.as_ref().unwrap_or(&config.store_host);
-    let born_host = message.born_host.as_ref().unwrap_or(store_host);
     let lengths = Lengths {
-        version,
-        hosts: born_host.encoded_len() + store_host.encoded_len(),
-        body: message.body.len(),
-        topic: message.topic.len(),
+        version: record.version,
+        hosts: record.born_host.encoded_len() + record.store_host.encoded_len(),
+        body: record.body.len(),
+        topic: record.topic.len(),
         properties: message::encoded_properties_len(properties, config.enabled_append_prop_crc),
     };
     let size = lengths.of_record();
@@ -214,49 +261,6 @@ fn bad_topic(topic: &[u8]) -> Error {
         format!("{shown:?} has a character outside of letters, digits, %, |, _ and -")
     };
     refused("topic", PutStatus::MessageIllegal, Some(limit as u64), reason)
-}
-
-impl Checked<'_> {
-    /// Input of queues and index for the placed record.
-    #[inline]
-    #[must_use]
-    pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
-        DispatchRequest {
-            topic: self.message.topic,
-            queue_id: self.message.queue_id,
-            queue_offset: placed.queue_offset,
-            physical_offset: placed.physical_offset,
-            store_size: placed.store_size,
-            store_timestamp_ms: placed.store_timestamp_ms,
-            transaction: sys_flag::transaction(self.message.sys_flag),
-            properties: properties::indexed(&self.properties),
-        }
-    }
-
-    #[inline]
-    fn record<'r>(&'r self, properties: &'r [u8], config: &StoreConfig) -> Record<'r> {
-        let message = self.message;
-        let store_host = message.store_host.unwrap_or(config.store_host);
-        Record {
-            version: self.version,
-            body_crc: self.body_crc.unwrap_or(0),
-            queue_id: message.queue_id,
-            flag: message.flag,
-            queue_offset: 0,
-            physical_offset: 0,
-            sys_flag: message.sys_flag,
-            born_timestamp_ms: message.born_timestamp_ms.unwrap_or(0),
-            born_host: message.born_host.unwrap_or(store_host),
-            store_timestamp_ms: 0,
-            store_host,
-            reconsume_times: message.reconsume_times,
-            prepared_transaction_offset: message.prepared_transaction_offset,
-            body: message.body,
-            topic: message.topic,
-            properties,
-            property_crc: config.enabled_append_prop_crc,
-        }
-    }
 }
 
 /// Encodes one record without the settings' limits.
@@ -341,18 +345,18 @@ impl Appender {
     /// # Errors [`Error::InvalidMessage`] for an empty batch or one larger than a file,
     /// [`Error::Io`] when the disk is full.
     pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
-        let Some(first) = batch.first().map(|checked| checked.message) else { return Ok(()) };
+        let Some(first) = batch.first().map(|checked| checked.record) else { return Ok(()) };
         let (mut size, mut bodies) = (0_usize, 0_u64);
         for checked in batch {
-            let message = checked.message;
-            let plain = sys_flag::transaction(message.sys_flag) == Transaction::None
-                && properties::get(message.properties, properties::names::DELAY).is_none();
-            if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
+            let record = &checked.record;
+            let plain = sys_flag::transaction(record.sys_flag) == Transaction::None
+                && properties::get(record.properties, properties::names::DELAY).is_none();
+            if (record.topic, record.queue_id) != (first.topic, first.queue_id) || !plain {
                 let reason = "a batch is of one queue, without delay and transactions";
                 return Err(refused("messages", PutStatus::MessageIllegal, None, reason));
             }
             size = size.saturating_add(checked.size);
-            bodies = bodies.saturating_add(message.body.len() as u64);
+            bodies = bodies.saturating_add(record.body.len() as u64);
         }
         let room = self.writer.file_size().saturating_sub(BLANK_LEN as u64);
         if bodies > config.max_message_size {
@@ -377,15 +381,15 @@ impl Appender {
         queues: &QueueTable,
         now_ms: i64,
     ) -> Result<(Placed, &Arc<Queue>, bool)> {
-        let message = checked.message;
-        let (queue, new) = self.known.get(message.topic, message.queue_id, queues)?;
+        let mut record = checked.record;
+        let (queue, new) = self.known.get(record.topic, record.queue_id, queues)?;
         let queued = matches!(
-            sys_flag::transaction(message.sys_flag),
+            sys_flag::transaction(record.sys_flag),
             Transaction::None | Transaction::Commit
         );
         let queue_offset = if queued { queue.next_offset() } else { 0 };
         let store_timestamp_ms =
-            message.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
+            checked.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
         let more_queues = if checked.more_queues.is_empty() {
             Vec::new()
         } else {
@@ -402,21 +406,20 @@ impl Appender {
             stored_properties = Cow::Owned(numbered);
         }
         if let Cow::Owned(numbered) = &stored_properties {
-            let (version, alone) = (checked.version, more_queues.is_empty());
             let file_size = self.writer.file_size();
-            size = check_size(message, numbered, version, alone, config, file_size)?;
+            size = check_size(&record, numbered, more_queues.is_empty(), config, file_size)?;
         }
-        let mut record = checked.record(&stored_properties, config);
+        record.properties = &stored_properties;
         record.queue_offset = queue_offset;
         record.store_timestamp_ms = store_timestamp_ms;
-        record.born_timestamp_ms = message.born_timestamp_ms.unwrap_or(store_timestamp_ms);
+        record.born_timestamp_ms = checked.born_timestamp_ms.unwrap_or(store_timestamp_ms);
         let before = self.writer.end_offset();
         let (offset, window) = self.writer.window(size)?;
         let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
         record.physical_offset = physical_offset;
-        match checked.body_crc {
-            Some(_) => record.encode_into(window),
-            None => record.encode_and_sum_into(window),
+        match checked.sum {
+            Sum::Now => record.encode_into(window),
+            Sum::OfCopy => record.encode_and_sum_into(window),
         }
         self.writer.publish(size)?;
         self.last_begin = offset;
@@ -428,12 +431,101 @@ impl Appender {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
         // A time given by the caller moves no later message into the future.
-        if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
+        if checked.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
             self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         }
         let store_size = u32::try_from(size).unwrap_or(u32::MAX);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
         let as_given = matches!(stored_properties, Cow::Borrowed(_));
         Ok((Placed { result, before, as_given }, queue, new))
+    }
+}
+
+#[derive(Debug, Default)]
+struct KnownQueues {
+    queues: Vec<Arc<Queue>>,
+    topics: Vec<KnownTopic>,
+    /// Index in `topics` by name.
+    numbers: HashMap<Box<[u8]>, usize>,
+    /// The last topic, likely the next one's too.
+    latest: usize,
+}
+
+#[derive(Debug)]
+struct KnownTopic {
+    name: Box<[u8]>,
+    /// Index in all queues by number.
+    queues: HashMap<i32, usize>,
+}
+
+impl KnownQueues {
+    /// Finds a message's queue; `true` if it is new to the store.
+    ///
+    /// # Errors As [`QueueTable::get_or_create`].
+    #[inline]
+    fn get(
+        &mut self,
+        topic: &[u8],
+        queue_id: i32,
+        queues: &QueueTable,
+    ) -> Result<(&Arc<Queue>, bool)> {
+        let (place, new) = match self.find(topic, queue_id) {
+            Some(place) => (place, false),
+            None => self.meet(topic, queue_id, queues)?,
+        };
+        Ok((&self.queues[place], new))
+    }
+
+    #[inline]
+    fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<usize> {
+        if self.topics.get(self.latest).is_none_or(|latest| *latest.name != *topic) {
+            self.latest = *self.numbers.get(topic)?;
+        }
+        self.topics.get(self.latest)?.queues.get(&queue_id).copied()
+    }
+
+    #[cold]
+    fn meet(&mut self, topic: &[u8], queue_id: i32, queues: &QueueTable) -> Result<(usize, bool)> {
+        let new = queues.get(topic, queue_id).is_none();
+        let queue = queues.get_or_create(topic, queue_id)?;
+        self.latest = *self.numbers.entry(topic.into()).or_insert_with(|| {
+            self.topics.push(KnownTopic { name: topic.into(), queues: HashMap::new() });
+            self.topics.len() - 1
+        });
+        let place = self.queues.len();
+        self.queues.push(queue);
+        self.topics[self.latest].queues.insert(queue_id, place);
+        Ok((place, new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::StoreConfig;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+
+    #[test]
+    fn each_message_finds_its_own_queue_in_whatever_order_they_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            mapped_file_size_commit_log: Some(1 << 20),
+            max_hash_slot_num: Some(7),
+            max_index_num: Some(28),
+            ..StoreConfig::default()
+        };
+        let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
+        for round in 0..3 {
+            for (topic, queue_id) in
+                [("A", 0), ("A", 1), ("B", 1), ("A", 1 << 30), ("B", 0), ("B", 5000), ("A", 0)]
+            {
+                let mut message = NewMessage::new(topic.as_bytes(), b"body");
+                message.queue_id = queue_id;
+                let result = store.append(&message).unwrap();
+                let twice = (topic, queue_id) == ("A", 0);
+                let wanted = if twice { 2 * round..2 * round + 2 } else { round..round + 1 };
+                assert!(wanted.contains(&result.queue_offset), "{topic} {queue_id}");
+            }
+        }
+        store.close().unwrap();
     }
 }

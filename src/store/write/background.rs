@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::core::{COMMIT_BYTES, Core};
 use super::prepare::Prepared;
 use super::retention::{DiskUse, Occasion};
+use super::writer::{COMMIT_BYTES, Writer};
 use crate::config::{DeleteRules, FlushDiskType};
 use crate::error::{Error, Result};
 
-/// Interval of preparing files and pages.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
 
-/// Interval of maintaining queues and index.
-const CARE_EVERY: Duration = Duration::from_millis(20);
+/// Interval of maintaining queues and index. A key waits in memory about as long; until then its
+/// message is found in the log.
+const DERIVED_EVERY: Duration = Duration::from_millis(20);
 
 /// Delay of the first retention check (`DefaultMessageStore#addScheduleTask`).
 const CLEAN_FROM: Duration = Duration::from_secs(60);
@@ -23,10 +23,13 @@ const CLEAN_FROM: Duration = Duration::from_secs(60);
 /// Interval of flushing the durable mark, so that it lags less than a second.
 const MARK_EVERY: Duration = Duration::from_millis(500);
 
-/// Running threads of a writable store.
+type StopFlag = (Mutex<bool>, Condvar);
+/// A thread's work until the flag is set.
+type Loop = fn(&Writer, &StopFlag);
+
 #[derive(Debug)]
 pub(crate) struct Services {
-    stopped: Arc<(Mutex<bool>, Condvar)>,
+    stopped: Arc<StopFlag>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -34,56 +37,41 @@ impl Services {
     /// Starts the threads.
     ///
     /// # Errors [`Error::Io`] when the system starts no thread.
-    pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
+    pub(crate) fn start(writer: &Arc<Writer>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut services = Self { stopped: Arc::clone(&stopped), threads: Vec::new() };
-        let flush_core = Arc::clone(core);
-        let (prepare_core, prepare_stopped) = (Arc::clone(core), Arc::clone(&stopped));
-        let (allocate_core, allocate_stopped) = (Arc::clone(core), Arc::clone(&stopped));
-        let care_core = Arc::clone(core);
-        let (mark_core, mark_stopped) = (Arc::clone(core), Arc::clone(&stopped));
+        let mut services = Self { stopped, threads: Vec::new() };
         let started = services
-            .spawn("mqstore-flush", move || flush_loop(&flush_core))
-            .and_then(|()| {
-                services
-                    .spawn("mqstore-prepare", move || prepare_loop(&prepare_core, &prepare_stopped))
-            })
-            .and_then(|()| {
-                services.spawn("mqstore-files", move || {
-                    allocate_loop(&allocate_core, &allocate_stopped)
-                })
-            })
-            .and_then(|()| {
-                services.spawn("mqstore-mark", move || mark_loop(&mark_core, &mark_stopped))
-            })
-            .and_then(|()| services.spawn("mqstore-care", move || care_loop(&care_core, &stopped)));
+            .spawn("mqstore-flush", writer, flush_loop)
+            .and_then(|()| services.spawn("mqstore-prepare", writer, prepare_loop))
+            .and_then(|()| services.spawn("mqstore-files", writer, allocate_loop))
+            .and_then(|()| services.spawn("mqstore-mark", writer, mark_loop))
+            .and_then(|()| services.spawn("mqstore-derived", writer, derived_loop));
         match started {
             Ok(()) => Ok(services),
             Err(error) => {
-                services.stop(core);
+                services.stop(writer);
                 Err(error)
             }
         }
     }
 
-    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn spawn(&mut self, name: &str, writer: &Arc<Writer>, work: Loop) -> Result<()> {
+        let (writer, stopped) = (Arc::clone(writer), Arc::clone(&self.stopped));
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(work)
+            .spawn(move || work(&writer, &stopped))
             .map_err(Error::io("start a thread for", name))?;
         self.threads.push(thread);
         Ok(())
     }
 
     /// Ends the threads and waits for them.
-    pub(crate) fn stop(self, core: &Core) {
+    pub(crate) fn stop(self, writer: &Writer) {
         *self.stopped.0.lock() = true;
         self.stopped.1.notify_all();
-        if let Some(writing) = &core.writing {
-            writing.gate.stop();
-            writing.bell.ring();
-            writing.files_bell.ring();
-        }
+        writer.gate.stop();
+        writer.bell.ring();
+        writer.files_bell.ring();
         for thread in self.threads {
             // A panicked thread has nothing to wait for.
             let _ = thread.join();
@@ -92,19 +80,18 @@ impl Services {
 }
 
 /// Flushes the log on request, when enough is pending, or after an interval.
-fn flush_loop(core: &Core) {
-    let Some(writing) = &core.writing else { return };
-    let interval = Duration::from_millis(core.config.flush_interval_commit_log);
-    let thorough = Duration::from_millis(core.config.flush_commit_log_thorough_interval);
+fn flush_loop(writer: &Writer, _: &StopFlag) {
+    let interval = Duration::from_millis(writer.files.config.flush_interval_commit_log);
+    let thorough = Duration::from_millis(writer.files.config.flush_commit_log_thorough_interval);
     let mut last_thorough = Instant::now();
-    while writing.gate.next_work(interval).is_some() {
-        let flushed = core.log.flushed_offset();
-        let pages =
-            core.log.end_offset() / 4096 - (flushed / 4096).min(core.log.end_offset() / 4096);
+    while writer.gate.next_work(interval).is_some() {
+        let flushed = writer.files.log.flushed_offset();
+        let pages = writer.files.log.end_offset() / 4096
+            - (flushed / 4096).min(writer.files.log.end_offset() / 4096);
         let due = last_thorough.elapsed() >= thorough;
-        let asked = core.config.flush_disk_type == FlushDiskType::Sync;
-        if asked || due || pages >= core.config.flush_commit_log_least_pages {
-            if core.flush_log(writing).is_err() {
+        let asked = writer.files.config.flush_disk_type == FlushDiskType::Sync;
+        if asked || due || pages >= writer.files.config.flush_commit_log_least_pages {
+            if writer.flush_log().is_err() {
                 // The gate is closed for good; waiting threads got the error.
                 return;
             }
@@ -115,17 +102,16 @@ fn flush_loop(core: &Core) {
     }
 }
 
-fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
+fn prepare_loop(writer: &Writer, stopped: &StopFlag) {
     let mut prepared = Prepared::default();
     loop {
-        writing.bell.wait(PREPARE_EVERY);
+        writer.bell.wait(PREPARE_EVERY);
         let mut waited = true;
         loop {
             if *stopped.0.lock() {
                 return;
             }
-            if !core.prepare_step(writing, &mut prepared, waited) {
+            if !writer.prepare_step(&mut prepared, waited) {
                 break;
             }
             waited = false;
@@ -134,74 +120,74 @@ fn prepare_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
 }
 
 /// Creates the next file and takes disk space ahead of the writer.
-fn allocate_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
+fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
     loop {
-        writing.files_bell.wait(PREPARE_EVERY);
+        writer.files_bell.wait(PREPARE_EVERY);
         loop {
             if *stopped.0.lock() {
                 return;
             }
             // Retried later; the append that needs it gets the error.
-            if !core.allocate_step(writing).unwrap_or(false) {
+            if !writer.allocate_step().unwrap_or(false) {
                 break;
             }
         }
     }
 }
 
-fn mark_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
+fn mark_loop(writer: &Writer, stopped: &StopFlag) {
     let mut stop = stopped.0.lock();
     while !*stop {
         stopped.1.wait_for(&mut stop, MARK_EVERY);
         drop(stop);
         // A stale mark is safe, so a failure is left to the next round.
-        if !writing.gate.has_failed() {
-            let _ = writing.sync_mark();
+        if !writer.gate.has_failed() {
+            let _ = writer.sync_mark();
         }
         stop = stopped.0.lock();
     }
 }
 
 /// Commits and flushes queues and index, and runs retention.
-fn care_loop(core: &Core, stopped: &(Mutex<bool>, Condvar)) {
-    let Some(writing) = &core.writing else { return };
-    let commit_every = Duration::from_millis(core.config.flush_interval_consume_queue);
-    let flush_every = Duration::from_millis(core.config.flush_consume_queue_thorough_interval);
-    let mut committed = core.log.end_offset();
+fn derived_loop(writer: &Writer, stopped: &StopFlag) {
+    let commit_every = Duration::from_millis(writer.files.config.flush_interval_consume_queue);
+    let flush_every =
+        Duration::from_millis(writer.files.config.flush_consume_queue_thorough_interval);
+    let mut committed = writer.files.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
-    let clean_every = Duration::from_millis(core.config.clean_resource_interval);
+    let clean_every = Duration::from_millis(writer.files.config.clean_resource_interval);
     // RocketMQ waits a minute, which a short program never reaches.
-    let rules = core.config.delete_rules();
+    let rules = writer.files.config.delete_rules();
     let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
     let (started, mut last_clean) = (Instant::now(), None::<Instant>);
     let mut stop = stopped.0.lock();
     while !*stop {
-        stopped.1.wait_for(&mut stop, CARE_EVERY);
+        stopped.1.wait_for(&mut stop, DERIVED_EVERY);
         if *stop {
             return;
         }
         drop(stop);
         // The next round retries each of these.
-        let end = core.readable_end();
+        let end = writer.readable_end();
         if last_commit.elapsed() >= commit_every || end.saturating_sub(committed) >= COMMIT_BYTES {
             (last_commit, committed) = (Instant::now(), end);
-            let _ = core.catch_up().and_then(|()| core.commit_step(writing));
-        } else if core.config.flush_disk_type == FlushDiskType::Sync {
-            // Durable records become visible; no flush waits for this.
-            let _ = core.catch_up();
+            let _ = writer.dispatch_step().and_then(|()| writer.write_derived());
+        } else if writer.files.config.flush_disk_type == FlushDiskType::Sync {
+            // Durable records become visible; no flush waits for their dispatch.
+            let _ = writer.dispatch_step().and_then(|()| writer.index_step());
+        } else {
+            let _ = writer.index_step();
         }
-        if last_flush.elapsed() >= flush_every && !writing.gate.has_failed() {
+        if last_flush.elapsed() >= flush_every && !writer.gate.has_failed() {
             last_flush = Instant::now();
-            let _ = core.flush_derived(writing);
+            let _ = writer.flush_derived();
         }
         let is_due = last_clean.is_none_or(|last| last.elapsed() >= clean_every);
         if rules != DeleteRules::Off && started.elapsed() >= wait && is_due {
             last_clean = Some(Instant::now());
-            let disk = DiskUse::now(&*core.storage, &core.paths);
-            let occasion = Occasion { now_ms: core.clock.now_ms(), disk, by_hand: false };
-            let _ = core.clean_step(writing, &occasion);
+            let disk = DiskUse::now(&*writer.files.storage, &writer.files.paths);
+            let occasion = Occasion { now_ms: writer.files.clock.now_ms(), disk, by_hand: false };
+            let _ = writer.clean_step(&occasion);
         }
         stop = stopped.0.lock();
     }

@@ -177,7 +177,6 @@ fn spin(most: Duration, is_there: impl Fn() -> bool) {
     }
 }
 
-/// Whether another thread can run meanwhile.
 fn has_other_processors() -> bool {
     static MORE: OnceLock<bool> = OnceLock::new();
     *MORE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))

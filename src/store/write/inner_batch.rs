@@ -26,10 +26,6 @@ fn refused(field: &'static str, reason: String) -> Error {
 #[inline]
 pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
     let is_batch = sys_flag::is_inner_batch(message.sys_flag);
-    // Most messages are neither.
-    if !is_batch && queues.has_no_batches() {
-        return Ok(None);
-    }
     let keeps = queues.kind_of(message.topic) == QueueKind::Batch;
     let count = || properties::get(message.properties, names::INNER_NUM);
     match (is_batch, keeps) {

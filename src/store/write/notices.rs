@@ -5,7 +5,6 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum notices; the oldest are dropped.
 const MOST: usize = 1000;
 
 #[derive(Debug, Default)]

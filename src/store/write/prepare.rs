@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::core::{Core, Writing};
+use super::writer::Writer;
 use crate::files::Ahead;
 use crate::log::log_writer::NEAR_THE_END;
 
@@ -14,26 +14,21 @@ pub(crate) struct Prepared {
     index: Option<(Arc<Ahead>, Range<usize>)>,
 }
 
-impl Core {
+impl Writer {
     /// Prepares one piece of each file; returns whether there is more to do. `waited` means the
     /// first step after a wait.
-    pub(crate) fn prepare_step(
-        &self,
-        writing: &Writing,
-        prepared: &mut Prepared,
-        waited: bool,
-    ) -> bool {
-        let front = writing.log_front.files();
+    pub(crate) fn prepare_step(&self, prepared: &mut Prepared, waited: bool) -> bool {
+        let front = self.log_front.files();
         let Some(active) = front.active else { return false };
         if waited {
             active.look();
             if active.is_busy() {
-                writing.files_bell.ring();
+                self.files_bell.ring();
             }
         }
         // During a long flush the writer's page becomes clean again and again.
-        if writing.log_flushed.swap(false, Ordering::AcqRel)
-            || (waited && writing.log_flushing.load(Ordering::Acquire))
+        if self.log_flushed.swap(false, Ordering::AcqRel)
+            || (waited && self.log_flushing.load(Ordering::Acquire))
         {
             active.flushed();
         }
@@ -41,21 +36,15 @@ impl Core {
         if let Some(next) = front.next.filter(|_| active.left() < NEAR_THE_END) {
             more |= next.prepare_behind(&active);
         }
-        more | self.prepare_index(writing, prepared, waited, active.is_busy())
+        more | self.prepare_index(prepared, waited, active.is_busy())
     }
 
-    fn prepare_index(
-        &self,
-        writing: &Writing,
-        prepared: &mut Prepared,
-        waited: bool,
-        busy: bool,
-    ) -> bool {
-        let Some(active) = writing.index_front.files().active else { return false };
+    fn prepare_index(&self, prepared: &mut Prepared, waited: bool, busy: bool) -> bool {
+        let Some(active) = self.index_front.files().active else { return false };
         // Releases the map of a full file.
         prepared.index.take_if(|(known, _)| !Arc::ptr_eq(known, &active));
         if busy && prepared.index.is_none() {
-            let end = self.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
+            let end = self.files.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
             let slots = 0..usize::try_from(end).unwrap_or(0);
             prepared.index = Some((Arc::clone(&active), slots));
         }

@@ -229,7 +229,7 @@ impl Disk {
 }
 
 fn of_care() -> bool {
-    matches!(std::thread::current().name(), Some("mqstore-care" | "mqstore-mark"))
+    matches!(std::thread::current().name(), Some("mqstore-derived" | "mqstore-mark"))
 }
 
 fn split(path: &Path) -> (&Path, OsString) {

@@ -13,12 +13,11 @@ use crate::files::FileRun;
 use crate::format::index::{IndexEntry, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
-use crate::log::dispatch_keys::MAX_KEYS;
+use crate::log::dispatch_request::MAX_KEYS;
 
 /// Keys of a message that must be indexed.
 const KEYS_ASKED: usize = MAX_KEYS;
 
-/// Messages without index entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Unindexed {
     pub(in crate::care::verify) messages: u64,
@@ -41,7 +40,6 @@ impl Unindexed {
     }
 }
 
-/// Consecutive messages with wrong index entries.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Gap {
     messages: Unindexed,
@@ -208,7 +206,6 @@ impl<'a> IndexCheck<'a> {
         true
     }
 
-    /// Compares entry by entry.
     fn see_closely(
         &mut self,
         topic: TopicHash,
@@ -319,7 +316,6 @@ impl<'a> IndexCheck<'a> {
         }
     }
 
-    /// Handles an entry without a message.
     #[cold]
     fn astray(&mut self, number: u32, entry: &IndexEntry) -> Result<()> {
         let Some(entries) = &self.entries else { return Ok(()) };

@@ -56,7 +56,6 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// No index, or an unreadable one.
     pub(super) fn none() -> Self {
         Self {
             run: None,
@@ -322,7 +321,6 @@ impl Entries {
     }
 }
 
-/// Compares single entries with the log.
 pub(super) struct Judge<'a> {
     cx: &'a Context<'a>,
     log: &'a FileRun,

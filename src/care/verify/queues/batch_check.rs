@@ -25,7 +25,6 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 const ENTRY: u64 = ENTRY_LEN as u64;
 const WINDOW: usize = 128;
 const MOST_WINDOWS: usize = 1024;
-/// Maximum body of a checked batch.
 const MOST_BODY: usize = 64 << 20;
 /// Invalid entries skipped at a time in a search.
 const MOST_PASSED: usize = 64;
@@ -140,7 +139,6 @@ impl Window {
     }
 }
 
-/// A queue's entry for a record.
 enum Has {
     Entry(u64, BatchQueueEntry),
     Other(BatchQueueEntry),
@@ -199,7 +197,6 @@ impl<'a> BatchCheck<'a> {
         Ok(batch::items(&body).try_fold(0, |count, item| item.map(|_| count + 1)))
     }
 
-    /// Compares a record with its queue.
     pub(in crate::care::verify) fn hold(
         &mut self,
         queue: u32,
@@ -263,7 +260,6 @@ impl<'a> BatchCheck<'a> {
         }
     }
 
-    /// Adds this walk's matches.
     pub(in crate::care::verify) fn finish(&mut self) {
         for (number, window) in self.windows.drain() {
             if let Some(queue) = self.queues.get(number) {

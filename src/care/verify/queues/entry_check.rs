@@ -12,7 +12,6 @@ use crate::log::read::frames::probe;
 
 pub(in crate::care::verify) type Wrong = (Code, String, String);
 
-/// File and byte of an entry.
 pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64) {
     let offset = u64::try_from(place).unwrap_or(0).saturating_mul(LEN as u64);
     match queue.run.find(offset) {

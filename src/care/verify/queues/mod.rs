@@ -51,14 +51,12 @@ impl Queue {
         self.run.dir()
     }
 
-    /// Bytes of its files and extension.
     pub(super) fn bytes(&self) -> u64 {
         let runs = std::iter::once(&self.run).chain(&self.ext);
         runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
     }
 }
 
-/// Messages of a queue without entries.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Missing {
     /// Behind the queue's end.
@@ -233,7 +231,6 @@ impl Queues {
         self.list.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Notes a message without an entry.
     pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
         let mut missing = self.missing.lock();
         let known = missing.len();
@@ -252,7 +249,6 @@ impl Queues {
         }
     }
 
-    /// Adds missing entries of other walks.
     pub(super) fn add_missing(&self, more: Vec<(Name, Missing)>) {
         for ((topic, id), more) in more {
             self.miss(&topic, id, |missing| missing.join(&more));

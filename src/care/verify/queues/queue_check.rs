@@ -20,6 +20,7 @@ use crate::log::QueueKind;
 use crate::log::queue::Unit;
 use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 use crate::store::read::queue_read::points_back;
 
 /// Maximum memory for queue entries of all walks.
@@ -111,7 +112,7 @@ impl<'a> QueueCheck<'a> {
     /// Compares a message with its additional queues, if enabled.
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
-        for (name, number) in request.more_queues() {
+        for (name, number) in lmq::pairs(request.topic, &request.properties) {
             if let Some(queue) = self.queues.number_of(QueueKind::Plain, name, 0) {
                 self.hold(queue, number, request)?;
             }
@@ -237,7 +238,6 @@ impl<'a> QueueCheck<'a> {
         self.batches.check_record(record, request, is_batch)
     }
 
-    /// Adds this walk's matches.
     pub(in crate::care::verify) fn finish(&mut self) {
         for window in &mut self.windows {
             flush_window(window, self.queues);

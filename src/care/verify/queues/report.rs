@@ -11,7 +11,6 @@ use crate::format::queue::consume_queue::dispatch_tags_code;
 use crate::log::QueueKind;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
-/// Tags code of a message's entry.
 #[inline]
 pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
     dispatch_tags_code(

@@ -9,6 +9,7 @@ use crate::error::{CorruptionKind, Error};
 use crate::files::Os;
 use crate::format::file_name::index_name;
 use crate::format::java::key_hash;
+use crate::format::message::properties::Indexed;
 use crate::log::index::query::IndexAnswer;
 use crate::time::{CalendarTime, FixedClock};
 
@@ -16,7 +17,6 @@ mod cut;
 mod damage;
 
 const EVER: i64 = i64::MAX;
-/// 2026-11-21 07:35:13.325 UTC.
 const NOW: i64 = 1_795_246_513_325;
 
 struct Index {
@@ -105,15 +105,20 @@ fn load(
     IndexService::load(Arc::new(Os), &dir.path().join("index"), layout, clock).unwrap()
 }
 
-fn message(physical_offset: i64, store_timestamp_ms: i64, keys: &str) -> DispatchKeys<'_> {
-    DispatchKeys {
+fn message(physical_offset: i64, store_timestamp_ms: i64, keys: &str) -> DispatchRequest<'_> {
+    DispatchRequest {
         physical_offset,
         store_timestamp_ms,
         transaction: Transaction::None,
         topic: b"T",
-        unique_key: None,
-        keys: Some(keys.as_bytes()),
+        properties: Indexed { keys: Some(keys.as_bytes()), ..Indexed::default() },
+        ..DispatchRequest::default()
     }
+}
+
+fn with_unique_key(mut message: DispatchRequest<'_>) -> DispatchRequest<'_> {
+    message.properties.unique_key = Some(b"U");
+    message
 }
 
 #[test]
@@ -144,7 +149,7 @@ fn the_first_key_after_a_restart_goes_behind_a_full_file() {
 #[test]
 fn ix10_unique_key_and_each_piece_of_keys_get_an_entry() {
     let mut index = Index::new(100, 400);
-    let message = DispatchKeys { unique_key: Some(b"U"), ..message(500, NOW, "a b  c") };
+    let message = with_unique_key(message(500, NOW, "a b  c"));
     assert_eq!(index.service.build(&message).unwrap(), Built { keys: 4, left_out: 0 });
     index.service.drain().unwrap();
     let hashes: Vec<_> = index
@@ -170,7 +175,7 @@ fn ix11_only_rolled_back_messages_have_no_entry() {
         (4, Transaction::None),
         (5, Transaction::Rollback),
     ] {
-        let message = DispatchKeys { transaction, ..message(offset, NOW, "k") };
+        let message = DispatchRequest { transaction, ..message(offset, NOW, "k") };
         index.service.build(&message).unwrap();
     }
     assert_eq!(index.raw("k", 0, EVER, 10), [4, 3, 2]);
@@ -181,11 +186,9 @@ fn ix12_messages_before_the_end_are_not_put_again() {
     let mut index = Index::new(100, 400);
     index.build(100, NOW, "k");
     index.build(200, NOW, "k");
-    // Still waiting, but the rule sees it.
     assert_eq!(index.build(199, NOW, "k"), Built::default());
     assert_eq!(index.raw("k", 0, EVER, 10), [200, 100]);
     assert_eq!(index.build(100, NOW, "k"), Built::default());
-    // Equality continues, as in RocketMQ.
     assert_eq!(index.build(200, NOW, "k").keys, 1);
     assert_eq!(index.raw("k", 0, EVER, 10), [200, 200, 100]);
 }
@@ -261,7 +264,8 @@ fn a_first_message_without_keys_makes_a_file() {
     let mut index = Index::new(10, 4);
     assert_eq!(index.build(0, NOW, ""), Built::default());
     assert_eq!(index.names().len(), 1);
-    let rolled_back = DispatchKeys { transaction: Transaction::Rollback, ..message(1, NOW, "k") };
+    let rolled_back =
+        DispatchRequest { transaction: Transaction::Rollback, ..message(1, NOW, "k") };
     let mut other = Index::new(10, 4);
     other.service.build(&rolled_back).unwrap();
     assert_eq!(other.bytes(), index.bytes());
@@ -430,13 +434,13 @@ fn a_reader_of_another_process_follows_files_that_come_and_go() {
     let dir = index.dir.path().join("index");
     let (run, findings) =
         IndexRun::load(Arc::new(Os), &dir, index.layout, IndexOpen::Read).unwrap();
-    assert_eq!((run.files().len(), findings.len(), run.reach().unwrap()), (0, 0, None));
+    assert_eq!((run.files().len(), findings.len(), run.last_keyed_offset().unwrap()), (0, 0, None));
     for offset in 1..=5 {
         index.build(offset, NOW, "k");
     }
     index.service.drain().unwrap();
     assert_eq!(run.refresh().unwrap(), []);
-    assert_eq!(run.reach().unwrap(), Some(5));
+    assert_eq!(run.last_keyed_offset().unwrap(), Some(5));
     let all = |run: &IndexRun| run.query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
     assert_eq!(all(&run).offsets, [5, 4, 3, 2, 1]);
     index.service.delete_before(3).unwrap();
@@ -514,7 +518,7 @@ proptest! {
         let cut = cut.min(keys.len());
         let end = i64::try_from(cut).unwrap() * 100;
         index.service.truncate(end, |offset| Ok(Some(NOW + offset * 7))).unwrap();
-        prop_assert!(index.service.reach().unwrap().is_none_or(|reach| reach < end));
+        prop_assert!(index.service.last_keyed_offset().unwrap().is_none_or(|last| last < end));
         index.check();
         build(&mut index, cut);
         index.service.flush().unwrap();

@@ -181,8 +181,7 @@ fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     assert_eq!(poll(&group, 9), ["1"]);
     group.commit().unwrap();
     assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
-    let held =
-        writer.core.writing().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.core.paths);
+    let held = writer.writer().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.files.paths);
     append(&writer, 0, b"2", None);
     reader.refresh().unwrap();
     assert_eq!(poll(&group, 9), ["2"]);
@@ -210,7 +209,6 @@ fn a_commit_makes_the_messages_before_it_durable_first() {
     assert!(flushed < end, "{flushed} of {end} bytes were flushed before");
     group.commit().unwrap();
     assert!(store.log().flushed_offset() >= end);
-    // A position beyond the queue cannot be committed.
     group.seek("orders", 0, 2).unwrap();
     let refused = group.commit().unwrap_err();
     assert!(matches!(refused, Error::InvalidMessage { field: "queue_offset", .. }), "{refused}");
@@ -224,7 +222,7 @@ fn an_offset_beyond_the_log_is_set_back_at_open_and_told() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
-    let path = store.core.paths.consumer_offsets(false);
+    let path = store.files.paths.consumer_offsets(false);
     store.close().unwrap();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let table = r#"{"offsetTable":{"orders@g":{0:6,1:3},"orders@h":{0:1}},"x":1}"#;
@@ -250,7 +248,7 @@ fn other_groups_offsets_survive_a_commit() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
-    let path = store.core.paths.consumer_offsets(false);
+    let path = store.files.paths.consumer_offsets(false);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, r#"{"offsetTable":{"billing@other":{7:99},"orders@g":{3:1}},"x":1}"#)
         .unwrap();
@@ -289,7 +287,6 @@ fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable()
         assert_eq!(std::fs::read(&path).unwrap().len(), text.len());
         assert!(store.groups().unwrap().is_empty());
     }
-    // The group kept its position: with room the commit succeeds.
     let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
     poll(&group, 1);
     group.commit().unwrap_err();

@@ -11,10 +11,10 @@ use crate::log::index::run::IndexRunFile;
 use super::unread::{self, Unread};
 use super::{DiskUse, Levels, Occasion, Pressure, Verdict};
 use crate::store::MessageStore;
-use crate::store::write::core::{Core, Writing};
+use crate::store::store_files::StoreFiles;
 use crate::store::write::retention;
+use crate::store::write::writer::Writer;
 
-/// `ENOSPC` on Linux and macOS.
 const NO_SPACE: i32 = 28;
 
 /// Result of one step.
@@ -38,9 +38,9 @@ impl MessageStore {
     ///
     /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn deleted(&self) -> Result<(u64, u64)> {
-        self.core.check_open()?;
-        let start = self.core.log.min_offset();
-        let queues = if start == 0 { Vec::new() } else { self.core.queues.all() };
+        self.files.check_open()?;
+        let start = self.files.log.min_offset();
+        let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
         let messages = queues.iter().try_fold(0_u64, |sum, queue| {
             let first = queue.first_at_or_behind(start)?;
             Ok::<_, Error>(sum.saturating_add(u64::try_from(first).unwrap_or(0)))
@@ -51,15 +51,16 @@ impl MessageStore {
     /// Disk usage of the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
-        DiskUse::now(&*self.core.storage, &self.core.paths)
+        DiskUse::now(&*self.files.storage, &self.files.paths)
     }
 
     /// Plans [`MessageStore::clean_step`] without a change.
     ///
     /// # Errors [`Error::Io`], [`Error::Closed`].
     pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
-        self.core.check_open()?;
-        self.core.judge(occasion)
+        self.files.check_open()?;
+        let safe_end = self.writer.as_ref().map_or(u64::MAX, |writer| writer.safe_end());
+        self.files.judge(occasion, safe_end)
     }
 
     /// One round of retention: deletes expired files, or files for lack of space. The store's
@@ -67,55 +68,51 @@ impl MessageStore {
     ///
     /// # Errors [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
     pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
-        self.core.clean_step(self.core.writing()?, occasion)
+        self.writer()?.clean_step(occasion)
     }
 }
 
-impl Core {
+impl Writer {
     /// One round: expired log files, then queue and index files that lead nowhere. RocketMQ's rules
     /// stop appends beyond the last level of disk usage until a later step finds room.
-    pub(crate) fn clean_step(&self, writing: &Writing, occasion: &Occasion) -> Result<Cleaned> {
-        let rules = self.config.delete_rules();
+    pub(crate) fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
+        let rules = self.files.config.delete_rules();
         let is_full = rules == DeleteRules::RocketMq
-            && Levels::of(&self.config).pressure(occasion.disk) == Pressure::Full;
-        writing.disk_full.store(is_full, Ordering::Release);
-        self.poisoned(writing)?;
-        if retention::rules_of(&self.config, occasion) == DeleteRules::Off {
+            && Levels::of(&self.files.config).pressure(occasion.disk) == Pressure::Full;
+        self.disk_full.store(is_full, Ordering::Release);
+        self.check_failure()?;
+        if retention::rules_of(&self.files.config, occasion) == DeleteRules::Off {
             return Ok(Cleaned::default());
         }
-        let (log_files, notice, outcome) = self.clean_log(writing, occasion)?;
+        let (log_files, notice, outcome) = self.clean_log(occasion)?;
         let mut cleaned = Cleaned { log_files, ..Cleaned::default() };
         let outcome = outcome.and_then(|()| {
-            let log_start = self.log.min_offset();
-            if writing.cleaned_to.swap(log_start, Ordering::AcqRel) == log_start {
+            let log_start = self.files.log.min_offset();
+            if self.cleaned_to.swap(log_start, Ordering::AcqRel) == log_start {
                 return Ok(());
             }
-            self.clean_derived(writing, log_start, &mut cleaned).inspect_err(|_| {
+            self.clean_derived(log_start, &mut cleaned).inspect_err(|_| {
                 // The next step retries.
-                writing.cleaned_to.store(0, Ordering::Release);
+                self.cleaned_to.store(0, Ordering::Release);
             })
         });
         // Reported once the queues begin where the log does.
-        notice.into_iter().for_each(|notice| self.notices.push(notice));
+        notice.into_iter().for_each(|notice| self.files.notices.push(notice));
         outcome.map(|()| cleaned)
     }
 
     /// Deletes log files; returns their number, the notice, and an error.
-    fn clean_log(
-        &self,
-        writing: &Writing,
-        occasion: &Occasion,
-    ) -> Result<(usize, Option<String>, Result<()>)> {
-        writing.check_locked()?;
-        let verdicts = self.judge_log(occasion)?;
-        let (run, old_start) = (self.log.run(), self.log.min_offset());
+    fn clean_log(&self, occasion: &Occasion) -> Result<(usize, Option<String>, Result<()>)> {
+        self.check_locked()?;
+        let verdicts = self.files.judge_log(occasion, self.safe_end())?;
+        let (run, old_start) = (self.files.log.run(), self.files.log.min_offset());
         let mut gone = Vec::new();
         let mut outcome = Ok(());
         for verdict in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
             // Excludes flushes of these files.
-            let _turn = writing.gate.turn();
+            let _turn = self.gate.turn();
             let is_first = || run.files().first().is_some_and(|first| first.path == verdict.path);
-            outcome = writing.check_locked();
+            outcome = self.check_locked();
             if outcome.is_err() || !is_first() {
                 break;
             }
@@ -133,8 +130,8 @@ impl Core {
 
     /// Describes the deleted part of the log, and the groups that had not read it.
     fn describe_deleted(&self, gone: &[&Verdict], last: &Verdict, old_start: u64) -> String {
-        let new_start = self.log.min_offset();
-        let unread = match self.unread(old_start, new_start) {
+        let new_start = self.files.log.min_offset();
+        let unread = match self.files.unread(old_start, new_start) {
             Ok(unread) => unread::describe(&unread),
             Err(error) => format!("which consumer groups had not read them is unknown: {error}"),
         };
@@ -142,35 +139,25 @@ impl Core {
         format!(
             "{}: deleted {} of the log's files, {bytes} bytes, physical offsets {old_start} to \
              {new_start}; the last of them: {}; their messages: {unread}",
-            self.paths.root().display(),
+            self.files.paths.root().display(),
             gone.len(),
-            last.fate.reason(&self.config),
+            last.fate.reason(&self.files.config),
         )
     }
 
-    fn judge_log(&self, occasion: &Occasion) -> Result<Vec<Verdict>> {
-        let safe_end = match &self.writing {
-            Some(writing) => {
-                self.log.flushed_offset().min(writing.dispatched.load(Ordering::Acquire))
-            }
-            None => u64::MAX,
-        };
-        retention::judge_log(&self.log, &self.ages, &self.config, occasion, safe_end)
+    /// Offset before which retention may delete log files: they are flushed and dispatched.
+    pub(crate) fn safe_end(&self) -> u64 {
+        self.files.log.flushed_offset().min(self.dispatched.load(Ordering::Acquire))
     }
 
-    fn clean_derived(
-        &self,
-        writing: &Writing,
-        log_start: u64,
-        cleaned: &mut Cleaned,
-    ) -> Result<()> {
-        let _turn = writing.gate.derived_turn();
-        writing.check_locked()?;
-        for queue in self.queues.all() {
+    fn clean_derived(&self, log_start: u64, cleaned: &mut Cleaned) -> Result<()> {
+        let _turn = self.gate.derived_turn();
+        self.check_locked()?;
+        for queue in self.files.queues.all() {
             cleaned.queue_files += queue.delete_expired(log_start)?;
             queue.correct_min_offset(log_start)?;
         }
-        if let Some(index) = &mut writing.dispatcher.lock().index {
+        if let Some(index) = &mut self.dispatcher.lock().index {
             let start = i64::try_from(log_start).unwrap_or(i64::MAX);
             cleaned.index_files += index.delete_before(start)?.len();
         }
@@ -182,7 +169,7 @@ impl Core {
     pub(crate) fn disk_is_full(&self) -> Error {
         Error::Io {
             op: "append (the disk is fuller than disk_space_warning_level_ratio) to",
-            path: self.paths.root().to_owned(),
+            path: self.files.paths.root().to_owned(),
             source: std::io::Error::from_raw_os_error(NO_SPACE),
         }
     }
@@ -199,11 +186,10 @@ pub struct Judgement {
     pub unread: Vec<Unread>,
 }
 
-impl Core {
-    /// Plans a step without a change.
-    pub(crate) fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
+impl StoreFiles {
+    pub(crate) fn judge(&self, occasion: &Occasion, safe_end: u64) -> Result<Judgement> {
         let run = self.log.run();
-        let mut files = self.judge_log(occasion)?;
+        let mut files = self.judge_log(occasion, safe_end)?;
         let going = files.iter().take_while(|verdict| verdict.fate.goes()).count();
         let log_start = self.log.min_offset();
         let first_kept = run.files().get(going).map(|file| file.base_offset);
@@ -229,5 +215,9 @@ impl Core {
         }
         let unread = self.unread(log_start, new_log_start)?;
         Ok(Judgement { files, log_start, new_log_start, unread })
+    }
+
+    fn judge_log(&self, occasion: &Occasion, safe_end: u64) -> Result<Vec<Verdict>> {
+        retention::judge_log(&self.log, &self.ages, &self.config, occasion, safe_end)
     }
 }

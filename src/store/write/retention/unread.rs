@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::error::Result;
 
-use crate::store::write::core::Core;
+use crate::store::store_files::StoreFiles;
 
 const MOST_NAMED: usize = 20;
 
@@ -18,7 +18,7 @@ pub struct Unread {
     pub messages: u64,
 }
 
-impl Core {
+impl StoreFiles {
     /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
     /// queue, for groups with a committed offset there.
     ///

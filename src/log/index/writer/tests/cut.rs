@@ -11,7 +11,7 @@ fn rc20_entries_of_cut_records_are_taken_out_and_new_ones_found() {
     index.reload();
     let (taken, removed) = index.service.truncate(5, |offset| Ok(Some(NOW + offset))).unwrap();
     assert_eq!((taken, removed.len()), (2, 2));
-    assert_eq!(index.service.reach().unwrap(), Some(4));
+    assert_eq!(index.service.last_keyed_offset().unwrap(), Some(4));
     let mut never = Index::new(10, 4);
     for offset in 1..=4 {
         never.build(offset, NOW + offset, "k");
@@ -66,12 +66,11 @@ fn truncating_at_the_edge_of_a_file_keeps_it_whole() {
     let unasked = |_| -> Result<Option<i64>> { panic!("no entry is cut") };
     assert_eq!(index.service.truncate(4, unasked).unwrap(), (0, vec![]));
     assert_eq!(index.bytes(), whole);
-    // Without its full predecessor the empty file must go.
     let (taken, removed) = index.service.truncate(3, |offset| Ok(Some(offset))).unwrap();
     assert_eq!((taken, removed.len(), index.names().len()), (1, 1, 1));
     let (_, removed) = index.service.truncate(0, unasked).unwrap();
     assert_eq!((removed.len(), index.names().len()), (1, 0));
-    assert_eq!(index.service.reach().unwrap(), None);
+    assert_eq!(index.service.last_keyed_offset().unwrap(), None);
 }
 
 #[test]
@@ -82,7 +81,7 @@ fn a_file_whose_last_record_is_gone_when_others_are_cut_is_removed() {
     }
     let (taken, removed) = index.service.truncate(5, |_| Ok(None)).unwrap();
     assert_eq!((taken, removed.len(), index.names().len()), (0, 1, 1));
-    assert_eq!(index.service.reach().unwrap(), Some(3));
+    assert_eq!(index.service.last_keyed_offset().unwrap(), Some(3));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn an_unusable_file_is_reported_and_the_others_are_used() {
     let removed = index.service.remove_from_unusable().unwrap();
     assert_eq!(removed.len(), 2);
     assert_eq!(removed[1], middle);
-    assert_eq!(index.service.reach().unwrap(), Some(2));
+    assert_eq!(index.service.last_keyed_offset().unwrap(), Some(2));
     for offset in 1..=6 {
         index.build(offset, NOW, "k");
     }

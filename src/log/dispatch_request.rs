@@ -1,0 +1,115 @@
+//! Fields of a record for queues and index (`DispatchRequest`).
+
+use super::QueueKind;
+use super::queue::Unit;
+use crate::format::java::TopicHash;
+use crate::format::message::MessageView;
+use crate::format::message::properties::{self, Indexed, MAX_LEN, split_keys};
+use crate::format::message::sys_flag::{self, Transaction};
+use crate::format::queue::batch::{self, InnerRange};
+use crate::format::queue::consume_queue::{self, DelayLevels, QueueEntry};
+
+/// Maximum keys of a message: as many as its properties hold, and the unique key.
+pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
+
+/// Input of queues and index for one record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchRequest<'a> {
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub queue_offset: i64,
+    /// Its offset in the commit log.
+    pub physical_offset: i64,
+    pub store_size: u32,
+    pub store_timestamp_ms: i64,
+    pub transaction: Transaction,
+    pub properties: Indexed<'a>,
+}
+
+impl<'a> DispatchRequest<'a> {
+    /// The request for a record (`CommitLog.checkMessageAndReturnSize`).
+    #[inline(always)]
+    #[must_use]
+    pub fn of(view: &MessageView<'a>) -> Self {
+        Self {
+            topic: view.topic(),
+            queue_id: view.queue_id(),
+            queue_offset: view.queue_offset(),
+            physical_offset: view.physical_offset(),
+            store_size: view.store_size(),
+            store_timestamp_ms: view.store_timestamp_ms(),
+            transaction: sys_flag::transaction(view.sys_flag()),
+            properties: properties::indexed(view.raw_properties()),
+        }
+    }
+
+    /// Whether the record gets a queue entry: a prepared or rolled back message does not.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        matches!(self.transaction, Transaction::None | Transaction::Commit)
+    }
+
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        u64::try_from(self.physical_offset).unwrap_or(0).saturating_add(u64::from(self.store_size))
+    }
+
+    /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
+    /// invalid properties counts as one message.
+    #[inline]
+    #[must_use]
+    pub fn range(&self, kind: QueueKind) -> InnerRange {
+        let alone = InnerRange { base_queue_offset: self.queue_offset, message_count: 1 };
+        match kind {
+            QueueKind::Plain => alone,
+            QueueKind::Batch => {
+                batch::inner_range(&self.properties, self.queue_offset).unwrap_or(alone)
+            }
+        }
+    }
+
+    /// The queue's unit for the record at `range`.
+    #[inline]
+    #[must_use]
+    pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> Unit {
+        Unit {
+            number: range.base_queue_offset,
+            count: range.message_count,
+            entry: QueueEntry {
+                physical_offset: self.physical_offset,
+                store_size: i32::try_from(self.store_size).unwrap_or(i32::MAX),
+                tags_code: consume_queue::dispatch_tags_code(
+                    self.topic,
+                    &self.properties,
+                    self.store_timestamp_ms,
+                    levels,
+                ),
+            },
+        }
+    }
+
+    /// The keys in the order of entries.
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let keys = self.properties.keys.unwrap_or_default();
+        self.properties.unique_key.into_iter().chain(split_keys(keys))
+    }
+
+    /// Hashes of at most [`MAX_KEYS`] keys, in the order of entries; none for a rolled back
+    /// message.
+    pub fn key_hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
+        self.key_hashes_of(TopicHash::of(self.topic))
+    }
+
+    /// [`DispatchRequest::key_hashes`] with the topic's hash given.
+    #[inline]
+    pub fn key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
+        let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
+        self.keys().take(most).map(move |key| topic.with_key(key))
+    }
+
+    /// Hashes of the keys beyond [`MAX_KEYS`].
+    pub fn surplus_key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
+        let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };
+        self.keys().take(all).skip(MAX_KEYS).map(move |key| topic.with_key(key))
+    }
+}

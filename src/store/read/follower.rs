@@ -1,0 +1,225 @@
+//! View of a store that another process may write: its readable end, and the doubt about queues and
+//! index.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use crate::error::{CorruptionKind, Error, Result};
+use crate::files::Access;
+use crate::format::checkpoint::CheckpointFields;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::{CommitLog, StoreCheckpoint};
+
+use super::queue_view::{self, Overlay};
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{Flushed, Mark};
+use crate::store::store_files::StoreFiles;
+use crate::store::swap;
+use crate::store::write::topics;
+
+/// Checks for the end of another process's swap, a millisecond apart.
+const SWAP_WAITS: u32 = 1000;
+const SWAP_WAIT: Duration = Duration::from_millis(1);
+
+/// View of a store that another process may write.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) files: Arc<StoreFiles>,
+    view: RwLock<View>,
+    refreshing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    overlay: OnceLock<Arc<Overlay>>,
+    /// Offset from which queues are compared with the log.
+    pub(crate) doubt: u64,
+    /// After a crash: index files with later messages are not trusted.
+    index_trusted_until_ms: Option<i64>,
+    /// The part of the log known to be durable, if `abort` exists.
+    flushed: Option<Flushed>,
+    /// Offset of a last record left out although it may be whole.
+    pub(crate) left_out: Option<u64>,
+}
+
+impl Follower {
+    /// Reads the files for the first time; returns errors of files that tell the view.
+    pub(crate) fn new(files: Arc<StoreFiles>) -> Result<(Self, Vec<Error>)> {
+        let follower = Self { files, view: RwLock::default(), refreshing: Mutex::default() };
+        let unread = follower.look()?;
+        Ok((follower, unread))
+    }
+
+    pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read()
+    }
+
+    pub(crate) fn refresh(&self) -> Result<()> {
+        let files = &*self.files;
+        let _turn = self.refreshing.lock();
+        files.log.run().refresh()?;
+        if let Ok((kinds, _)) = topics::kinds(&*files.storage, &files.paths) {
+            files.queues.set_kinds(kinds);
+        }
+        files.list_again()?;
+        self.look().map(drop)
+    }
+
+    /// Lists queues and index again after files were missing. The log's end stays.
+    pub(crate) fn list_again(&self) -> Result<()> {
+        let _turn = self.refreshing.lock();
+        self.files.list_again()?;
+        let left_out = self.view().left_out;
+        let (is_open_or_crashed, unread) = self.was_left_open();
+        self.judge(is_open_or_crashed, left_out, unread).map(drop)
+    }
+
+    /// Entries that the queues lack, read once for each refresh.
+    pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
+        let StoreFiles { log, queues, .. } = &*self.files;
+        let view = self.view();
+        if let Some(overlay) = view.overlay.get() {
+            return Ok(Arc::clone(overlay));
+        }
+        let read = Arc::new(Overlay::read(log, queues, view.doubt, log.end_offset())?);
+        Ok(Arc::clone(view.overlay.get_or_init(|| read)))
+    }
+
+    /// Offset up to which the index files hold each key, as far as they are trusted.
+    pub(crate) fn indexed_offset(&self) -> Result<u64> {
+        let log_start = self.files.log.min_offset();
+        let Some(index) = &self.files.index else { return Ok(log_start) };
+        let known_ms = self.view().index_trusted_until_ms;
+        let mut end = None;
+        for file in index.files() {
+            let header = index.open(&file)?.header()?;
+            if known_ms.is_some_and(|known| header.end_timestamp_ms > known) {
+                break;
+            }
+            end = u64::try_from(header.end_physical_offset).ok();
+        }
+        Ok(end.unwrap_or(0).max(log_start))
+    }
+
+    /// End of the log known to be durable: the log's end if `abort` is missing, else the durable
+    /// mark; if RocketMQ has written since, the last record older than the checkpoint's newest.
+    pub(crate) fn flushed_offset(&self) -> Result<u64> {
+        let log = &*self.files.log;
+        let flushed = self.view().flushed;
+        match flushed {
+            None => Ok(log.end_offset()),
+            // The mark of the current or last session.
+            Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(log.end_offset())),
+            Some(Flushed { before_ms, .. }) => durable_end(log, before_ms),
+        }
+    }
+
+    fn look(&self) -> Result<Vec<Error>> {
+        let (log, queues) = (&self.files.log, &self.files.queues);
+        let (is_open_or_crashed, mut unread) = self.was_left_open();
+        let left_out = queue_view::find_end(log, Some(queues), !is_open_or_crashed)?;
+        unread.extend(left_out.map(|at| half_there(log, at)));
+        self.judge(is_open_or_crashed, left_out, unread)
+    }
+
+    /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
+    /// flushed.
+    fn was_left_open(&self) -> (bool, Vec<Error>) {
+        match lock::was_aborted(&*self.files.storage, &self.files.paths) {
+            Ok(aborted) => (aborted, Vec::new()),
+            Err(error) => (true, vec![error]),
+        }
+    }
+
+    fn judge(
+        &self,
+        open_or_crashed: bool,
+        left_out: Option<u64>,
+        mut unread: Vec<Error>,
+    ) -> Result<Vec<Error>> {
+        let (storage, paths) = (&*self.files.storage, &self.files.paths);
+        let crashed = open_or_crashed && !StoreLock::is_held(storage, paths);
+        let checkpoint = match StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read) {
+            Ok(checkpoint) => checkpoint.fields,
+            Err(error) => {
+                unread.push(error);
+                CheckpointFields::default()
+            }
+        };
+        let doubt = self.doubt(&checkpoint, crashed)?;
+        let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
+        let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
+            unread.push(error);
+            None
+        });
+        let flushed =
+            open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
+        *self.view.write() =
+            View { overlay: OnceLock::new(), doubt, index_trusted_until_ms, flushed, left_out };
+        Ok(unread)
+    }
+
+    /// Offset from which queues are compared with the log. During another process's swap queues may
+    /// be missing, so they are listed again afterwards.
+    fn doubt(&self, checkpoint: &CheckpointFields, crashed: bool) -> Result<u64> {
+        let StoreFiles { storage, paths, log, queues, .. } = &*self.files;
+        for _ in 0..SWAP_WAITS {
+            let is_swapping = swap::is_listed(&**storage, paths);
+            if is_swapping && !StoreLock::is_held(&**storage, paths) {
+                // That process was killed; the next writer finishes the swap.
+                break;
+            }
+            let doubt = queue_view::start_of_doubt(log, queues, checkpoint, crashed)?;
+            if !is_swapping && !queues.have_lost_files() {
+                return Ok(doubt);
+            }
+            if is_swapping {
+                std::thread::sleep(SWAP_WAIT);
+            }
+            self.files.list_again()?;
+        }
+        // The log alone tells everything.
+        Ok(log.min_offset())
+    }
+}
+
+#[cold]
+fn half_there(log: &CommitLog, at: u64) -> Error {
+    let file = log.run().find(at);
+    let (path, base) =
+        file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));
+    let expected = "a message whose topic and properties are there";
+    let found = "zeros in them: it is left out, as one that did not come to the disk whole";
+    Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
+}
+
+/// End of the last record stored before `flushed_ms`. Store times rise along the log.
+fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
+    let files = log.run().files();
+    let mut from = log.min_offset();
+    for file in files.iter().rev().filter(|file| file.base_offset < log.end_offset()) {
+        let time = log.store_timestamp_ms(file.base_offset, 0)?;
+        if time.is_some_and(|time| time < flushed_ms) {
+            from = file.base_offset;
+            break;
+        }
+    }
+    let mut scanner = Scanner::new(log, from, log.end_offset(), false);
+    let mut end = from;
+    loop {
+        match scanner.step()? {
+            Ok(Scanned::Message(view)) => {
+                if view.store_timestamp_ms() >= flushed_ms {
+                    return Ok(end);
+                }
+                end = u64::try_from(view.physical_offset())
+                    .unwrap_or(0)
+                    .saturating_add(u64::from(view.store_size()));
+            }
+            Ok(Scanned::Blank { .. }) => {}
+            Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),
+        }
+    }
+}

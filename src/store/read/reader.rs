@@ -1,0 +1,224 @@
+//! The reader of a store: how far log, queues and index can be read, and single queues.
+//!
+//! In a writer's process it asks the writer. In mode `"r"` another process may write the files, and
+//! the reader follows them (`follower.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::log::{CommitLog, Queue};
+
+use super::follower::Follower;
+use super::held_to_log::Held;
+use super::queue_view::{Overlay, QueueView};
+use crate::store::store_files::StoreFiles;
+use crate::store::write::writer::Writer;
+
+const ATTEMPTS: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) files: Arc<StoreFiles>,
+    source: Source,
+}
+
+#[derive(Debug)]
+pub(crate) enum Source {
+    Writer(Arc<Writer>),
+    Files(Follower),
+}
+
+impl Reader {
+    pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
+        Self { files: Arc::clone(&writer.files), source: Source::Writer(writer) }
+    }
+
+    pub(crate) fn of_files(follower: Follower) -> Self {
+        Self { files: Arc::clone(&follower.files), source: Source::Files(follower) }
+    }
+
+    pub(crate) fn log(&self) -> &CommitLog {
+        &self.files.log
+    }
+
+    pub(crate) fn is_writers(&self) -> bool {
+        matches!(self.source, Source::Writer(_))
+    }
+
+    pub(crate) fn readable_end(&self) -> u64 {
+        match &self.source {
+            Source::Writer(writer) => writer.readable_end(),
+            Source::Files(_) => self.files.log.end_offset(),
+        }
+    }
+
+    /// Offset up to which each record is in queues and index.
+    pub(crate) fn dispatched_offset(&self) -> u64 {
+        match &self.source {
+            Source::Writer(writer) => writer.dispatched.load(Ordering::Acquire),
+            Source::Files(follower) => follower.view().doubt,
+        }
+    }
+
+    /// End of the log known to be durable.
+    pub(crate) fn flushed_offset(&self) -> Result<u64> {
+        match &self.source {
+            Source::Writer(_) => Ok(self.files.log.flushed_offset()),
+            Source::Files(follower) => follower.flushed_offset(),
+        }
+    }
+
+    /// Offset up to which the index is trusted: queries read later records from the log. A writer
+    /// publishes it, so no lock is taken.
+    pub(crate) fn indexed_offset(&self) -> Result<u64> {
+        match &self.source {
+            _ if self.files.index.is_none() => Ok(self.files.log.min_offset()),
+            Source::Writer(writer) => Ok(writer.indexed.load(Ordering::Acquire)),
+            Source::Files(follower) => follower.indexed_offset(),
+        }
+    }
+
+    /// Whether a last record was left out because of zeros in topic or properties.
+    pub(crate) fn leaves_out_last(&self) -> bool {
+        match &self.source {
+            Source::Writer(_) => false,
+            Source::Files(follower) => follower.view().left_out.is_some(),
+        }
+    }
+
+    pub(crate) fn refresh(&self) -> Result<()> {
+        match &self.source {
+            Source::Writer(_) => Ok(()),
+            Source::Files(follower) => follower.refresh(),
+        }
+    }
+
+    /// Waits until the log exceeds `physical_offset`; `false` on timeout.
+    pub(crate) fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut pause = Duration::from_millis(1);
+        loop {
+            self.files.check_open()?;
+            self.refresh()?;
+            if self.readable_end() > physical_offset {
+                return Ok(true);
+            }
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and
+    /// retries.
+    pub(crate) fn ask<T>(
+        &self,
+        topic: &[u8],
+        queue_id: i32,
+        ask: impl Fn(Option<&QueueView>) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..ATTEMPTS {
+            let view = self.queue(topic, queue_id)?;
+            let answer = ask(view.as_ref());
+            if !view.is_some_and(|view| view.has_lost_files()) {
+                return answer;
+            }
+            self.list_again()?;
+        }
+        Err(self.never_still())
+    }
+
+    pub(crate) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        let (Source::Files(follower), Some(index)) = (&self.source, &self.files.index) else {
+            return ask();
+        };
+        for _ in 0..ATTEMPTS {
+            let lost = index.lost();
+            let answer = ask();
+            if index.lost() == lost {
+                return answer;
+            }
+            follower.list_again()?;
+        }
+        Err(self.never_still())
+    }
+
+    fn list_again(&self) -> Result<()> {
+        match &self.source {
+            Source::Files(follower) => follower.list_again(),
+            Source::Writer(_) => self.files.list_again(),
+        }
+    }
+
+    #[cold]
+    fn never_still(&self) -> Error {
+        let what = "files were gone each time they were listed and read; \
+                    nothing was changed; try again when no other process rebuilds the store";
+        let source = std::io::Error::new(std::io::ErrorKind::NotFound, what);
+        Error::io("read", self.files.paths.root())(source)
+    }
+
+    fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
+        let StoreFiles { log, queues, paths, .. } = &*self.files;
+        let overlay = self.overlay()?;
+        let queue = queues.get(topic, queue_id);
+        match overlay {
+            Some(overlay) => {
+                let kind = queues.kind_of(topic);
+                overlay.view(log, queue, kind, topic, queue_id, paths.root())
+            }
+            None => {
+                let queue = queue.filter(|queue| queue.max_offset() > 0);
+                queue.map(|queue| self.whole(queue, topic, queue_id)).transpose()
+            }
+        }
+    }
+
+    fn whole(&self, queue: Arc<Queue>, topic: &[u8], queue_id: i32) -> Result<QueueView> {
+        let log = self.log();
+        let mut view = QueueView::whole(Arc::clone(&queue));
+        let held = Held { log, view: &view, topic, queue_id };
+        view.min_offset = held.first(&queue, log.min_offset())?;
+        Ok(view)
+    }
+
+    pub(crate) fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
+        let overlay = self.overlay()?;
+        let is_writer = self.is_writers();
+        let mut names: Vec<(Box<[u8]>, i32)> = self
+            .files
+            .queues
+            .all()
+            .iter()
+            .filter(|queue| queue.max_offset() > 0 || !is_writer)
+            .map(|queue| (queue.topic().into(), queue.queue_id()))
+            .collect();
+        if let Some(overlay) = overlay {
+            names.extend(overlay.names().map(|(topic, id)| (Box::from(topic), id)));
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn overlay(&self) -> Result<Option<Arc<Overlay>>> {
+        match &self.source {
+            Source::Files(follower) => follower.overlay().map(Some),
+            Source::Writer(writer) => match writer.dispatch_step() {
+                // On a full disk the reader gets the missing entries from the log.
+                Err(error) if error.is_full_disk() => {
+                    let from = writer.dispatched.load(Ordering::Acquire);
+                    let StoreFiles { log, queues, .. } = &*self.files;
+                    Overlay::read(log, queues, from, writer.readable_end())
+                        .map(|overlay| Some(Arc::new(overlay)))
+                }
+                other => other.map(|()| None),
+            },
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! The writer of a store: appends, dispatches and flushes.
+//!
+//! Methods have the order in which a message passes them: append, dispatch, flush, close. Callers
+//! and threads (`background.rs`) share it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::config::FlushDiskType;
+use crate::error::{AppendResult, Error, Result};
+use crate::files::{Bell, Front, Moved};
+use crate::log::StoreCheckpoint;
+use crate::log::index::writer::IndexService;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+
+use super::append::{Appender, Checked, NewMessage, Sum};
+use super::group_commit::{FlushGate, Waited};
+use super::topics::TopicTable;
+use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::DurableMark;
+use crate::store::open::recover::RecoveryReport;
+use crate::store::open::seal::Seal;
+use crate::store::store_files::StoreFiles;
+
+/// Bytes of log after which queue entries are written to files, to save memory.
+pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
+
+/// Disk space that one more queue may need at close: a block, folders and tables.
+pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
+/// Messages of a batch per clock reading.
+const ONE_TIME: usize = 32;
+pub(crate) const CHUNK: usize = 1024;
+
+/// The writer of a store; a reader has none.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) files: Arc<StoreFiles>,
+    pub(crate) lock: Mutex<Option<StoreLock>>,
+    /// End of the log and next queue offsets.
+    pub(crate) appender: Mutex<Appender>,
+    pub(crate) dispatcher: Mutex<Dispatcher>,
+    /// Each record before this offset has its queue entry; its keys are in the index or wait in the
+    /// dispatcher.
+    pub(crate) dispatched: AtomicU64,
+    /// The index files hold all keys before this offset. Queries read it without a lock, and read
+    /// later records from the log.
+    pub(crate) indexed: AtomicU64,
+    /// Newest store time in the queues.
+    pub(crate) dispatched_ms: AtomicI64,
+    pub(crate) gate: FlushGate,
+    /// Files being written, for the threads that work ahead.
+    pub(crate) log_front: Arc<Front>,
+    pub(crate) index_front: Arc<Front>,
+    /// Rings as appends continue, for preparing pages.
+    pub(crate) bell: Arc<Bell>,
+    /// Rings during fast appends, for creating files.
+    pub(crate) files_bell: Bell,
+    /// Whether a flush is making the newest pages clean, and whether one did.
+    pub(crate) log_flushing: AtomicBool,
+    pub(crate) log_flushed: AtomicBool,
+    pub(crate) checkpoint: Mutex<StoreCheckpoint>,
+    /// The durable mark; `None` until recovery is done.
+    pub(crate) mark: Option<DurableMark>,
+    pub(crate) topics: Mutex<TopicTable>,
+    pub(crate) disk_full: AtomicBool,
+    /// The log's beginning when queues and index were last cleaned.
+    pub(crate) cleaned_to: AtomicU64,
+    pub(crate) dispatch_held: AtomicBool,
+    pub(crate) recovery: RecoveryReport,
+}
+
+/// Why [`MessageStore::append_many`](crate::MessageStore::append_many) stopped.
+#[derive(Debug)]
+pub struct BatchError {
+    /// Messages written before.
+    pub results: Vec<AppendResult>,
+    /// Index of the failed message.
+    pub index: usize,
+    pub error: Error,
+}
+
+/// Append: checked without a lock, placed and dispatched under the appender's, flushed without one.
+impl Writer {
+    #[inline]
+    pub(crate) fn append(&self, message: &NewMessage<'_>) -> Result<AppendResult> {
+        let checked = self.check(message, Sum::Now)?;
+        let result = self.append_checked(&mut self.appender.lock(), &checked)?;
+        self.wait_durable(result)
+    }
+
+    /// Appends messages in order. Each chunk is checked before any of it is written; all wait for
+    /// one flush.
+    pub(crate) fn append_many(
+        &self,
+        messages: &[NewMessage<'_>],
+        sum: Sum,
+    ) -> Result<Vec<AppendResult>, Box<BatchError>> {
+        let mut results = Vec::with_capacity(messages.len());
+        let fail = |results, index, error| Err(Box::new(BatchError { results, index, error }));
+        let mut stopped = None;
+        'chunks: for chunk in messages.chunks(CHUNK) {
+            let mut checked = Vec::with_capacity(chunk.len());
+            for message in chunk {
+                match self.check(message, sum) {
+                    Ok(message) => checked.push(message),
+                    Err(error) => {
+                        stopped = Some((results.len() + checked.len(), error));
+                        break 'chunks;
+                    }
+                }
+            }
+            if let Err(error) = self.append_chunk(&checked, &mut results) {
+                stopped = Some((results.len(), error));
+                break 'chunks;
+            }
+        }
+        // Reported messages are durable even if a later one failed.
+        if let Some(last) = results.last().copied()
+            && let Err(error) = self.wait_durable(last)
+        {
+            // After a failed flush none is known to be durable; after a timeout all are stored.
+            if !matches!(error, Error::FlushTimeout { .. }) {
+                results.clear();
+            }
+            let index = results.len().saturating_sub(1);
+            return fail(results, index, error);
+        }
+        match stopped {
+            Some((index, error)) => fail(results, index, error),
+            None => Ok(results),
+        }
+    }
+
+    /// Appends checked messages into `results`; stops at the first failure.
+    fn append_chunk(&self, checked: &[Checked<'_>], results: &mut Vec<AppendResult>) -> Result<()> {
+        let mut appender = self.appender.lock();
+        for some in checked.chunks(ONE_TIME) {
+            self.check_writable()?;
+            let now_ms = self.files.clock.now_ms();
+            for message in some {
+                results.push(self.place_and_dispatch(&mut appender, message, now_ms)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends messages of one queue as a batch in one file, all or none.
+    pub(crate) fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
+        let checked = messages
+            .iter()
+            .map(|message| self.check(message, Sum::Now))
+            .collect::<Result<Vec<_>>>()?;
+        let results = {
+            let mut appender = self.appender.lock();
+            self.check_writable()?;
+            let room = appender.make_room(&checked, &self.files.config);
+            room.map_err(|error| self.end_if_damaged(error))?;
+            let now_ms = self.files.clock.now_ms();
+            checked
+                .iter()
+                .map(|message| self.place_and_dispatch(&mut appender, message, now_ms))
+                .collect::<Result<Vec<_>>>()?
+        };
+        if let Some(last) = results.last() {
+            self.wait_durable(*last)?;
+        }
+        Ok(results)
+    }
+
+    #[inline]
+    pub(crate) fn check<'a>(&self, message: &'a NewMessage<'a>, sum: Sum) -> Result<Checked<'a>> {
+        let files = &*self.files;
+        Checked::new(message, &files.config, &files.queues, files.log.run().file_size(), sum)
+    }
+
+    #[inline]
+    pub(crate) fn append_checked(
+        &self,
+        appender: &mut Appender,
+        checked: &Checked<'_>,
+    ) -> Result<AppendResult> {
+        self.check_writable()?;
+        self.place_and_dispatch(appender, checked, self.files.clock.now_ms())
+    }
+
+    /// Fails if appending is not allowed. Checked with the appender's lock: `close` takes it after
+    /// setting `closed`, so nothing is written behind the last flush.
+    #[inline]
+    fn check_writable(&self) -> Result<()> {
+        self.files.check_open()?;
+        if self.disk_full.load(Ordering::Relaxed) {
+            return Err(self.disk_is_full());
+        }
+        if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
+    }
+
+    /// Appends one record and dispatches it, unless earlier records are not dispatched.
+    #[inline]
+    fn place_and_dispatch(
+        &self,
+        appender: &mut Appender,
+        checked: &Checked<'_>,
+        now_ms: i64,
+    ) -> Result<AppendResult> {
+        let files = &*self.files;
+        let (placed, queue, is_new) =
+            match appender.place(checked, &files.config, &files.queues, now_ms) {
+                Ok(placed) => placed,
+                Err(error) => return Err(self.end_if_damaged(error)),
+            };
+        if is_new {
+            self.topics.lock().used(queue.topic(), queue.queue_id(), queue.kind());
+            if let Some(room) = files.log.room() {
+                room.needs(QUEUE_BYTES);
+            }
+        }
+        if files.config.flush_disk_type == FlushDiskType::Async
+            && self.dispatched.load(Ordering::Acquire) >= placed.before
+            && !self.dispatch_held.load(Ordering::Acquire)
+        {
+            let mut dispatcher = self.dispatcher.lock();
+            // A reader may have dispatched it meanwhile.
+            let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
+            if (placed.before..=at).contains(&self.dispatched.load(Ordering::Acquire)) {
+                let outcome = if placed.as_given {
+                    let request = checked.request(&placed.result);
+                    dispatcher
+                        .dispatch(&request, Some(queue), &files.queues)
+                        .map(|()| self.has_dispatched(&dispatcher, &request))
+                } else {
+                    self.dispatch_to(&mut dispatcher, files.log.end_offset())
+                };
+                match outcome {
+                    // The message is in the log; the queues follow when there is room.
+                    Ok(()) => {}
+                    Err(error @ Error::Io { .. }) => drop(self.end_if_damaged(error)),
+                    Err(error) => return Err(self.end_if_damaged(error)),
+                }
+            }
+        }
+        Ok(placed.result)
+    }
+
+    /// Waits under `SYNC_FLUSH` until a message is durable.
+    #[inline]
+    fn wait_durable(&self, result: AppendResult) -> Result<AppendResult> {
+        if self.files.config.flush_disk_type == FlushDiskType::Async {
+            return Ok(result);
+        }
+        let end = u64::try_from(result.physical_offset)
+            .unwrap_or(0)
+            .saturating_add(u64::from(result.store_size));
+        let timeout_ms = self.files.config.sync_flush_timeout;
+        match self.gate.wait(end, Duration::from_millis(timeout_ms))? {
+            Waited::Flushed => Ok(result),
+            Waited::TimedOut => Err(Error::FlushTimeout { result: Box::new(result), timeout_ms }),
+        }
+    }
+}
+
+impl Writer {
+    /// End visible to readers: under `SYNC_FLUSH` only durable records.
+    pub(crate) fn readable_end(&self) -> u64 {
+        match self.files.config.flush_disk_type {
+            FlushDiskType::Sync => self.files.log.flushed_offset(),
+            FlushDiskType::Async => self.files.log.end_offset(),
+        }
+    }
+
+    pub(crate) fn dispatch_step(&self) -> Result<()> {
+        let end = self.readable_end();
+        if self.dispatched.load(Ordering::Acquire) < end
+            && !self.dispatch_held.load(Ordering::Acquire)
+        {
+            self.dispatch_to(&mut self.dispatcher.lock(), end)?;
+        }
+        Ok(())
+    }
+
+    /// Dispatches the log up to `end` (`ReputMessageService.doReput`).
+    fn dispatch_to(&self, dispatcher: &mut Dispatcher, end: u64) -> Result<()> {
+        let (log, queues) = (&*self.files.log, &self.files.queues);
+        let start = self.dispatched.load(Ordering::Acquire);
+        let mut scanner = Scanner::new(log, start, end, false);
+        let mut committed = start;
+        loop {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let request = DispatchRequest::of(&view);
+                    dispatcher.dispatch(&request, None, queues)?;
+                    self.has_dispatched(dispatcher, &request);
+                    if request.end() - committed >= COMMIT_BYTES {
+                        queues.commit()?;
+                        committed = request.end();
+                    }
+                }
+                Ok(Scanned::Blank { physical_offset, size }) => {
+                    let next = physical_offset.saturating_add(u64::from(size));
+                    self.set_dispatched(dispatcher, next);
+                }
+                Err(Stop::End | Stop::Empty) => return Ok(()),
+                Err(Stop::Damage(corruption)) => {
+                    return Err(Error::Corrupt(Box::new(corruption)));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn has_dispatched(&self, dispatcher: &Dispatcher, request: &DispatchRequest<'_>) {
+        if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
+            self.dispatched_ms.store(request.store_timestamp_ms, Ordering::Release);
+        }
+        self.set_dispatched(dispatcher, request.end());
+    }
+
+    #[inline]
+    pub(crate) fn set_dispatched(&self, dispatcher: &Dispatcher, end: u64) {
+        self.dispatched.store(end, Ordering::Release);
+        self.indexed.store(dispatcher.indexed_end(end), Ordering::Release);
+    }
+
+    /// Puts waiting keys into the index, so that queries need not read their messages from the log.
+    pub(crate) fn index_step(&self) -> Result<()> {
+        let is_behind =
+            || self.indexed.load(Ordering::Acquire) < self.dispatched.load(Ordering::Acquire);
+        if is_behind() { self.with_index(IndexService::drain).unwrap_or(Ok(())) } else { Ok(()) }
+    }
+
+    fn with_index<T>(&self, work: impl FnOnce(&mut IndexService) -> T) -> Option<T> {
+        let mut dispatcher = self.dispatcher.lock();
+        let done = dispatcher.index.as_mut().map(work);
+        self.set_dispatched(&dispatcher, self.dispatched.load(Ordering::Acquire));
+        done
+    }
+
+    /// Writes queue entries and waiting keys to the files, visible to other processes.
+    pub(crate) fn write_derived(&self) -> Result<()> {
+        self.with_index(IndexService::drain).unwrap_or(Ok(()))?;
+        let dispatched = self.dispatched.load(Ordering::Acquire);
+        self.files.queues.commit()?;
+        self.has_written_entries(dispatched);
+        Ok(())
+    }
+
+    fn has_written_entries(&self, offset: u64) {
+        if let Some(room) = self.files.log.room() {
+            room.entered(offset);
+        }
+    }
+}
+
+/// Flush: first the log, then queues and index.
+impl Writer {
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.flush_log()?;
+        self.dispatch_step()?;
+        self.flush_derived()
+    }
+
+    /// Flushes the log once, on any thread; a failure ends all writing.
+    pub(crate) fn flush_log(&self) -> Result<()> {
+        let files = &*self.files;
+        let _turn = self.gate.turn();
+        self.check_failure()?;
+        let (newest_ms, end, last, mapped) = {
+            let Appender { writer, newest_timestamp_ms, last_begin, .. } = &*self.appender.lock();
+            (*newest_timestamp_ms, writer.end_offset(), *last_begin, writer.mapped())
+        };
+        self.log_flushing.store(true, Ordering::Release);
+        let mut outcome = files.log.flush(end, mapped.as_ref());
+        if let Some(lock) = &*self.lock.lock() {
+            outcome = outcome.and_then(|end| lock.confirm_flush(&files.paths).map(|()| end));
+        }
+        // The flush reached the open files; later ones are found by path.
+        outcome = outcome.and_then(|end| self.check_place().map(|()| end));
+        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
+        let is_sync = files.config.flush_disk_type == FlushDiskType::Sync;
+        outcome =
+            outcome.and_then(|end| self.set_mark(if is_sync { end } else { last }).map(|()| end));
+        self.log_flushing.store(false, Ordering::Release);
+        self.log_flushed.store(true, Ordering::Release);
+        match outcome {
+            Ok(end) => {
+                let mut checkpoint = self.checkpoint.lock();
+                let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
+                *known = (*known).max(newest_ms);
+                drop(checkpoint);
+                self.gate.flushed(end);
+                Ok(())
+            }
+            Err(error) => {
+                self.end_writing(&error);
+                Err(self.end_if_damaged(error))
+            }
+        }
+    }
+
+    /// Fails if the store is no longer at its path.
+    fn check_place(&self) -> Result<()> {
+        let files = &self.files;
+        files.storage.check_place().map_err(Error::io("flush", files.paths.root()))
+    }
+
+    /// Writes the durable mark. On a full disk it stays behind, which is safe: a copy-on-write file
+    /// system may need room for it.
+    fn set_mark(&self, place: u64) -> Result<()> {
+        match self.mark.as_ref().map_or(Ok(()), |mark| mark.write(place)) {
+            Err(error) if error.is_full_disk() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    pub(crate) fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
+    }
+
+    /// Flushes queues, index and checkpoint. A failed flush or a foreign change ends all writing;
+    /// after a full disk the next call retries.
+    pub(crate) fn flush_derived(&self) -> Result<()> {
+        let _turn = self.gate.derived_turn();
+        self.check_failure()?;
+        self.check_locked()?;
+        self.flush_queues_and_index().map_err(|error| {
+            if matches!(error, Error::Io { op: "flush", .. }) {
+                self.end_writing(&error);
+            }
+            self.end_if_damaged(error)
+        })
+    }
+
+    fn flush_queues_and_index(&self) -> Result<()> {
+        let files = &*self.files;
+        let dispatched_ms = self.dispatched_ms.load(Ordering::Acquire);
+        let dispatched = self.dispatched.load(Ordering::Acquire);
+        // No time from the future: it would call later messages flushed.
+        let newest_ms = self.appender.lock().newest_timestamp_ms;
+        files.queues.flush()?;
+        self.has_written_entries(dispatched);
+        // Appends continue. Full, flushed files need no rebuild after a crash.
+        let index_ms = match self.with_index(IndexService::begin_flush).transpose()? {
+            Some(flush) => flush.run()?,
+            None => None,
+        };
+        let mut checkpoint = self.checkpoint.lock();
+        let fields = &mut checkpoint.fields;
+        fields.logics_msg_timestamp_ms =
+            fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
+        if let Some(index_ms) = index_ms.filter(|index_ms| *index_ms <= newest_ms) {
+            fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
+        }
+        checkpoint.flush(&*files.storage)?;
+        drop(checkpoint);
+        match self.topics.lock().save(&*files.storage, &files.paths, files.clock.now_ms()) {
+            // Open warned of it: an unreadable table is the broker's and stays.
+            Err(Error::Corrupt(_)) => Ok(()),
+            saved => saved,
+        }
+    }
+}
+
+/// Close, and the end of writing after a failure.
+impl Writer {
+    /// Flushes everything and releases the lock.
+    pub(crate) fn close(&self) -> Result<()> {
+        let outcome = self.flush_and_seal();
+        let turns = (self.gate.turn(), self.gate.derived_turn());
+        self.lock.lock().take();
+        drop(turns);
+        // Reports the error that ended writing, whichever file failed.
+        outcome.map_err(|error| self.check_failure().err().unwrap_or(error))
+    }
+
+    fn flush_and_seal(&self) -> Result<()> {
+        let files = &*self.files;
+        self.flush_log()?;
+        self.dispatch_step()?;
+        self.flush_derived()?;
+        self.sync_mark()?;
+        let mut appender = self.appender.lock();
+        appender.writer.release();
+        let end = files.log.end_offset();
+        drop(appender);
+        // Removes an unused file created ahead.
+        let size = files.log.run().file_size();
+        let first_unused = if end == 0 { 0 } else { end.div_ceil(size) * size };
+        files.log.run().remove_from(first_unused)?;
+        if self.dispatched.load(Ordering::Acquire) >= files.log.end_offset() {
+            let newest_ms = self.appender.lock().newest_timestamp_ms;
+            let end = files.log.end_offset();
+            // A missing seal only makes the next open slower.
+            let _ = Seal::put(&*files.storage, &files.paths, &files.config, end, newest_ms);
+            lock::remove_abort(&*files.storage, &files.paths)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close_files(&self) {
+        self.appender.lock().writer.release();
+        self.dispatcher.lock().index = None;
+        self.checkpoint.lock().close_file();
+        if let Some(mark) = &self.mark {
+            mark.close_file();
+        }
+    }
+
+    /// Fails if the store was closed while the caller waited: another process may own the files by now.
+    pub(crate) fn check_locked(&self) -> Result<()> {
+        if self.lock.lock().is_some() { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    pub(crate) fn check_failure(&self) -> Result<()> {
+        match self.gate.failure() {
+            Some((path, reason)) => Err(Error::Poisoned { path, reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all writing: unflushed data may be lost, and no later flush can tell.
+    fn end_writing(&self, error: &Error) {
+        if let Some(moved) = Moved::told_by(error) {
+            return self.gate.fail(moved.path.clone(), moved.to_string());
+        }
+        let path = match error {
+            Error::Io { path, .. } => path.clone(),
+            Error::Corrupt(corruption) => corruption.path.clone().unwrap_or_default(),
+            _ => PathBuf::new(),
+        };
+        self.gate.fail(path, error.to_string());
+    }
+
+    /// Ends all writing if a file was changed by others or the store moved; returns the error.
+    fn end_if_damaged(&self, error: Error) -> Error {
+        let moved = Moved::told_by(&error);
+        if moved.is_some() || matches!(error, Error::Corrupt(_)) {
+            self.end_writing(&error);
+        }
+        match moved {
+            Some(moved) => Error::Poisoned { path: moved.path.clone(), reason: moved.to_string() },
+            None => error,
+        }
+    }
+}
