@@ -251,7 +251,8 @@ impl StoreConfig {
 
     /// Sets one setting from text; returns `false` for an unknown name.
     ///
-    /// # Errors [`Error::InvalidConfig`] for an invalid value.
+    /// # Errors
+    /// [`Error::InvalidConfig`] for an invalid value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         let is_known = self.assign(name, value)?;
         if is_known {
@@ -408,7 +409,8 @@ impl StoreConfig {
 
     /// Refuses `keep_hours` and `keep_bytes` beside rules that contradict them.
     ///
-    /// # Errors [`Error::InvalidConfig`], naming the limit.
+    /// # Errors
+    /// [`Error::InvalidConfig`], naming the limit.
     pub fn check_retention(&self) -> Result<()> {
         let Some(retention) = self.retention else { return Ok(()) };
         let given = [("keep_hours", self.keep_hours), ("keep_bytes", self.keep_bytes)];

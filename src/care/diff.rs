@@ -130,7 +130,8 @@ impl<'s> Side<'s> {
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
 /// all, and can end it.
 ///
-/// # Errors [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
+/// # Errors
+/// [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
 pub fn diff(
     a: &Path,
     b: &Path,

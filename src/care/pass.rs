@@ -22,7 +22,8 @@ pub struct Skipped {
 /// Passes every message to `take` in order. `progress` gets the bytes done and in all, and can end
 /// it.
 ///
-/// # Errors [`crate::Error::Corrupt`] at damage unless skipped; [`crate::Error::Io`], or of kind
+/// # Errors
+/// [`crate::Error::Corrupt`] at damage unless skipped; [`crate::Error::Io`], or of kind
 /// `Interrupted` if `progress` ended it.
 pub(super) fn each_message(
     store: &MessageStore,

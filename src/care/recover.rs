@@ -15,7 +15,8 @@ use crate::time::SystemClock;
 /// refuse because flushed messages lie behind damage; these are kept in quarantine. `progress` gets
 /// the bytes done and in all, and can end it before anything changes.
 ///
-/// # Errors As [`plan::plan`], and as [`MessageStore::open_cutting`] if it is done.
+/// # Errors
+/// As [`plan::plan`], and as [`MessageStore::open_cutting`] if it is done.
 pub fn recover(
     path: &Path,
     config: StoreConfig,

@@ -187,7 +187,8 @@ pub struct Stats {
 /// Counts the messages of the store at `path`. `progress` gets the bytes done and in all, and can
 /// end it.
 ///
-/// # Errors [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan:
+/// # Errors
+/// [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan:
 /// [`Error::Corrupt`](crate::error::Error::Corrupt) at damage unless skipped.
 pub fn stats(
     path: &Path,

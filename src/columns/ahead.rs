@@ -51,7 +51,8 @@ pub trait Maker: Send + fmt::Debug {
 
     /// Next batch of the part, `None` after its last.
     ///
-    /// # Errors An error ends the whole scan.
+    /// # Errors
+    /// An error ends the whole scan.
     fn next(&mut self) -> Made;
 
     /// Whether the part is known to have no more.
@@ -144,7 +145,8 @@ impl BatchesAhead {
     /// Starts one thread for each maker but the last, which rebuilds parts with a wrong start.
     /// `bytes` begin with a record; the first part has about `part_bytes`.
     ///
-    /// # Errors The system's, when it starts no thread.
+    /// # Errors
+    /// The system's, when it starts no thread.
     pub fn start(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,

@@ -18,7 +18,8 @@ use crate::store::read::scan_part::{ScanPart, ScanParts};
 pub trait Scans {
     /// As [`Scan::run`].
     ///
-    /// # Errors As [`Scan::run`].
+    /// # Errors
+    /// As [`Scan::run`].
     fn run(
         &mut self,
         log: &CommitLog,
@@ -85,7 +86,8 @@ impl<S: Scans> MessageBatches<S> {
     /// Next batch, `None` after the last. Rows before damage come before its error; nothing follows
     /// it.
     ///
-    /// # Errors As [`Scan::run`].
+    /// # Errors
+    /// As [`Scan::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if let Some(error) = self.held.take() {
             return Err(error.into());

@@ -97,7 +97,8 @@ impl CommitLog {
     /// Flushes everything before `target` and returns how far the log is durable. Of the file
     /// `mapped` only this range is written: prepared pages behind it stay ready.
     ///
-    /// # Errors [`Error::Io`]; nothing may be appended any more then.
+    /// # Errors
+    /// [`Error::Io`]; nothing may be appended any more then.
     pub fn flush(&self, target: u64, mapped: Option<&(u64, Arc<Ahead>)>) -> Result<u64> {
         let from = self.flushed_offset();
         if target > from {
@@ -123,7 +124,8 @@ impl CommitLog {
     /// Rewrites the files' bytes from `offset` on, so that the next flush writes them again, and
     /// starts writeback. Ends early when `is_wanted` says so.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn write_again(&self, offset: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
         let size = self.run.file_size();
         let mut block = vec![0; WRITTEN_AGAIN];
@@ -154,7 +156,8 @@ impl CommitLog {
     ///
     /// A record must have consistent lengths and store `offset` as its own.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read<'b>(
         &self,
         offset: u64,
@@ -167,7 +170,8 @@ impl CommitLog {
     /// [`CommitLog::read`] of a log that ends at `end`, for searches that must not move the end for
     /// other threads.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read_before<'b>(
         &self,
         offset: u64,
@@ -204,7 +208,8 @@ impl CommitLog {
 
     /// Copies the record at `physical_offset` from a log that ends at `end`.
     ///
-    /// # Errors [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
     /// there, [`Error::Corrupt`] for a wrong body checksum, [`Error::Io`].
     pub fn get(&self, physical_offset: i64, end: u64) -> Result<Box<[u8]>> {
         let min = self.min_offset();
@@ -237,7 +242,8 @@ impl CommitLog {
 
     /// Checks a record's body checksum.
     ///
-    /// # Errors [`Error::Corrupt`], with the file and the byte.
+    /// # Errors
+    /// [`Error::Corrupt`], with the file and the byte.
     pub fn check_body(&self, view: &MessageView<'_>) -> Result<()> {
         view.check_body_crc().map_err(|error| {
             let at = u64::try_from(view.physical_offset()).unwrap_or(0);
@@ -268,7 +274,8 @@ impl CommitLog {
 
     /// Store time of the record at `offset`; `None` if unreadable.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn store_timestamp_ms(&self, offset: u64, size: usize) -> Result<Option<i64>> {
         let mut head = [0_u8; peek::HEAD];
         if offset < self.min_offset()

@@ -49,7 +49,8 @@ pub struct Active {
 impl Active {
     /// Opens the file at `base_offset` for writing from `position` on, creating it if missing.
     ///
-    /// # Errors [`Error::Io`] when it cannot be created, [`Error::Corrupt`] when it is too short.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be created, [`Error::Corrupt`] when it is too short.
     pub fn open(log: &CommitLog, base_offset: u64, position: u64) -> Result<Active> {
         let file = log.run().create_if_missing(base_offset)?;
         let open = log.run().open(&file)?;
@@ -142,7 +143,8 @@ impl LogWriter {
     /// no room (`CommitLog.DefaultAppendMessageCallback.doAppend`). [`LogWriter::publish`]
     /// publishes them.
     ///
-    /// # Errors [`Error::Io`] when the next file cannot be created or the disk is full; nothing
+    /// # Errors
+    /// [`Error::Io`] when the next file cannot be created or the disk is full; nothing
     /// changes except, perhaps, an empty file at the end.
     #[inline]
     pub fn window(&mut self, len: usize) -> Result<(u64, &mut [u8])> {
@@ -169,7 +171,8 @@ impl LogWriter {
 
     /// Publishes the `len` bytes of the last window.
     ///
-    /// # Errors [`Error::Io`] when they could not be written; the log ends as before.
+    /// # Errors
+    /// [`Error::Io`] when they could not be written; the log ends as before.
     #[inline]
     pub fn publish(&mut self, len: usize) -> Result<()> {
         if let Some(active) = &self.active {

@@ -11,7 +11,8 @@ use super::lock;
 
 /// Reads a whole file of at most `most` bytes; `None` if it is missing.
 ///
-/// # Errors [`Error::Io`]; [`Error::Corrupt`] if it is longer.
+/// # Errors
+/// [`Error::Io`]; [`Error::Corrupt`] if it is longer.
 pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     match read_at_most(storage, path, most) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -21,14 +22,16 @@ pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Ve
 
 /// Reads a file that must exist.
 ///
-/// # Errors [`Error::Io`]; [`Error::Corrupt`] if it is too long.
+/// # Errors
+/// [`Error::Io`]; [`Error::Corrupt`] if it is too long.
 pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
     read_at_most(storage, path, json::MAX_LEN)
 }
 
 /// [`read`] of one of the broker's files.
 ///
-/// # Errors As [`read`].
+/// # Errors
+/// As [`read`].
 pub fn read_json(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
     read(storage, path, json::MAX_LEN)
 }
@@ -82,7 +85,8 @@ impl<T> Loaded<T> {
 
     /// The table to be changed, and the file's content that it replaces.
     ///
-    /// # Errors The file's fault, if content would be lost.
+    /// # Errors
+    /// The file's fault, if content would be lost.
     pub fn for_writing(self) -> Result<(T, Option<Vec<u8>>)> {
         match self.instead {
             None => Ok((self.table, Some(self.bytes))),
@@ -101,7 +105,8 @@ pub fn backup_of(path: &Path) -> PathBuf {
 
 /// Reads a file or its backup, as a broker does (`ConfigManager.load`); `None` without either.
 ///
-/// # Errors [`Error::Io`]; [`Error::Corrupt`] if neither can be read.
+/// # Errors
+/// [`Error::Io`]; [`Error::Corrupt`] if neither can be read.
 pub fn load<T>(
     storage: &dyn Storage,
     path: &Path,
@@ -137,7 +142,8 @@ pub fn load<T>(
 
 /// Replaces a file atomically; its old content becomes `.bak`.
 ///
-/// # Errors [`Error::Io`]; [`Error::Unsupported`] for what [`json::parse`] would refuse. The old
+/// # Errors
+/// [`Error::Io`]; [`Error::Unsupported`] for what [`json::parse`] would refuse. The old
 /// file is unchanged then.
 pub fn write(
     storage: &dyn Storage,

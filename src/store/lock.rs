@@ -50,7 +50,8 @@ impl Drop for OffsetsLock {
 impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
     ///
-    /// # Errors [`Error::Unsupported`] beside a broker, which overwrites all offsets;
+    /// # Errors
+    /// [`Error::Unsupported`] beside a broker, which overwrites all offsets;
     /// [`Error::Locked`] when another process keeps the lock; [`Error::Io`].
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
@@ -95,7 +96,8 @@ fn open_or_create(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StorageF
 impl StoreLock {
     /// Takes the lock, a writer's first action.
     ///
-    /// # Errors [`Error::Locked`] when another writer has it, RocketMQ or this library.
+    /// # Errors
+    /// [`Error::Locked`] when another writer has it, RocketMQ or this library.
     pub fn take(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
@@ -109,7 +111,8 @@ impl StoreLock {
 
     /// Waits for the lock of the offsets.
     ///
-    /// # Errors [`Error::Locked`] when another process keeps it; [`Error::Io`].
+    /// # Errors
+    /// [`Error::Locked`] when another process keeps it; [`Error::Io`].
     pub fn offsets(&self, paths: &StorePaths) -> Result<OffsetsLock> {
         OffsetsLock::wait(Arc::clone(&self.file), &paths.lock())
     }
@@ -125,7 +128,8 @@ impl StoreLock {
 
     /// Writes RocketMQ's four letters into the lock file.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn mark(&self, paths: &StorePaths) -> Result<()> {
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
@@ -133,7 +137,8 @@ impl StoreLock {
     /// Checks that a successful flush can be trusted (see [`StorageFile::confirm`]). Uses this
     /// file, so that the next flush of the log has nothing more to write.
     ///
-    /// # Errors [`Error::Io`] if the file system refuses changes.
+    /// # Errors
+    /// [`Error::Io`] if the file system refuses changes.
     pub fn confirm_flush(&self, paths: &StorePaths) -> Result<()> {
         self.file.confirm().map_err(Error::io("flush", paths.lock()))
     }
@@ -147,7 +152,8 @@ impl StoreLock {
 
 /// Whether the store was not closed.
 ///
-/// # Errors [`Error::Io`] if unknown, or `abort` is no plain file.
+/// # Errors
+/// [`Error::Io`] if unknown, or `abort` is no plain file.
 pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let path = paths.abort();
     match storage.kind(&path).map_err(Error::io("stat", &path))? {
@@ -163,7 +169,8 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 
 /// Writes `abort` with this process's id; its old content goes to `abort.bak`.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     let before = read_start(storage, &paths.abort(), 64)?;
     replace(storage, &paths.abort_backup(), &before)?;
@@ -172,7 +179,8 @@ pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 
 /// Removes `abort`: everything is flushed and dispatched.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     let path = paths.abort();
     match storage.remove_file(&path) {
@@ -186,7 +194,8 @@ pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 
 /// First bytes of a small file; none if missing.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
     let file = match storage.open(path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -200,7 +209,8 @@ pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec
 
 /// Replaces a small file atomically: a temporary name, flushed, then renamed.
 ///
-/// # Errors [`Error::Io`]; the old file is unchanged then.
+/// # Errors
+/// [`Error::Io`]; the old file is unchanged then.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");

@@ -79,7 +79,8 @@ impl Flushed {
 impl Mark {
     /// Reads a store's mark without changing it; `None` if it is missing.
     ///
-    /// # Errors [`Error::Corrupt`] without a valid slot, [`Error::Io`] when it cannot be read.
+    /// # Errors
+    /// [`Error::Corrupt`] without a valid slot, [`Error::Io`] when it cannot be read.
     pub fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
         let path = paths.mark();
         let file = match storage.open(&path, Access::Read) {
@@ -158,7 +159,8 @@ impl DurableMark {
     /// Sets the mark to `place`, durably, for the session of the current `abort`. `found` is the
     /// previous mark.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn set(
         storage: &dyn Storage,
         paths: &StorePaths,
@@ -201,7 +203,8 @@ impl DurableMark {
 
     /// Writes that everything before `place` is durable, without a flush.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn write(&self, place: u64) -> Result<()> {
         if self.mark().place == place { Ok(()) } else { self.next(place) }
     }
@@ -219,7 +222,8 @@ impl DurableMark {
 
     /// Flushes the mark; writing continues meanwhile.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn sync(&self) -> Result<()> {
         let Written { file, mark, durable } = self.written().clone();
         if let Some(file) = file.filter(|_| mark.number != durable) {

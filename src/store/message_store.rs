@@ -60,7 +60,8 @@ pub struct MessageStore {
 impl MessageStore {
     /// Opens the store at `path`.
     ///
-    /// # Errors [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
     /// [`Error::Corrupt`] when writing would hide damage, [`Error::InvalidConfig`] when a setting
     /// contradicts the files, [`Error::Io`].
     pub fn open(path: &Path, mode: OpenMode, config: StoreConfig) -> Result<Self> {
@@ -70,7 +71,8 @@ impl MessageStore {
 
     /// Opens with another storage and clock.
     ///
-    /// # Errors As [`MessageStore::open`].
+    /// # Errors
+    /// As [`MessageStore::open`].
     pub fn open_with(
         path: &Path,
         mode: OpenMode,
@@ -86,7 +88,8 @@ impl MessageStore {
     /// Opens for writing and ends the log at damage even if flushed messages lie behind it; these
     /// are kept in quarantine. `progress` gets the bytes read and in all, and can end it.
     ///
-    /// # Errors As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
+    /// # Errors
+    /// As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
     /// `Interrupted` if `progress` ended it.
     pub fn open_cutting(
         path: &Path,
@@ -159,7 +162,8 @@ impl MessageStore {
 
     /// Appends one message.
     ///
-    /// # Errors [`Error::InvalidMessage`], [`Error::Io`] when the disk is full,
+    /// # Errors
+    /// [`Error::InvalidMessage`], [`Error::Io`] when the disk is full,
     /// [`Error::FlushTimeout`] when it is stored but not flushed in time, [`Error::Poisoned`],
     /// [`Error::ReadOnly`], [`Error::Closed`].
     #[inline]
@@ -170,7 +174,8 @@ impl MessageStore {
     /// Appends messages in order. Each chunk of 1,024 is checked before any of it is written; all
     /// wait for one flush.
     ///
-    /// # Errors [`BatchError`]: the results so far, and the failed message's error.
+    /// # Errors
+    /// [`BatchError`]: the results so far, and the failed message's error.
     pub fn append_many(
         &self,
         messages: &[NewMessage<'_>],
@@ -181,7 +186,8 @@ impl MessageStore {
     /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
     /// checksum is computed from the copy in the record.
     ///
-    /// # Errors As [`MessageStore::append_many`].
+    /// # Errors
+    /// As [`MessageStore::append_many`].
     pub fn append_shared(
         &self,
         messages: &[NewMessage<'_>],
@@ -203,7 +209,8 @@ impl MessageStore {
     /// Appends messages of one queue as a batch, all or none: consecutive in one file and in the
     /// queue, with one store time.
     ///
-    /// # Errors As [`MessageStore::append`]; nothing is written if a message is invalid or the disk
+    /// # Errors
+    /// As [`MessageStore::append`]; nothing is written if a message is invalid or the disk
     /// full.
     pub fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
         self.writer()?.append_batch(messages)
@@ -211,14 +218,16 @@ impl MessageStore {
 
     /// Flushes everything appended so far, and queues and index.
     ///
-    /// # Errors [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
     pub fn flush(&self) -> Result<()> {
         self.writer()?.flush()
     }
 
     /// Dispatches everything appended so far.
     ///
-    /// # Errors [`Error::Io`] when the disk is full.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
     pub fn wait_dispatched(&self) -> Result<()> {
         let writer = self.writer()?;
         if self.files.config.flush_disk_type == FlushDiskType::Sync {
@@ -229,7 +238,8 @@ impl MessageStore {
 
     /// Reads one record by its offset.
     ///
-    /// # Errors [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
     /// there, [`Error::Corrupt`] for a wrong body checksum.
     pub fn get(&self, physical_offset: i64) -> Result<Box<[u8]>> {
         self.files.check_open()?;
@@ -238,7 +248,8 @@ impl MessageStore {
 
     /// Reads a queue from an offset on.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn read(
         &self,
         topic: &[u8],
@@ -254,7 +265,8 @@ impl MessageStore {
 
     /// [`MessageStore::read`] that returns early when `halt` says so.
     ///
-    /// # Errors As [`MessageStore::read`].
+    /// # Errors
+    /// As [`MessageStore::read`].
     #[expect(clippy::too_many_arguments, reason = "those of a read, and one")]
     pub fn read_halting(
         &self,
@@ -285,7 +297,8 @@ impl MessageStore {
 
     /// Finds the queue offset for a time.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn offset_at(
         &self,
         topic: &[u8],
@@ -301,7 +314,8 @@ impl MessageStore {
 
     /// Store time of a message; `None` if there is none.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
         self.reader.ask(topic, queue_id, |view| match view {
@@ -312,7 +326,8 @@ impl MessageStore {
 
     /// Finds messages by key.
     ///
-    /// # Errors [`Error::Io`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.files.check_open()?;
         key_query::query(&self.reader, query)
@@ -320,7 +335,8 @@ impl MessageStore {
 
     /// One queue as it is now.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.files.check_open()?;
         self.reader.ask(topic, queue_id, |view| Ok(view.cloned()))
@@ -328,7 +344,8 @@ impl MessageStore {
 
     /// All queues, sorted.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
         self.files.check_open()?;
         self.reader.queue_names()
@@ -354,7 +371,8 @@ impl MessageStore {
 
     /// Updates a reader's view; does nothing for a writer.
     ///
-    /// # Errors [`Error::Io`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn refresh(&self) -> Result<()> {
         self.files.check_open()?;
         self.reader.refresh()
@@ -363,7 +381,8 @@ impl MessageStore {
     /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
     /// `false` on timeout.
     ///
-    /// # Errors [`Error::Io`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         self.reader.wait(physical_offset, timeout)
     }
@@ -379,7 +398,8 @@ impl MessageStore {
     /// reader holds. A second call does nothing, nor one in a forked child: the store is its
     /// parent's.
     ///
-    /// # Errors [`Error::Io`]; `abort` stays then, and the next open recovers.
+    /// # Errors
+    /// [`Error::Io`]; `abort` stays then, and the next open recovers.
     pub fn close(&self) -> Result<()> {
         if self.is_of_parent() {
             self.files.closed.store(true, Ordering::Release);

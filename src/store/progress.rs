@@ -11,7 +11,8 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 /// Reports the bytes done and in all.
 ///
-/// # Errors [`interrupted`] when `progress` ends the work.
+/// # Errors
+/// [`interrupted`] when `progress` ends the work.
 pub fn tell(
     progress: &mut Progress<'_>,
     (done, total): (u64, u64),

@@ -65,7 +65,8 @@ impl QueueTable {
     /// Reads the queues and their ends; lists invalid names and queues of the wrong kind without
     /// changing them.
     ///
-    /// # Errors [`Error::InvalidConfig`] for queues of the wrong kind in a writable store,
+    /// # Errors
+    /// [`Error::InvalidConfig`] for queues of the wrong kind in a writable store,
     /// [`Error::Io`].
     pub fn load(
         storage: Arc<dyn Storage>,
@@ -100,7 +101,8 @@ impl QueueTable {
 
     /// Finds new queues and the new ends of known ones.
     ///
-    /// # Errors As [`QueueTable::load`].
+    /// # Errors
+    /// As [`QueueTable::load`].
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         let (mut strays, mut met) = (Vec::new(), HashSet::new());
         self.is_torn.store(false, Ordering::Release);
@@ -286,7 +288,8 @@ impl QueueTable {
 
     /// Checks the number of a new queue.
     ///
-    /// # Errors [`Error::InvalidMessage`] if it is invalid.
+    /// # Errors
+    /// [`Error::InvalidMessage`] if it is invalid.
     #[inline]
     pub fn check_queue_id(&self, queue_id: i32) -> Result<()> {
         let most = self.layout.most_queue_id;
@@ -314,7 +317,8 @@ impl QueueTable {
 
     /// Returns a queue, creating it in memory; files follow with its first entry.
     ///
-    /// # Errors [`Error::InvalidMessage`] for an invalid topic or number.
+    /// # Errors
+    /// [`Error::InvalidMessage`] for an invalid topic or number.
     pub fn get_or_create(&self, topic: &[u8], queue_id: i32) -> Result<Arc<Queue>> {
         if let Some(queue) = self.get(topic, queue_id) {
             return Ok(queue);
@@ -337,7 +341,8 @@ impl QueueTable {
 
     /// Writes the entries of all queues to the files, visible to other processes.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the entries stay in memory.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         self.commit_all(&self.all())
     }
@@ -353,7 +358,8 @@ impl QueueTable {
 
     /// Flushes all queues.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn flush(&self) -> Result<()> {
         let queues = self.all();
         self.commit_all(&queues)?;
@@ -366,7 +372,8 @@ impl QueueTable {
 
     /// Flushes the file systems of the queues; each kind may have its own.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn sync_file_systems(&self) -> Result<()> {
         let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
         for dir in [dir, batch_dir, ext_dir] {

@@ -67,7 +67,8 @@ pub fn staging(paths: &StorePaths) -> PathBuf {
 /// Replaces the old folders by the durable ones in [`staging`]. Returns the quarantine folder, if
 /// needed.
 ///
-/// # Errors [`Error::Io`]; the next open for writing continues then.
+/// # Errors
+/// [`Error::Io`]; the next open for writing continues then.
 pub fn replace(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -116,7 +117,8 @@ pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
 /// Finishes or undoes an interrupted rebuild; returns whether there was one. Called with the
 /// writer's lock, before queues and index are read.
 ///
-/// # Errors [`Error::Io`], and [`Error::Corrupt`] for a foreign list of moves.
+/// # Errors
+/// [`Error::Io`], and [`Error::Corrupt`] for a foreign list of moves.
 pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let dir = paths.rebuild();
     match storage.kind(&dir).map_err(Error::io("stat", &dir))? {
@@ -267,7 +269,8 @@ fn remove_file(storage: &dyn Storage, path: &Path) -> Result<()> {
 
 /// Removes a folder recursively; links are not followed.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn remove_tree(storage: &dyn Storage, dir: &Path) -> Result<()> {
     // Folders to empty; children precede parents.
     let mut folders = vec![(dir.to_owned(), false)];

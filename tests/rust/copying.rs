@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use mqstore::Error;
 use mqstore::care::copy::redact::{Redaction, Replacement, Rule, check_property};
-use mqstore::care::transfer::new_store::{ConfigFile, NewStore};
-use mqstore::care::transfer::numbering::Rule as NumberRule;
+use mqstore::care::transfer::Rule as NumberRule;
+use mqstore::care::transfer::{ConfigFile, NewStore};
 use mqstore::care::transfer::{Plan, Transfer, config_files};
 use mqstore::care::{CopyOptions, VerifyOptions, copy, diff, verify};
 use mqstore::error::Result;

@@ -132,7 +132,8 @@ impl<'a> Deleted<'a> {
 /// configuration. A deleted topic's messages are copied into the log alone, unless the filter names
 /// it. `progress` gets the bytes done and in all, and can end it.
 ///
-/// # Errors [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`]
+/// # Errors
+/// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`]
 /// for a queue with too many excluded messages to keep its numbers; [`Error::Io`].
 pub fn copy(
     path: &Path,

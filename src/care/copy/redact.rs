@@ -58,7 +58,8 @@ const KEPT: [&[u8]; 6] = [
 
 /// Checks that a rule may name a property.
 ///
-/// # Errors [`Error::InvalidConfig`] otherwise.
+/// # Errors
+/// [`Error::InvalidConfig`] otherwise.
 pub fn check_property(name: &str) -> Result<()> {
     let reason = if name.is_empty() || name.bytes().any(|byte| byte == 1 || byte == 2) {
         format!("{name:?} can be no property's name")
@@ -99,7 +100,8 @@ impl Changed {
 impl Redaction {
     /// Applies the rules to a message; `None` if none changes it.
     ///
-    /// # Errors [`Error::Corrupt`] for a batch that cannot be decoded, and would be copied
+    /// # Errors
+    /// [`Error::Corrupt`] for a batch that cannot be decoded, and would be copied
     /// unredacted.
     pub fn changed(&self, view: &MessageView<'_>) -> Result<Option<Changed>> {
         let topic = String::from_utf8_lossy(view.topic());

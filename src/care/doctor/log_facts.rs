@@ -75,7 +75,8 @@ pub(super) struct LogFacts {
 
 /// Walks the log and skips damage.
 ///
-/// # Errors [`crate::Error::Io`], of kind `Interrupted` if `progress` ended it.
+/// # Errors
+/// [`crate::Error::Io`], of kind `Interrupted` if `progress` ended it.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,

@@ -50,7 +50,8 @@ pub struct Diagnosis {
 /// Diagnoses the store at `path`. `progress` gets the bytes done and in all on the calling thread,
 /// and can end it.
 ///
-/// # Errors As [`verify`].
+/// # Errors
+/// As [`verify`].
 pub fn doctor(
     path: &Path,
     config: &StoreConfig,

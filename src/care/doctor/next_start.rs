@@ -21,7 +21,8 @@ pub(super) struct NextStart {
 
 /// Forecasts the start; `None` if the store was closed.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub(super) fn foresee(
     storage: &dyn Storage,
     paths: &StorePaths,

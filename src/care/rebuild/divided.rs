@@ -159,7 +159,8 @@ impl Part<'_> {
 /// Scans records that begin in a range of the log into the new file `spill`, for `groups` groups of
 /// queues and the index.
 ///
-/// # Errors [`crate::Error::NotAStore`], [`crate::Error::InvalidConfig`] if a setting contradicts
+/// # Errors
+/// [`crate::Error::NotAStore`], [`crate::Error::InvalidConfig`] if a setting contradicts
 /// the files, [`crate::Error::Io`].
 pub fn scan(
     part: &Part<'_>,
@@ -204,7 +205,8 @@ pub fn scan(
 /// Decides what of the scanned ranges belongs to the log before `end`. Rereads go to the new file
 /// `spill`.
 ///
-/// # Errors As [`scan`].
+/// # Errors
+/// As [`scan`].
 pub fn settle(
     part: &Part<'_>,
     scans: &[&[u8]],
@@ -279,7 +281,8 @@ pub fn settle(
 
 /// Builds a group of queues below the empty folder `out`.
 ///
-/// # Errors As [`scan`].
+/// # Errors
+/// As [`scan`].
 pub fn queues(
     part: &Part<'_>,
     plan: &[u8],
@@ -321,7 +324,8 @@ pub fn queues(
 
 /// Builds index file `number`, from 0, in the empty folder `out`, named by `now_ms`.
 ///
-/// # Errors As [`scan`].
+/// # Errors
+/// As [`scan`].
 pub fn index(
     part: &Part<'_>,
     plan: &[u8],

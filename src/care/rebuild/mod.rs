@@ -93,7 +93,8 @@ const MOST_READY: usize = 1 << 17;
 /// Rebuilds queues and index of the store at `path`. `progress` gets the bytes done and in all, and
 /// can end it; nothing is changed then.
 ///
-/// # Errors [`Error::NotAStore`], [`Error::Locked`] in place while a process writes to the store,
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Locked`] in place while a process writes to the store,
 /// [`Error::InvalidConfig`] if a setting contradicts the files or the destination is not empty,
 /// [`Error::MessageNotFound`] for an unknown topic, [`Error::Io`], also of kind `Interrupted` if
 /// `progress` ended it.

@@ -100,7 +100,8 @@ pub(super) struct Window<'f> {
 impl<'f> Window<'f> {
     /// Opens a window on a file.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(super) fn new(file: &'f dyn StorageFile, path: &'f Path) -> Result<Self> {
         let len = file.stat().map_err(Error::io("stat", path))?.len;
         let block = Vec::new();
@@ -109,7 +110,8 @@ impl<'f> Window<'f> {
 
     /// Bytes from `at` on, at least `wanted` unless the file ends.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(super) fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
         let inside = at
             .checked_sub(self.start)
@@ -169,7 +171,8 @@ impl<'f> Window<'f> {
 
     /// The whole record at `at`.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(super) fn record(&mut self, at: u64) -> Result<Option<MessageView<'_>>> {
         let size = peek::claimed_size(self.bytes(at, BLANK_LEN)?).unwrap_or(0);
         match read_frame(self.bytes(at, size)?) {
@@ -193,7 +196,8 @@ struct Carver<'w, 'f> {
 /// Adds whole messages of a file to `extents` and doubtful ones to `flawed`. `tell` gets the
 /// progress.
 ///
-/// # Errors [`Error::Io`], and errors of `tell`.
+/// # Errors
+/// [`Error::Io`], and errors of `tell`.
 pub(super) fn carve(
     window: &mut Window<'_>,
     source: u32,

@@ -83,7 +83,8 @@ pub struct SalvageReport {
 /// store, folder or file and is only read. Unreadable parts are reported and skipped. `progress`
 /// gets the bytes done and in all, and can end it.
 ///
-/// # Errors [`Error::NotAStore`] without a file to read; [`Error::InvalidConfig`] for `out` inside
+/// # Errors
+/// [`Error::NotAStore`] without a file to read; [`Error::InvalidConfig`] for `out` inside
 /// `from`; [`Error::Unsupported`] for too many fragments; [`Error::Io`] if no file can be read, or
 /// nothing written.
 pub fn salvage(

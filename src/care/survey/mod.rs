@@ -78,7 +78,8 @@ pub struct Survey {
 /// Surveys the store at `path` and skips damage. `progress` gets the bytes done and in all, and can
 /// end it.
 ///
-/// # Errors [`Error::NotAStore`](crate::error::Error::NotAStore);
+/// # Errors
+/// [`Error::NotAStore`](crate::error::Error::NotAStore);
 /// [`Error::Io`](crate::error::Error::Io), or of kind `Interrupted` if
 /// `progress` ended it.
 pub fn survey(path: &Path, config: StoreConfig, progress: &mut Progress<'_>) -> Result<Survey> {

@@ -15,7 +15,8 @@ pub type ConfigFile = (String, Vec<u8>);
 
 /// Deletes topics from a closed store: their queues, and their entries in `files`.
 ///
-/// # Errors [`Error::Io`], [`Error::Corrupt`] for an unreadable table.
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for an unreadable table.
 pub(crate) fn delete(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use self::deleted::ConfigFile;
 pub(super) use self::deleted::TOPICS;
-use self::new_store::NewStore;
+pub use self::new_store::NewStore;
 pub(super) use self::new_store::refuse_what_is_there;
 use self::numbering::Numbering;
 pub use self::numbering::{QueueName, Rule};
@@ -70,7 +70,8 @@ pub struct Plan {
 impl Transfer {
     /// Begins a transfer into a new store at `out`.
     ///
-    /// # Errors [`Error::Io`] if something is in the way; [`Error::Corrupt`] for an unreadable
+    /// # Errors
+    /// [`Error::Io`] if something is in the way; [`Error::Corrupt`] for an unreadable
     /// table that would have to change.
     pub fn begin(storage: Arc<dyn Storage>, out: &Path, plan: Plan) -> Result<Self> {
         let Plan { config, base_offset, rule, closed_up, files } = plan;
@@ -99,7 +100,8 @@ impl Transfer {
 
     /// Writes a record, after stand-ins for missing ones.
     ///
-    /// # Errors [`Error::InvalidMessage`] for an invalid record, or too many missing in a queue;
+    /// # Errors
+    /// [`Error::InvalidMessage`] for an invalid record, or too many missing in a queue;
     /// [`Error::Io`].
     pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
         let numbered = self.numbering.number(record);
@@ -137,7 +139,8 @@ impl Transfer {
 
     /// Finishes the store; offset tables get the new numbers.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn finish(mut self) -> Result<()> {
         if self.numbering.more_queues {
             let config = self.new.config_mut();
@@ -187,7 +190,8 @@ fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
 
 /// A store's JSON files, without backups (`.bak`).
 ///
-/// # Errors [`Error::Io`], [`Error::Corrupt`] for one that is too large.
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for one that is too large.
 pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFile>> {
     let entries = match storage.list(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -255,7 +259,8 @@ fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()
 
 /// Checks that a configuration file can be read, and adapted if needed.
 ///
-/// # Errors The reason.
+/// # Errors
+/// The reason.
 pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatError> {
     match name {
         TOPICS => TopicTable::parse(bytes).map(|_| ()),

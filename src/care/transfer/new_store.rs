@@ -34,7 +34,8 @@ impl NewStore {
     /// Creates a store for `out`, which must be missing or empty; its log begins with the file of
     /// `base_offset`.
     ///
-    /// # Errors [`Error::Io`] if something is in the way or writing fails.
+    /// # Errors
+    /// [`Error::Io`] if something is in the way or writing fails.
     pub fn create(
         storage: Arc<dyn Storage>,
         out: &Path,
@@ -82,7 +83,8 @@ impl NewStore {
 
     /// Appends a record and returns its offset.
     ///
-    /// # Errors [`Error::InvalidMessage`] for an invalid record or one larger than a file;
+    /// # Errors
+    /// [`Error::InvalidMessage`] for an invalid record or one larger than a file;
     /// [`Error::Io`].
     pub fn put(&mut self, record: &Record<'_>) -> Result<u64> {
         record.check().map_err(|error| {
@@ -114,7 +116,8 @@ impl NewStore {
 
     /// Flushes the log, builds queues and index, and renames the store.
     ///
-    /// # Errors [`Error::Io`]; the name is unused then.
+    /// # Errors
+    /// [`Error::Io`]; the name is unused then.
     pub fn finish(mut self, config_files: &[ConfigFile]) -> Result<()> {
         if let Some((log, mut writer)) = self.writing.take() {
             writer.release();
@@ -163,7 +166,8 @@ fn refused(reason: String, limit: Option<u64>) -> Error {
 
 /// Refuses anything but a missing or empty folder.
 ///
-/// # Errors [`Error::Io`] of kind `AlreadyExists`.
+/// # Errors
+/// [`Error::Io`] of kind `AlreadyExists`.
 pub fn refuse_what_is_there(storage: &dyn Storage, out: &Path) -> Result<()> {
     let there = match storage.kind(out).map_err(Error::io("stat", out))? {
         None => return Ok(()),

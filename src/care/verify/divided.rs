@@ -86,7 +86,8 @@ impl Part<'_> {
 
 /// Reads each queue and index file whose number is `part` modulo `parts`.
 ///
-/// # Errors As [`verify`](super::verify).
+/// # Errors
+/// As [`verify`](super::verify).
 pub fn structures(
     path: &Path,
     config: &StoreConfig,
@@ -134,7 +135,8 @@ pub fn structures(
 /// Walks log files that begin in a range of offsets. `structures` are all results of
 /// [`structures`], in order.
 ///
-/// # Errors As [`verify`](super::verify).
+/// # Errors
+/// As [`verify`](super::verify).
 pub fn walk(
     path: &Path,
     config: &StoreConfig,
@@ -186,7 +188,8 @@ pub fn walk(
 
 /// Joins the results of all parts.
 ///
-/// # Errors As [`verify`](super::verify).
+/// # Errors
+/// As [`verify`](super::verify).
 pub fn join(
     path: &Path,
     config: &StoreConfig,

@@ -122,7 +122,8 @@ pub struct VerifyReport {
 /// Checks the store at `path`. `progress` gets the bytes done and in all on the calling thread, and
 /// can end it.
 ///
-/// # Errors [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
+/// # Errors
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
 /// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` if `progress` ended it.
 pub fn verify(
     path: &Path,

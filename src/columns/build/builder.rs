@@ -166,7 +166,8 @@ struct Named<'a> {
 impl BatchBuilder {
     /// A builder for these columns and their schema.
     ///
-    /// # Errors When a field's type does not fit its column.
+    /// # Errors
+    /// When a field's type does not fit its column.
     pub fn new(
         columns: &[Column],
         schema: SchemaRef,
@@ -216,7 +217,8 @@ impl BatchBuilder {
 
     /// Fills the column `broker` with this name.
     ///
-    /// # Errors As [`BatchBuilder::new`].
+    /// # Errors
+    /// As [`BatchBuilder::new`].
     pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
         for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
             if field.name() == Column::Broker.name() {
@@ -247,7 +249,8 @@ impl BatchBuilder {
     /// Adds a row; `block` holds the message if it may be shared. A message answered with
     /// [`Taken::Later`] is not added.
     ///
-    /// # Errors When the body is needed and cannot be decompressed or is too large for a column;
+    /// # Errors
+    /// When the body is needed and cannot be decompressed or is too large for a column;
     /// the row is not added.
     #[inline]
     pub fn push(
@@ -324,7 +327,8 @@ impl BatchBuilder {
 
     /// Returns the rows as a batch and empties the builder.
     ///
-    /// # Errors Only for a bug.
+    /// # Errors
+    /// Only for a bug.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.fill_in();
         self.block = None;

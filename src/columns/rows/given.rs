@@ -31,7 +31,7 @@ pub enum RowsError {
         name: &'static str,
         /// Expected.
         wanted: DataType,
-        /// The feature.
+        /// Type found.
         found: DataType,
     },
     /// A value out of range.

@@ -47,7 +47,8 @@ pub struct MessageRows {
 impl MessageRows {
     /// Reads a batch.
     ///
-    /// # Errors For an unknown column, a missing `topic` or body, a wrong type or a value too
+    /// # Errors
+    /// For an unknown column, a missing `topic` or body, a wrong type or a value too
     /// large.
     pub fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
         let mut columns: [Option<ArrayRef>; Column::ALL.len()] = Default::default();
@@ -111,7 +112,8 @@ impl MessageRows {
 
     /// Returns messages `rows`. Their properties are written to `blocks`, which is cleared first.
     ///
-    /// # Errors [`Error::InvalidMessage`] with the row.
+    /// # Errors
+    /// [`Error::InvalidMessage`] with the row.
     pub fn messages<'a>(
         &'a self,
         rows: Range<usize>,

@@ -36,7 +36,8 @@ pub struct MappedFile {
 impl MappedFile {
     /// Maps all of `file`; disk space is taken in steps of `reserve_step` bytes.
     ///
-    /// # Errors [`Error::Io`] when the system cannot map it.
+    /// # Errors
+    /// [`Error::Io`] when the system cannot map it.
     pub fn map(
         path: &Path,
         file: Arc<dyn StorageFile>,
@@ -96,7 +97,8 @@ impl MappedFile {
 
     /// Takes disk space up to `end`, in whole steps.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; nothing changes then.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; nothing changes then.
     #[inline]
     pub fn reserve(&mut self, end: usize) -> Result<()> {
         if end <= self.reserved {
@@ -121,9 +123,11 @@ impl MappedFile {
 
     /// Returns `position..position + len` for writing.
     ///
-    /// # Errors [`Error::Io`] when the disk is full.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
     ///
-    /// # Panics When the range leaves the file, a bug of the caller.
+    /// # Panics
+    /// When the range leaves the file, a bug of the caller.
     #[inline]
     pub fn window(&mut self, position: usize, len: usize) -> Result<&mut [u8]> {
         let end = position.checked_add(len).filter(|&end| end <= self.len());
@@ -163,7 +167,8 @@ impl MappedFile {
 
     /// Writes `N` bytes at `position` with one bounds check.
     ///
-    /// # Errors As [`MappedFile::window`].
+    /// # Errors
+    /// As [`MappedFile::window`].
     #[inline]
     pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
         let end = position.saturating_add(N);
@@ -204,7 +209,8 @@ impl MappedFile {
 
     /// Flushes all writes.
     ///
-    /// # Errors [`Error::Io`]; writes since the last successful flush may be lost, and no later
+    /// # Errors
+    /// [`Error::Io`]; writes since the last successful flush may be lost, and no later
     /// flush can tell.
     pub fn flush(&self) -> Result<()> {
         self.file.sync().map_err(Error::io("flush", &self.path))

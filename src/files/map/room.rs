@@ -59,7 +59,8 @@ impl Room {
     /// Checks that the disk of `path` has room for `taking` bytes of the log up to `end`, and for
     /// the reserve.
     ///
-    /// # Errors `StorageFull`, with the free and needed bytes.
+    /// # Errors
+    /// `StorageFull`, with the free and needed bytes.
     pub fn check(&self, path: &Path, taking: u64, end: u64) -> io::Result<()> {
         let reserve = self.reserve(end);
         self.check_disk(path, taking, reserve)?;
@@ -68,7 +69,8 @@ impl Room {
 
     /// Checks the reserve on the store's own disk before an append.
     ///
-    /// # Errors As [`Room::check`].
+    /// # Errors
+    /// As [`Room::check`].
     pub fn check_root(&self) -> io::Result<()> {
         self.check_disk(&self.root, 0, self.reserve(0))
     }

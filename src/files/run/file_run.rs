@@ -48,7 +48,8 @@ pub struct FileRun {
 impl FileRun {
     /// Lists the files below `dirs` without changing anything; a missing folder counts as empty.
     ///
-    /// # Errors [`Error::Io`] when a folder cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -79,7 +80,8 @@ impl FileRun {
 
     /// Lists the folders again.
     ///
-    /// # Errors [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
     /// name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         // The earlier of two concurrent listings must not overwrite the later.
@@ -92,7 +94,8 @@ impl FileRun {
     /// Lists again if files were only added. Returns `None` without a change if a known file is
     /// gone or replaced: everything known of the run is stale then.
     ///
-    /// # Errors As [`FileRun::refresh`].
+    /// # Errors
+    /// As [`FileRun::refresh`].
     pub fn refresh_grown(&self) -> Result<Option<Vec<Stray>>> {
         let _listing = self.creating();
         let (files, strays) = self.list()?;
@@ -244,7 +247,8 @@ impl FileRun {
 
     /// Opens a file of the run.
     ///
-    /// # Errors [`Error::Io`] when it cannot be opened.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
     pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
         let open = self.open_files.get(&*self.storage, file, self.access);
         let may_not = |error: &Error| {
@@ -269,7 +273,8 @@ impl FileRun {
 
     /// Flushes one file, and checks that no other process removed, replaced or resized it.
     ///
-    /// # Errors [`Error::Io`], [`Error::Corrupt`] for a changed file.
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] for a changed file.
     pub fn sync(&self, file: &RunFile) -> Result<()> {
         let open = self.open(file)?;
         open.sync().map_err(Error::io("flush", &file.path))?;
@@ -278,7 +283,8 @@ impl FileRun {
 
     /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
     ///
-    /// # Errors As [`FileRun::sync`].
+    /// # Errors
+    /// As [`FileRun::sync`].
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
         map.sync(range).map_err(Error::io("flush", &file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
@@ -287,7 +293,8 @@ impl FileRun {
     /// Reads from `offset` until `buffer` is full or the file ends. Returns the bytes read, 0 if no
     /// file holds `offset`.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(file) = self.find(offset) else { return Ok(0) };
         self.read_file_at(&file, buffer, offset)
@@ -295,7 +302,8 @@ impl FileRun {
 
     /// [`FileRun::read_at`] from a known file.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
@@ -308,7 +316,8 @@ impl FileRun {
     /// Opens a file of the run; `None` if it was deleted since the listing, which the run then
     /// remembers.
     ///
-    /// # Errors [`Error::Io`] when it cannot be opened.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
     pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(file) {
             Err(Error::Io { source, .. })
@@ -328,7 +337,8 @@ impl FileRun {
     /// Returns the file at `base_offset`, creating it if missing. Concurrent callers wait for each
     /// other.
     ///
-    /// # Errors As [`FileRun::create`].
+    /// # Errors
+    /// As [`FileRun::create`].
     pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let _creating = self.creating();
         match self.find(base_offset) {
@@ -343,7 +353,8 @@ impl FileRun {
 
     /// Creates the next file, sparse and zeroed, and makes its name durable.
     ///
-    /// # Errors [`Error::Io`] when it cannot be created; nothing is left behind.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be created; nothing is left behind.
     pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let path = self.next_path(base_offset)?;
         let dir = path.parent().unwrap_or(&path);
@@ -401,7 +412,8 @@ impl FileRun {
 
     /// Removes the files from `offset` on, the last first.
     ///
-    /// # Errors [`Error::Io`] when one cannot be removed; earlier ones are still listed.
+    /// # Errors
+    /// [`Error::Io`] when one cannot be removed; earlier ones are still listed.
     pub fn remove_from(&self, offset: u64) -> Result<usize> {
         let mut removed = 0;
         loop {
@@ -420,7 +432,8 @@ impl FileRun {
 
     /// Removes the first file, unless it is also the last.
     ///
-    /// # Errors [`Error::Io`] when it cannot be removed.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be removed.
     pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
         let files = self.files();
         let [first, _, ..] = files.as_slice() else { return Ok(None) };
@@ -496,7 +509,8 @@ fn in_the_way(error: std::io::Error, path: &Path) -> Error {
 
 /// Checks that an open file is as its writer made it.
 ///
-/// # Errors [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
 pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
     let stat = open.stat().map_err(Error::io("stat", path))?;
     if stat.links > 0 && stat.len == len {

@@ -57,7 +57,8 @@ impl Anchored {
     /// Guards `storage` by the identity of these paths: the root, which an error names, and paths
     /// in it. Storage without identities is never refused.
     ///
-    /// # Errors [`Error::Io`] when a path's identity cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when a path's identity cannot be read.
     pub fn new(
         storage: Arc<dyn Storage>,
         paths: impl IntoIterator<Item = PathBuf>,

@@ -63,7 +63,8 @@ impl From<BodyError> for FormatError {
 ///
 /// Memory beside the output: a block of 64 KiB, and 8 MiB for a zstd window.
 ///
-/// # Errors See [`BodyError`].
+/// # Errors
+/// See [`BodyError`].
 pub fn decompress(
     body: &[u8],
     sys_flag: i32,
@@ -78,7 +79,8 @@ pub fn decompress(
 
 /// Compresses `body` as RocketMQ's client does.
 ///
-/// # Errors [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
+/// # Errors
+/// [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
 pub fn compress(method: Compression, body: &[u8]) -> Result<Cow<'_, [u8]>, BodyError> {
     match method {
         Compression::None => Ok(Cow::Borrowed(body)),

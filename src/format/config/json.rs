@@ -18,7 +18,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Parses a configuration file. The last of duplicate keys wins, as in RocketMQ.
 ///
-/// # Errors For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
+/// # Errors
+/// For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
 pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
     let (mark, keys) = within_limits(bytes)?;
     let text = &bytes[mark..];
@@ -34,7 +35,8 @@ pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
 
 /// Checks output against the limits of [`parse`].
 ///
-/// # Errors When it exceeds one.
+/// # Errors
+/// When it exceeds one.
 pub fn check_limits(bytes: &[u8]) -> Result<(), FormatError> {
     within_limits(bytes).map(drop)
 }
@@ -51,7 +53,8 @@ fn within_limits(bytes: &[u8]) -> Result<(usize, Vec<BareKey>), FormatError> {
 
 /// The file as strict JSON: keys quoted, no byte order mark.
 ///
-/// # Errors As [`parse`].
+/// # Errors
+/// As [`parse`].
 pub fn to_strict(bytes: &[u8]) -> Result<String, FormatError> {
     parse(bytes)?;
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);

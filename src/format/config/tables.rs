@@ -223,7 +223,8 @@ pub struct TopicTable(Root);
 impl TopicTable {
     /// Parses the file.
     ///
-    /// # Errors For malformed JSON or a field of the wrong type.
+    /// # Errors
+    /// For malformed JSON or a field of the wrong type.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(TOPIC_TABLE)?.into_iter().flatten() {
@@ -271,7 +272,8 @@ pub struct OffsetTable(Root);
 impl OffsetTable {
     /// Parses the file.
     ///
-    /// # Errors For malformed JSON, or a queue or offset that is no integer.
+    /// # Errors
+    /// For malformed JSON, or a queue or offset that is no integer.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(OFFSET_TABLE)?.into_iter().flatten() {
@@ -372,7 +374,8 @@ fn queue_id(table: &str, key: &str) -> Result<i32, FormatError> {
 /// The next entry of `SCHEDULE_TOPIC_XXXX` for each delay level (`config/delayOffset.json`,
 /// `ScheduleMessageService`); level `n` has queue `n - 1`.
 ///
-/// # Errors For malformed JSON, or a level or offset that is no integer.
+/// # Errors
+/// For malformed JSON, or a level or offset that is no integer.
 pub fn parse_delay_offsets(bytes: &[u8]) -> Result<Vec<(i32, i64)>, FormatError> {
     let root = Root::parse(bytes)?;
     let levels = root.table(OFFSET_TABLE)?.into_iter().flatten();

@@ -24,7 +24,8 @@ pub struct BodyPlace {
 /// Locates the body of a record of `size` bytes. `head` must be [`HEAD_MOST`] bytes or the whole
 /// record.
 ///
-/// # Errors When the body length contradicts `size`.
+/// # Errors
+/// When the body length contradicts `size`.
 pub fn body_place(head: &[u8], size: usize) -> Result<BodyPlace, FormatError> {
     let flag = i32_at(head, SYS_FLAG_AT).unwrap_or_default();
     let host_len = |is_v6| if is_v6 { V6_LEN } else { 8 };

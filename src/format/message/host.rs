@@ -72,7 +72,8 @@ impl Host {
 
     /// Writes it to the start of `out`.
     ///
-    /// # Panics When `out` is shorter than [`encoded_len`](Self::encoded_len).
+    /// # Panics
+    /// When `out` is shorter than [`encoded_len`](Self::encoded_len).
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         match self {

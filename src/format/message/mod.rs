@@ -134,7 +134,8 @@ pub enum FrameError {
 /// ([`MessageView::check_body_crc`], [`MessageView::check_property_crc`]) and the record's own
 /// offset (`CommitLog#checkMessageAndReturnSize`).
 ///
-/// # Errors [`FrameError::Incomplete`] when the frame is longer than `bytes`, [`FrameError::Bad`]
+/// # Errors
+/// [`FrameError::Incomplete`] when the frame is longer than `bytes`, [`FrameError::Bad`]
 /// when they are no frame.
 #[inline]
 pub fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
@@ -502,7 +503,8 @@ impl<'a> MessageView<'a> {
 
     /// Checks the body's checksum; an empty body has none (`CommitLog#checkMessageAndReturnSize`).
     ///
-    /// # Errors When it differs.
+    /// # Errors
+    /// When it differs.
     #[inline]
     pub fn check_body_crc(&self) -> Result<(), FormatError> {
         if self.body.is_empty() {
@@ -525,7 +527,8 @@ impl<'a> MessageView<'a> {
     /// Checks the checksum in the record's last property (`enabledAppendPropCRC`,
     /// `forceVerifyPropCRC`).
     ///
-    /// # Errors When it differs or is missing.
+    /// # Errors
+    /// When it differs or is missing.
     pub fn check_property_crc(&self) -> Result<(), FormatError> {
         let covered = self.record.len() - crc::PROPERTY_CRC_LEN.min(self.properties.len());
         let wrong = |expected, found| {

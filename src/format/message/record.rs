@@ -134,7 +134,8 @@ impl Record<'_> {
 
     /// Checks that the record can be read back.
     ///
-    /// # Errors When topic, properties or the whole exceed their length fields, or the topic is
+    /// # Errors
+    /// When topic, properties or the whole exceed their length fields, or the topic is
     /// empty.
     pub fn check(&self) -> Result<(), FormatError> {
         let refuse = |kind, limit: usize, found: usize| {
@@ -163,7 +164,8 @@ impl Record<'_> {
     ///
     /// The caller has called [`check`](Self::check); otherwise a length field may be wrong.
     ///
-    /// # Panics When `out` is not [`encoded_size`](Self::encoded_size) long.
+    /// # Panics
+    /// When `out` is not [`encoded_size`](Self::encoded_size) long.
     #[inline]
     pub fn encode_into(&self, out: &mut [u8]) {
         let size = self.encoded_size();
@@ -209,7 +211,8 @@ impl Record<'_> {
     /// Encodes like [`encode_into`](Self::encode_into), but computes the checksum from the copied
     /// body: another thread may write to the original.
     ///
-    /// # Panics When `out` is not [`encoded_size`](Self::encoded_size) long.
+    /// # Panics
+    /// When `out` is not [`encoded_size`](Self::encoded_size) long.
     pub fn encode_and_sum_into(&self, out: &mut [u8]) {
         self.encode_into(out);
         let hosts = self.born_host.encoded_len() + self.store_host.encoded_len();
@@ -245,7 +248,8 @@ impl Record<'_> {
 /// Writes the eight bytes of a blank; `size` is the distance to the end of the file
 /// (`CommitLog.DefaultAppendMessageCallback#doAppend`).
 ///
-/// # Panics When `out` has fewer than eight bytes.
+/// # Panics
+/// When `out` has fewer than eight bytes.
 pub fn write_blank(out: &mut [u8], size: u32) {
     let mut rest = out;
     let blank = take_array::<BLANK_LEN>(&mut rest);

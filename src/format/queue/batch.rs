@@ -59,7 +59,8 @@ impl BatchItem<'_> {
 
     /// Appends the item to a batch's body (`MessageDecoder#encodeMessage`).
     ///
-    /// # Errors When the properties exceed 32,767 bytes or the item an `i32`.
+    /// # Errors
+    /// When the properties exceed 32,767 bytes or the item an `i32`.
     pub fn encode_to(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let refuse = |what: &str, limit: usize, length: usize| {
             let expected = format!("{what} of at most {limit} bytes");
@@ -173,7 +174,8 @@ pub struct InnerRange {
 /// Queue offsets of a record: from `INNER_BASE` and `INNER_NUM` if it has both, else `queue_offset`
 /// alone (`CommitLog#setBatchSizeIfNeeded`).
 ///
-/// # Errors When one is malformed or out of range.
+/// # Errors
+/// When one is malformed or out of range.
 pub fn inner_range(properties: &Indexed<'_>, queue_offset: i64) -> Result<InnerRange, FormatError> {
     let (Some(base), Some(count)) = (properties.inner_base, properties.inner_num) else {
         return Ok(InnerRange { base_queue_offset: queue_offset, message_count: 1 });

@@ -75,7 +75,8 @@ impl ExtUnit<'_> {
 
     /// Encodes the unit (`CqExtUnit#write`).
     ///
-    /// # Errors When the bitmap is too long.
+    /// # Errors
+    /// When the bitmap is too long.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let Ok(size) = i16::try_from(self.encoded_size()) else {
             let expected = format!("a bitmap of at most {} bytes", MAX_UNIT_LEN - MIN_UNIT_LEN);
@@ -94,7 +95,8 @@ impl ExtUnit<'_> {
 
 /// Reads the structure at the start of `bytes` (`CqExtUnit#read`).
 ///
-/// # Errors When the unit is truncated or its lengths contradict each other.
+/// # Errors
+/// When the unit is truncated or its lengths contradict each other.
 pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
     let bad = |at, expected: String, found: String| {
         Err(FormatError::new(CorruptionKind::Ext, at, expected, found))

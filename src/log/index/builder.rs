@@ -70,7 +70,8 @@ struct Early {
 impl IndexBuilder {
     /// A builder for an empty folder `dir`.
     ///
-    /// # Errors [`Error::Io`] when the folder cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be read.
     pub fn new(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -104,7 +105,8 @@ impl IndexBuilder {
     /// A builder that continues the files below `dir`; `None` if the last has room, since it must
     /// be filled first.
     ///
-    /// # Errors [`Error::Io`] when the folder or the last file cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when the folder or the last file cannot be read.
     pub fn behind(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -125,7 +127,8 @@ impl IndexBuilder {
     /// Puts the key hashes of the next message, in log order. Even a message without keys may
     /// create the next file, as in RocketMQ.
     ///
-    /// # Errors [`Error::Io`] when the disk is full or a file cannot be created.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full or a file cannot be created.
     #[inline]
     pub fn put(
         &mut self,
@@ -220,14 +223,16 @@ impl IndexBuilder {
 
     /// Flushes everything, names too.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn finish(self) -> Result<BuiltIndex> {
         self.end(Flush::Now)
     }
 
     /// Finishes without flushing the last file, for a caller who adds keys to it.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn hand_over(self) -> Result<BuiltIndex> {
         self.end(Flush::Later)
     }

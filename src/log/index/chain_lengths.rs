@@ -14,7 +14,8 @@ impl IndexFile {
     /// Number of slots for each chain length above 0. Counts entries by hash in one pass, so broken
     /// chains count as whole.
     ///
-    /// # Errors [`Error::Corrupt`] for a truncated file, [`Error::Io`] when it cannot be read.
+    /// # Errors
+    /// [`Error::Corrupt`] for a truncated file, [`Error::Io`] when it cannot be read.
     pub fn chain_lengths(&self) -> Result<BTreeMap<u32, u32>> {
         let mut lengths = BTreeMap::new();
         let slots = self.layout().slots();

@@ -89,7 +89,8 @@ impl<const N: usize> Iterator for Records<'_, N> {
 impl IndexFile {
     /// All entries that the header counts now, oldest first.
     ///
-    /// # Errors As [`IndexFile::header`]; an item is [`Error::Io`] if reading fails, and the last.
+    /// # Errors
+    /// As [`IndexFile::header`]; an item is [`Error::Io`] if reading fails, and the last.
     pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
         let count = self.head()?.count;
         Ok(self.entries_before(count))
@@ -97,7 +98,8 @@ impl IndexFile {
 
     /// Reads `count` entries from `number` on.
     ///
-    /// # Errors [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it is too
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it is too
     /// short.
     pub fn entries_from(&self, number: u32, count: u32) -> Result<Vec<IndexEntry>> {
         Records::<ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
@@ -117,7 +119,8 @@ impl IndexFile {
 
     /// Used slots with their newest entries, in order.
     ///
-    /// # Errors An item is [`Error::Io`] if reading fails, and the last.
+    /// # Errors
+    /// An item is [`Error::Io`] if reading fails, and the last.
     pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
         self.all_slots().filter(|slot| !matches!(slot, Ok((_, 0))))
     }
@@ -137,7 +140,8 @@ impl IndexFile {
     /// Number of the first entry at or behind `physical_offset`, or the count. Entries have the
     /// order of their records.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn first_entry_from(&self, physical_offset: i64) -> Result<u32> {
         let (mut low, mut high) = (1, self.head()?.count);
         while low < high {
@@ -153,7 +157,8 @@ impl IndexFile {
 
     /// Physical offset of a counted entry.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
         Ok(self.entry_now(number)?.physical_offset)
     }
@@ -162,7 +167,8 @@ impl IndexFile {
     /// file each entry links to the one that its slot named before; `report` gets everything else.
     /// Beside a running writer only entries counted at the start are judged.
     ///
-    /// # Errors As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
+    /// # Errors
+    /// As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
     pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
         let Head { header, count } = self.head()?;
         let layout = self.layout();

@@ -89,7 +89,8 @@ impl IndexFile {
     /// `previous` is the header of the full file before it; this file begins with its end if above
     /// 0 (`IndexFile`'s constructor).
     ///
-    /// # Errors [`Error::Io`] when the name is taken or the disk full, for instance; nothing is
+    /// # Errors
+    /// [`Error::Io`] when the name is taken or the disk full, for instance; nothing is
     /// left behind.
     pub fn create(
         storage: &dyn Storage,
@@ -143,7 +144,8 @@ impl IndexFile {
 
     /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
     ///
-    /// # Errors [`Error::Corrupt`] for a wrong length or an impossible count, [`Error::Io`]
+    /// # Errors
+    /// [`Error::Corrupt`] for a wrong length or an impossible count, [`Error::Io`]
     /// otherwise.
     pub fn open(
         storage: &dyn Storage,
@@ -204,7 +206,8 @@ impl IndexFile {
 
     /// Reads the header.
     ///
-    /// # Errors [`Error::Corrupt`] for an impossible count or a truncated file, [`Error::Io`] when
+    /// # Errors
+    /// [`Error::Corrupt`] for an impossible count or a truncated file, [`Error::Io`] when
     /// it cannot be read.
     pub fn header(&self) -> Result<IndexHeader> {
         Ok(self.head()?.header)
@@ -274,7 +277,8 @@ impl IndexFile {
 
     /// Puts one key; `false` when the file is full (`IndexFile#putKey`).
     ///
-    /// # Errors [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers; nothing
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers; nothing
     /// changes then.
     #[inline]
     pub fn put_key(
@@ -298,7 +302,8 @@ impl IndexFile {
     /// Puts keys in order and returns how many fitted. The bytes equal those of
     /// [`IndexFile::put_key`] for each, but slots are prefetched.
     ///
-    /// # Errors As [`IndexFile::put_key`]; earlier keys are put then.
+    /// # Errors
+    /// As [`IndexFile::put_key`]; earlier keys are put then.
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
         let layout = self.layout;
         let writer = self.writer()?;
@@ -335,7 +340,8 @@ impl IndexFile {
 
     /// Takes disk space for the next `count` entries, so that puts cannot fail.
     ///
-    /// # Errors [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers.
     #[inline]
     pub(crate) fn reserve(&mut self, count: u32) -> Result<()> {
         let layout = self.layout;
@@ -346,7 +352,8 @@ impl IndexFile {
 
     /// Flushes all puts; does nothing for readers.
     ///
-    /// # Errors [`Error::Io`]; no later flush can tell what was lost.
+    /// # Errors
+    /// [`Error::Io`]; no later flush can tell what was lost.
     pub fn flush(&mut self) -> Result<()> {
         self.write_header()?;
         if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
@@ -364,7 +371,8 @@ impl IndexFile {
     /// Returns `false` without a change if no entry would remain: the header's begin comes from the
     /// previous file.
     ///
-    /// # Errors [`Error::Corrupt`] when a slot does not name the removed entry, [`Error::Io`] and
+    /// # Errors
+    /// [`Error::Corrupt`] when a slot does not name the removed entry, [`Error::Io`] and
     /// [`Error::ReadOnly`] as for puts.
     pub fn truncate(&mut self, count: u32, end_timestamp_ms: i64) -> Result<bool> {
         let layout = self.layout;

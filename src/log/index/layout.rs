@@ -41,7 +41,8 @@ impl Detection {
 /// entries for each slot. A candidate must match the file's length, and its newest entry must be
 /// found through its slot.
 ///
-/// # Errors [`Error::Io`] when the file cannot be read.
+/// # Errors
+/// [`Error::Io`] when the file cannot be read.
 pub fn detect_layout(
     file: &dyn StorageFile,
     path: &Path,

@@ -40,7 +40,8 @@ impl IndexRun {
     /// seconds; a walk ends at the first entry before `begin_ms`, the search at the first file that
     /// begins before it. The caller lowers `max` to `maxMsgsNumBatch`.
     ///
-    /// # Errors [`Error::Io`] when a file cannot be read; damage becomes a finding.
+    /// # Errors
+    /// [`Error::Io`] when a file cannot be read; damage becomes a finding.
     pub fn query_offsets(
         &self,
         topic: &[u8],
@@ -57,7 +58,8 @@ impl IndexRun {
     /// [`IndexRun::query_offsets`] with waiting keys of later messages, oldest first: equals the
     /// later answer of the index.
     ///
-    /// # Errors As [`IndexRun::query_offsets`].
+    /// # Errors
+    /// As [`IndexRun::query_offsets`].
     pub fn query_offsets_with(
         &self,
         waiting: &[IndexPut],
@@ -190,7 +192,8 @@ struct Newest {
 impl QueryBatch<'_> {
     /// [`IndexRun::query_offsets`] into a reused answer.
     ///
-    /// # Errors As [`IndexRun::query_offsets`].
+    /// # Errors
+    /// As [`IndexRun::query_offsets`].
     pub fn query_offsets(
         &mut self,
         topic: &[u8],
@@ -379,7 +382,8 @@ impl Candidates {
     /// Continues with the next older file; `false` without one. An unreadable file gives a finding.
     /// A file that is gone was removed with its messages, or gives a finding too.
     ///
-    /// # Errors [`Error::Io`] when a file cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when a file cannot be read.
     pub fn next_file(&mut self, findings: &mut Vec<Corruption>) -> Result<bool> {
         self.current = None;
         let Some(left) = self.left.checked_sub(1) else { return Ok(false) };
@@ -410,7 +414,8 @@ impl Candidates {
     /// Appends candidates of the current file to `out`, newest first, up to `max`; returns whether
     /// there may be more. A message with the key twice comes twice in a row.
     ///
-    /// # Errors [`Error::Io`] when the file cannot be read; damage goes to `findings` and ends the
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read; damage goes to `findings` and ends the
     /// file.
     pub fn next_chunk(
         &mut self,

@@ -70,7 +70,8 @@ impl IndexRun {
     /// Lists the index files below `dir` without changing anything; a missing folder counts as
     /// empty. `how` is the way queries read. Also returns why files are unusable.
     ///
-    /// # Errors [`Error::Io`] when the folder or a file cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when the folder or a file cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -85,7 +86,8 @@ impl IndexRun {
     /// [`IndexRun::load`] for checks: `unreadable` gets each file that the system cannot read, and
     /// the run skips it.
     ///
-    /// # Errors [`Error::Io`] when the folder cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be read.
     pub fn load_readable(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -116,7 +118,8 @@ impl IndexRun {
 
     /// Lists the folder again and returns what is unusable.
     ///
-    /// # Errors [`Error::Io`] when the folder or a file cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when the folder or a file cannot be read.
     pub fn refresh(&self) -> Result<Vec<Corruption>> {
         self.list(&mut |_, error| Err(error))
     }
@@ -230,7 +233,8 @@ impl IndexRun {
 
     /// Opens a file for reading.
     ///
-    /// # Errors As [`IndexFile::open`].
+    /// # Errors
+    /// As [`IndexFile::open`].
     pub fn open(&self, file: &IndexRunFile) -> Result<Arc<IndexFile>> {
         if let Some(open) = self.cache().get(&file.id) {
             return Ok(Arc::clone(open));
@@ -292,7 +296,8 @@ impl IndexRun {
 
     /// Physical offset of the last indexed message, `None` without files.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
         let listing = self.listing();
         let Some(last) = listing.files.last() else { return Ok(None) };

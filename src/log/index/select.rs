@@ -38,7 +38,8 @@ impl IndexFile {
     /// `begin_ms` ends the search: results may be up to 999 ms after `end_ms`, and messages up to
     /// 999 ms after `begin_ms` may be missing. Damage ends the search and goes to `findings`.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     #[inline]
     pub fn select(
         &self,
@@ -57,7 +58,8 @@ impl IndexFile {
     /// [`IndexFile::select`] for many hashes, `max` offsets each, one answer each in `out`. Through
     /// a map several times as fast as one by one.
     ///
-    /// # Errors As [`IndexFile::header`]; no answer is added then.
+    /// # Errors
+    /// As [`IndexFile::header`]; no answer is added then.
     pub fn select_many(
         &self,
         key_hashes: &[i32],
@@ -79,7 +81,8 @@ impl IndexFile {
     /// Look-ups that share one length check. For short loops: if a process shortens the file
     /// meanwhile, which RocketMQ and this library never do, reads through a map raise a signal.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     #[inline]
     pub fn batch(&self) -> Result<IndexBatch<'_>> {
         self.check_length()?;
@@ -89,7 +92,8 @@ impl IndexFile {
     /// Entries of a hash's slot with their numbers, newest first, at most `max`, including other
     /// hashes.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn chain(
         &self,
         key_hash: i32,

@@ -18,7 +18,8 @@ pub(crate) struct SlotTable {
 impl SlotTable {
     /// An empty table for so many entries.
     ///
-    /// # Errors [`Error::Io`] when memory is exhausted.
+    /// # Errors
+    /// [`Error::Io`] when memory is exhausted.
     pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
         let len = usize::try_from(slots).unwrap_or(usize::MAX).saturating_mul(SLOT_LEN);
         let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;

@@ -51,7 +51,8 @@ pub struct Sum {
 impl IndexFile {
     /// Starts summing the entries that the header counts now.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn sums(&self) -> Result<IndexSums<'_>> {
         let Head { header, count } = self.head()?;
         let drawn = RandomState::new();
@@ -76,14 +77,16 @@ impl IndexSums<'_> {
 
     /// Sums everything on this thread.
     ///
-    /// # Errors As [`IndexSums::sum`].
+    /// # Errors
+    /// As [`IndexSums::sum`].
     pub fn whole(&self) -> Result<Sum> {
         self.parts().iter().try_fold(Sum::default(), |sum, part| Ok(sum.join(self.sum(part)?)))
     }
 
     /// Sums one part.
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io) when the file cannot be read,
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the file cannot be read,
     /// [`Error::Corrupt`](crate::Error::Corrupt) when it is too short.
     pub fn sum(&self, part: &Part) -> Result<Sum> {
         match part {

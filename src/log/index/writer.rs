@@ -56,7 +56,8 @@ impl IndexFlush {
     /// Flushes. Returns the store time of the last message in a full file, if one became full, Unix
     /// milliseconds.
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) when
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) when
     /// another process changed the current file; no later flush can tell what was lost.
     pub fn run(self) -> Result<Option<i64>> {
         if let Some(run) = self.named_anew {
@@ -115,7 +116,8 @@ impl IndexService {
     /// Lists the index files below `dir` and what is unusable. Nothing changes before the first
     /// write.
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io) when the folder or a file cannot be read.
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the folder or a file cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -145,7 +147,8 @@ impl IndexService {
     /// Puts a message's keys (`IndexService#buildIndex`). May be repeated after an error: keys
     /// already put are skipped.
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be created.
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be created.
     pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<Built> {
         // RocketMQ creates the file before it reads the message, so even a first message without
         // keys creates one.
@@ -183,7 +186,8 @@ impl IndexService {
     /// together, messages without keys left out. May be repeated after an error: keys already put
     /// are skipped.
     ///
-    /// # Errors As [`IndexService::build`].
+    /// # Errors
+    /// As [`IndexService::build`].
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<()> {
         let mut left = puts;
         while let Some(first) = left.first() {
@@ -208,7 +212,8 @@ impl IndexService {
 
     /// [`IndexService::build`] with [`DispatchRequest::key_hashes`].
     ///
-    /// # Errors As [`IndexService::build`].
+    /// # Errors
+    /// As [`IndexService::build`].
     pub fn put(
         &mut self,
         physical_offset: i64,
@@ -259,7 +264,8 @@ impl IndexService {
 
     /// Puts everything that waits; done before a query.
     ///
-    /// # Errors None that a disk can cause: space is taken when a key begins to wait.
+    /// # Errors
+    /// None that a disk can cause: space is taken when a key begins to wait.
     pub fn drain(&mut self) -> Result<()> {
         while !self.waiting.is_empty() {
             self.put_oldest()?;
@@ -348,7 +354,8 @@ impl IndexService {
     /// Drains, and returns the flush of this state and of full files: a flush takes long and must
     /// not block puts.
     ///
-    /// # Errors As [`IndexService::drain`].
+    /// # Errors
+    /// As [`IndexService::drain`].
     pub fn begin_flush(&mut self) -> Result<IndexFlush> {
         self.drain()?;
         let mut current = None;
@@ -363,7 +370,8 @@ impl IndexService {
 
     /// Drains and flushes everything.
     ///
-    /// # Errors As [`IndexFlush::run`].
+    /// # Errors
+    /// As [`IndexFlush::run`].
     pub fn flush(&mut self) -> Result<()> {
         self.begin_flush()?.run().map(|_| ())
     }
@@ -382,7 +390,8 @@ impl IndexService {
 
     /// Offset of the last indexed message, waiting puts included; `None` without files.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
         if self.current.is_some() {
             Ok(Some(self.end_physical_offset()))
@@ -394,7 +403,8 @@ impl IndexService {
     /// Removes usable file `number` and all newer files, to be built again. Returns the removed
     /// paths.
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io) when one cannot be removed; the rest stays listed.
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when one cannot be removed; the rest stays listed.
     pub fn remove_from(&mut self, number: usize) -> Result<Vec<PathBuf>> {
         match self.run.files().get(number) {
             Some(first) => self.remove_from_name(first.name),
@@ -404,7 +414,8 @@ impl IndexService {
 
     /// Removes the first unusable file and all newer files.
     ///
-    /// # Errors As [`IndexService::remove_from`].
+    /// # Errors
+    /// As [`IndexService::remove_from`].
     pub fn remove_from_unusable(&mut self) -> Result<Vec<PathBuf>> {
         match self.run.unusable().first() {
             Some(first) => self.remove_from_name(first.name),
@@ -414,7 +425,8 @@ impl IndexService {
 
     /// Removes the file of that name and all newer files, usable or not.
     ///
-    /// # Errors As [`IndexService::remove_from`].
+    /// # Errors
+    /// As [`IndexService::remove_from`].
     pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
         // Waiting puts belong to the newest file.
         self.waiting.clear();
@@ -427,7 +439,8 @@ impl IndexService {
 
     /// Keeps the files up to the first whose header `keep` refuses, and removes the rest.
     ///
-    /// # Errors As [`IndexService::remove_from`].
+    /// # Errors
+    /// As [`IndexService::remove_from`].
     pub fn keep_while(
         &mut self,
         mut keep: impl FnMut(&IndexHeader) -> bool,
@@ -447,7 +460,8 @@ impl IndexService {
     /// that record is gone, its file goes too, since the header cannot be corrected. Returns the
     /// number of entries removed from the last file and the removed files.
     ///
-    /// # Errors [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself,
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself,
     /// errors of `store_timestamp_ms`, [`Error::Io`](crate::Error::Io).
     pub fn truncate(
         &mut self,
@@ -490,7 +504,8 @@ impl IndexService {
     /// Allows the last indexed message to come again, as after a restart: its existing entries are
     /// not put twice, as RocketMQ would.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn skip_keys_already_put(&mut self) -> Result<()> {
         self.drain()?;
         self.begun = match self.run.last_keyed_offset()? {
@@ -502,7 +517,8 @@ impl IndexService {
 
     /// Number of newest entries for the record at `physical_offset`, perhaps in several files.
     ///
-    /// # Errors As [`IndexFile::header`].
+    /// # Errors
+    /// As [`IndexFile::header`].
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
         let mut keys = 0;
         for file in self.run.files().iter().rev() {
@@ -526,7 +542,8 @@ impl IndexService {
     /// Removes the oldest files whose messages all lie before `min_physical_offset`, never the last
     /// (`IndexService#deleteExpiredFile`).
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io) when one cannot be removed.
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when one cannot be removed.
     pub fn delete_before(&mut self, min_physical_offset: i64) -> Result<Vec<PathBuf>> {
         let files = self.run.files();
         let mut keep_from = None;

@@ -50,7 +50,8 @@ impl BatchConsumeQueue {
     /// Opens a queue without changing it; its end is searched from the third last file on
     /// (`BatchConsumeQueue.recover`).
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         let queue = Self {
             topic: topic.into(),
@@ -70,7 +71,8 @@ impl BatchConsumeQueue {
 
     /// Finds the last valid entry on disk; entries must not overlap.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn find_end(&self) -> Result<()> {
         let reached = Cell::new(0);
         let (_, last) = self.entries.find_end::<ENTRY_LEN>(|entry| {
@@ -160,7 +162,8 @@ impl BatchConsumeQueue {
     /// At most `count` units from the one that holds or follows `from`
     /// (`BatchConsumeQueue.iterateFrom`).
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         if from < 0 || from >= self.max_offset() {
             return Ok(Vec::new());
@@ -177,7 +180,8 @@ impl BatchConsumeQueue {
 
     /// At most `count` entries from position `place` on, counted from the first ever.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn entries(&self, place: u64, count: usize) -> Result<Vec<BatchQueueEntry>> {
         let end = self.entries.tail().end() / ENTRY;
         let count = usize::try_from(end.saturating_sub(place)).unwrap_or(usize::MAX).min(count);
@@ -192,7 +196,8 @@ impl BatchConsumeQueue {
 
     /// Number of entries in the file from the one that holds a queue offset.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<u64> {
         let in_file = (self.run().file_size() / ENTRY).max(1);
         Ok(in_file - self.first_not(|unit| unit.end() <= number)? % in_file)
@@ -200,7 +205,8 @@ impl BatchConsumeQueue {
 
     /// Adds a record's entry (`BatchConsumeQueue.putBatchMessagePositionInfo`).
     ///
-    /// # Errors [`Error::Io`] when the disk is full, [`Error::InvalidMessage`] for an impossible
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::InvalidMessage`] for an impossible
     /// queue offset; the queue is unchanged.
     pub fn add(&self, entry: &BatchQueueEntry) -> Result<Added> {
         if entry.physical_offset <= self.max_physical_offset.load(Ordering::Relaxed) {
@@ -254,28 +260,32 @@ impl BatchConsumeQueue {
 
     /// Writes the entries in memory to the files, visible to other processes.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the entries stay in memory.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         self.entries.commit()
     }
 
     /// Flushes all entries; returns whether any were pending.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn flush(&self) -> Result<bool> {
         self.entries.flush()
     }
 
     /// Whether non-zero bytes follow the last entry.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         self.entries.has_remains()
     }
 
     /// Removes all entries from a queue offset on and zeroes their bytes.
     ///
-    /// # Errors [`Error::Io`]; some may remain.
+    /// # Errors
+    /// [`Error::Io`]; some may remain.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
         let keep = self.first_not(|unit| unit.number < queue_offset)?;
         self.entries.cut(keep.saturating_mul(ENTRY))?;
@@ -284,7 +294,8 @@ impl BatchConsumeQueue {
 
     /// First queue offset of the first record at or behind `physical_offset`, or the end.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
         let first = self.first_not(|unit| unit.entry.physical_offset < limit)?;
@@ -295,7 +306,8 @@ impl BatchConsumeQueue {
     /// Advances the first queue offset to the first record at or behind `log_min`
     /// (`BatchConsumeQueue.reviseMinOffsetInQueue`).
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
         Ok(())
@@ -304,7 +316,8 @@ impl BatchConsumeQueue {
     /// Deletes files whose records all lie before `log_min`, oldest first, never the last. Returns
     /// their number.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
         let log_min = i64::try_from(log_min).unwrap_or(i64::MAX);
         self.entries.delete_while(|entry| {

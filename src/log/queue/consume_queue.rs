@@ -42,7 +42,8 @@ impl ConsumeQueue {
     /// Opens a queue without changing it; its end is searched from the third last file on
     /// (`ConsumeQueue.recover`).
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         let queue = Self {
             topic: topic.into(),
@@ -67,7 +68,8 @@ impl ConsumeQueue {
     /// Finds the last entry on disk: zeros end the queue, while an invalid entry hides nothing
     /// behind it and readers skip it.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn find_end(&self) -> Result<()> {
         let (end, _) = self.entries.find_end::<ENTRY_LEN>(|entry| *entry != [0; ENTRY_LEN])?;
         let max = number_of(end / ENTRY);
@@ -105,7 +107,8 @@ impl ConsumeQueue {
 
     /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         self.entries.has_remains()
     }
@@ -166,14 +169,16 @@ impl ConsumeQueue {
 
     /// At most `count` entries from number `from` on.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read(&self, from: i64, count: usize) -> Result<Vec<QueueEntry>> {
         self.decoded(from, count, QueueEntry::decode)
     }
 
     /// [`ConsumeQueue::read`] with numbers.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut number = from;
         self.decoded(from, count, |entry| {
@@ -199,7 +204,8 @@ impl ConsumeQueue {
 
     /// The entry of that number.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn entry(&self, number: i64) -> Result<Option<QueueEntry>> {
         Ok(self.read(number, 1)?.pop())
     }
@@ -208,7 +214,8 @@ impl ConsumeQueue {
     ///
     /// A gap is filled with entries that lead nowhere, so that every message keeps its number.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the queue is unchanged.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the queue is unchanged.
     #[inline]
     pub fn add(&self, queue_offset: i64, entry: QueueEntry) -> Result<Added> {
         self.add_with(queue_offset, entry, |code| code)
@@ -217,7 +224,8 @@ impl ConsumeQueue {
     /// [`ConsumeQueue::add`] with the tags code in the extension, if enabled
     /// (`ConsumeQueue.putMessagePositionInfoWrapper`).
     ///
-    /// # Errors As [`ConsumeQueue::add`].
+    /// # Errors
+    /// As [`ConsumeQueue::add`].
     #[inline]
     pub fn add_extended(
         &self,
@@ -307,7 +315,8 @@ impl ConsumeQueue {
 
     /// Writes the entries in memory to the files, visible to other processes.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the entries stay in memory.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         // Units are written before the entries that name them.
         if let Some(ext) = &self.ext {
@@ -318,7 +327,8 @@ impl ConsumeQueue {
 
     /// Flushes all entries; returns whether any were pending.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn flush(&self) -> Result<bool> {
         let flushed = self.ext.as_ref().map_or(Ok(false), ConsumeQueueExt::flush)?;
         Ok(self.entries.flush()? || flushed)
@@ -326,7 +336,8 @@ impl ConsumeQueue {
 
     /// Truncates to the first `count` entries and zeroes the rest, so that nothing comes back.
     ///
-    /// # Errors [`Error::Io`]; entries behind `count` may remain.
+    /// # Errors
+    /// [`Error::Io`]; entries behind `count` may remain.
     pub fn truncate(&self, count: i64) -> Result<()> {
         self.entries.cut(u64::try_from(count).unwrap_or(0).saturating_mul(ENTRY))?;
         self.find_end()?;
@@ -339,7 +350,8 @@ impl ConsumeQueue {
     /// Number of the first entry whose message begins at or behind `physical_offset`, or the end.
     /// Pre-blank entries are skipped.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
         let end = u64::try_from(self.max_offset()).unwrap_or(0);
@@ -371,7 +383,8 @@ impl ConsumeQueue {
     /// Advances the first entry to the first message at or behind `log_min`
     /// (`ConsumeQueue.correctMinOffset`).
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
         Ok(())
@@ -380,7 +393,8 @@ impl ConsumeQueue {
     /// Deletes files whose messages all lie before `log_min`, oldest first, never the last
     /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
         let log_min = i64::try_from(log_min).unwrap_or(i64::MAX);
         let deleted = self.entries.delete_while(|entry| {

@@ -38,7 +38,8 @@ macro_rules! either {
 impl Queue {
     /// Opens a queue and finds its end without changing it.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         Ok(match kind {
             QueueKind::Plain => Self::Plain(ConsumeQueue::load(topic, queue_id, run)?),
@@ -137,21 +138,24 @@ impl Queue {
 
     /// At most `count` units from the one that holds or follows `from`.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         either!(self, queue => queue.units(from, count))
     }
 
     /// The unit that holds a queue offset.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
     /// The last unit.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn last(&self) -> Result<Option<Unit>> {
         match self {
             Self::Plain(queue) => Ok(queue.units(queue.max_offset() - 1, 1)?.pop()),
@@ -161,7 +165,8 @@ impl Queue {
 
     /// Number of units in the file from the one that holds a queue offset.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         let left = match self {
             Self::Plain(queue) => {
@@ -176,7 +181,8 @@ impl Queue {
 
     /// Resolves a tags code; without an extension it is the code itself.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match self.as_plain().and_then(ConsumeQueue::ext) {
@@ -193,7 +199,8 @@ impl Queue {
 
     /// Adds a record's unit.
     ///
-    /// # Errors [`crate::Error::Io`] when the disk is full, [`crate::Error::InvalidMessage`] for an
+    /// # Errors
+    /// [`crate::Error::Io`] when the disk is full, [`crate::Error::InvalidMessage`] for an
     /// impossible number; the queue is unchanged.
     #[inline]
     pub fn add(&self, unit: &Unit, store_timestamp_ms: i64) -> Result<Added> {
@@ -213,7 +220,8 @@ impl Queue {
 
     /// Adds a record of another queue: the entry holds its code itself, and batch queues refuse it.
     ///
-    /// # Errors As [`Queue::add`].
+    /// # Errors
+    /// As [`Queue::add`].
     pub fn add_plain(&self, unit: &Unit) -> Result<Added> {
         match self {
             Self::Plain(queue) => queue.add(unit.number, unit.entry),
@@ -239,49 +247,56 @@ impl Queue {
 
     /// Writes the entries in memory to the files, visible to other processes.
     ///
-    /// # Errors [`crate::Error::Io`] when the disk is full; the entries stay in memory.
+    /// # Errors
+    /// [`crate::Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         either!(self, queue => queue.commit())
     }
 
     /// Flushes all entries; returns whether any were pending.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn flush(&self) -> Result<bool> {
         either!(self, queue => queue.flush())
     }
 
     /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         either!(self, queue => queue.has_remains())
     }
 
     /// Removes everything from a queue offset on and zeroes its bytes.
     ///
-    /// # Errors [`crate::Error::Io`]; some may remain.
+    /// # Errors
+    /// [`crate::Error::Io`]; some may remain.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
         either!(self, queue => queue.truncate(queue_offset))
     }
 
     /// Queue offset of the first record at or behind `physical_offset`, or the end.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         either!(self, queue => queue.first_at_or_behind(physical_offset))
     }
 
     /// Advances the first queue offset to the first record at or behind `log_min`.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         either!(self, queue => queue.correct_min_offset(log_min))
     }
 
     /// Offset of the record named by the last entry of a file; `None` if it leads nowhere.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn last_place_in(&self, file: &RunFile) -> Result<Option<u64>> {
         let end = file.base_offset.saturating_add(self.run().file_size());
         let read = |last: &mut [u8]| {
@@ -309,7 +324,8 @@ impl Queue {
     /// Deletes files whose records all lie before `log_min`, oldest first, never the last. Returns
     /// their number.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
         either!(self, queue => queue.delete_expired(log_min))
     }

@@ -56,7 +56,8 @@ pub struct QueueFolder {
 impl QueueFolder {
     /// Opens the queue in `path`, an absolute path that ends in topic and number.
     ///
-    /// # Errors [`Error::NotAStore`] without such a folder, [`Error::Corrupt`] for an invalid name
+    /// # Errors
+    /// [`Error::NotAStore`] without such a folder, [`Error::Corrupt`] for an invalid name
     /// or length or a gap, [`Error::Io`].
     pub fn open(storage: Arc<dyn Storage>, path: &Path, file_size: Option<u64>) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -190,14 +191,16 @@ impl QueueFolder {
 
     /// The entry at a position, from 0.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn unit(&self, place: u64) -> Result<Option<QueueUnit>> {
         Ok(self.units(place, 1)?.into_iter().next())
     }
 
     /// At most `count` entries from a position on; empty only at the end.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn units(&self, place: u64, count: usize) -> Result<Vec<QueueUnit>> {
         let from = self.first.saturating_add(place);
         let end = self.end.min(from.saturating_add(count as u64));
@@ -226,7 +229,8 @@ impl QueueFolder {
 
     /// Position of the first entry at or behind `queue_offset`, or the number of entries.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn place_of(&self, queue_offset: i64) -> Result<u64> {
         let (mut low, mut high) = (0, self.len());
         while low < high {

@@ -83,7 +83,8 @@ impl TailRun {
 
     /// Appends `bytes`.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the run is unchanged.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the run is unchanged.
     #[inline]
     pub(crate) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
         let waits = tail.buffer.len();
@@ -99,7 +100,8 @@ impl TailRun {
 
     /// Moves bytes from memory into the files.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the rest stays in memory.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn write_out(&self, tail: &mut Tail) -> Result<()> {
         let size = self.run.file_size();
         while !tail.buffer.is_empty() {
@@ -141,7 +143,8 @@ impl TailRun {
 
     /// Writes the bytes in memory to the files, visible to other processes.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the rest stays in memory.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn commit(&self) -> Result<()> {
         // So that appenders need not wait for new files.
         for base in self.missing_files() {
@@ -162,7 +165,8 @@ impl TailRun {
 
     /// Flushes everything; returns whether anything was pending.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn flush(&self) -> Result<bool> {
         let dirty = {
             let mut tail = self.tail();
@@ -183,7 +187,8 @@ impl TailRun {
 
     /// Reads from `offset` until `buffer` is full or the run ends; returns the bytes read.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (on_disk, in_memory) = {
             let tail = self.tail();
@@ -214,7 +219,8 @@ impl TailRun {
 
     /// Reads at most `count` entries from number `from` on.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn entries<const LEN: usize, T>(
         &self,
         from: u64,
@@ -240,7 +246,8 @@ impl TailRun {
     /// Number of the first entry in `low..high` for which `before` is false, or `high`. An entry
     /// that tells nothing is judged by the next.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn first_not<const LEN: usize>(
         &self,
         mut low: u64,
@@ -271,7 +278,8 @@ impl TailRun {
     /// Finds the end on disk: behind the last `valid` entry, searched from the third last file on.
     /// Also returns that entry.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn find_end<const LEN: usize>(
         &self,
         valid: impl Fn(&[u8; LEN]) -> bool,
@@ -309,7 +317,8 @@ impl TailRun {
 
     /// Whether the files hold non-zero bytes behind the end.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn has_remains(&self) -> Result<bool> {
         let end = self.tail().end();
         let mut block = vec![0; BLOCK];
@@ -338,7 +347,8 @@ impl TailRun {
     /// Truncates at `end` and zeroes the rest, so that nothing comes back. Empty files are removed,
     /// even the first.
     ///
-    /// # Errors [`Error::Io`]; some bytes behind `end` may remain.
+    /// # Errors
+    /// [`Error::Io`]; some bytes behind `end` may remain.
     pub(crate) fn cut(&self, end: u64) -> Result<()> {
         let mut tail = self.tail();
         self.write_out(&mut tail)?;
@@ -381,7 +391,8 @@ impl TailRun {
     /// Deletes files whose last entry is `gone`, oldest first, never the last
     /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub(crate) fn delete_while<const LEN: usize>(
         &self,
         gone: impl Fn(&[u8; LEN]) -> bool,

@@ -57,7 +57,8 @@ pub fn processors() -> usize {
 
 /// Reads parts on threads, and passes them to `take` in order until it breaks.
 ///
-/// # Errors Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
+/// # Errors
+/// Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
 pub fn in_order<P: Sync, T: Send>(
     parts: &[P],
     threads: usize,
@@ -113,7 +114,8 @@ pub trait Part {
 /// end; otherwise reads `again` from there. `take` returns where the log continues, `None` to end.
 /// Returns the position for the next range, and whether there is one.
 ///
-/// # Errors Errors of `again` and `take`.
+/// # Errors
+/// Errors of `again` and `take`.
 pub fn put_together<P: Part>(
     mut next: u64,
     range: Range<u64>,

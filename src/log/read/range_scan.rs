@@ -116,7 +116,8 @@ impl RangeScan {
 
     /// Moves to the first record, before taking parts.
     ///
-    /// # Errors As [`RangeScan::run`].
+    /// # Errors
+    /// As [`RangeScan::run`].
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         if !self.begun {
             self.begin(log)?;
@@ -141,7 +142,8 @@ impl RangeScan {
     /// Passes items to `take` until it has enough; returns whether there may be more. Damage is
     /// never taken later.
     ///
-    /// # Errors Those of `take`; [`Error::OffsetOutOfRange`] when the log no longer holds the
+    /// # Errors
+    /// Those of `take`; [`Error::OffsetOutOfRange`] when the log no longer holds the
     /// range; [`Error::Io`].
     pub fn run(
         &mut self,

@@ -170,7 +170,8 @@ impl<'l> Scanner<'l> {
     /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;
     /// [`Scanner::resync`] finds the next whole record.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     #[inline]
     pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
         Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
@@ -178,7 +179,8 @@ impl<'l> Scanner<'l> {
 
     /// [`Scanner::step`] with the record's block.
     ///
-    /// # Errors As [`Scanner::step`].
+    /// # Errors
+    /// As [`Scanner::step`].
     #[inline]
     pub fn step_in_block(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
         if self.walk.next >= self.walk.end {
@@ -281,7 +283,8 @@ impl<'l> Scanner<'l> {
     /// Finds the next whole record, with its own offset, valid lengths and checksum, and moves
     /// there. Returns `false` if there is none before the end.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn resync(&mut self) -> Result<bool> {
         self.forget();
         let mut at = self.walk.next.saturating_add(1);
@@ -322,7 +325,8 @@ impl<'l> Scanner<'l> {
     /// [`Scanner::resync`] within the file: the next file begins with a record anyway. Behind a gap
     /// it moves to the next file.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn resync_in_file(&mut self) -> Result<()> {
         self.forget();
         let at = self.walk.next;
@@ -343,7 +347,8 @@ impl<'l> Scanner<'l> {
     /// Moves to the first likely record before `to`; returns whether there is one. It may be a
     /// look-alike in a body: the caller must reach the same offset from an earlier record.
     ///
-    /// # Errors [`crate::Error::Io`].
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
         let at = self.walk.next;
         let Some(file) = self.log.run().find(at) else { return Ok(false) };

@@ -23,7 +23,8 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Dispatches one record into `queue`, or its queue in the table.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; the record may be dispatched again, since
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; the record may be dispatched again, since
     /// existing entries are kept.
     #[inline]
     pub fn dispatch(

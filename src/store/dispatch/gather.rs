@@ -113,7 +113,8 @@ impl Gathered {
     /// Puts each record's keys into an index being built, except its first ones that `known` says
     /// exist.
     ///
-    /// # Errors As [`IndexBuilder::put`].
+    /// # Errors
+    /// As [`IndexBuilder::put`].
     pub fn put_keys(
         &self,
         index: &mut IndexBuilder,
@@ -136,7 +137,8 @@ impl Gathered {
     /// Adds the units to their queues, given by lane; returns the number of refused ones, which
     /// must not block others.
     ///
-    /// # Errors [`Error::Io`] when the disk is full.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
     pub fn add_units(&self, queues: &[Option<Arc<Queue>>]) -> Result<u64> {
         let mut refused = 0;
         for queued in &self.units {
@@ -156,7 +158,8 @@ impl Gathered {
 
     /// Adds gathered records to their queues, except refused ones.
     ///
-    /// # Errors [`Error::Io`] when the disk is full.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
         let mut queues = Vec::with_capacity(self.lanes.len());
         for lane in &self.lanes {

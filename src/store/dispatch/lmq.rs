@@ -44,7 +44,8 @@ pub fn pairs<'a>(
 
 /// Additional queues of a new message.
 ///
-/// # Errors [`Error::InvalidMessage`] for an invalid name, which would stop a broker's dispatch for
+/// # Errors
+/// [`Error::InvalidMessage`] for an invalid name, which would stop a broker's dispatch for
 /// good.
 pub fn queues_of<'a>(topic: &[u8], properties: &'a [u8]) -> Result<Vec<&'a [u8]>> {
     if is_exempt(topic) {
@@ -89,7 +90,8 @@ pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
 
 /// Finds or creates these queues.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn find(names: &[&[u8]], queues: &QueueTable) -> Result<Vec<Arc<Queue>>> {
     names.iter().map(|name| queues.get_or_create(name, 0)).collect()
 }

@@ -93,7 +93,8 @@ impl FoundStore<'_> {
     /// Uses a valid seal, or reads the whole log and compares queues and index with it. Nothing is
     /// changed. `progress` gets the bytes read and in all.
     ///
-    /// # Errors [`Error::Io`], or of kind `Interrupted` if `progress`
+    /// # Errors
+    /// [`Error::Io`], or of kind `Interrupted` if `progress`
     /// ended it.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         if self.is_clean
@@ -222,7 +223,8 @@ impl FoundStore<'_> {
 
     /// Refuses if repair would hide the loss of durable messages.
     ///
-    /// # Errors [`Error::Corrupt`], with the byte and the number of whole messages behind it.
+    /// # Errors
+    /// [`Error::Corrupt`], with the byte and the number of whole messages behind it.
     pub fn refuse_damage(&self, analysis: &Analysis) -> Result<()> {
         let log = self.log;
         let is_empty = log.run().files().is_empty();

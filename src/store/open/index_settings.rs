@@ -53,7 +53,8 @@ fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static st
 /// The configured layout; a missing number comes from the remembered settings or RocketMQ's
 /// defaults.
 ///
-/// # Errors [`Error::InvalidConfig`] for settings that make no file.
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file.
 fn configured_layout(
     config: &StoreConfig,
     remembered: &StoreConfig,
@@ -86,7 +87,8 @@ fn told_layouts(
 
 /// The configured or remembered layout, for files to be rebuilt regardless of the old ones.
 ///
-/// # Errors [`Error::InvalidConfig`] for settings that make no file.
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file.
 pub fn told_layout(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -97,7 +99,8 @@ pub fn told_layout(
 
 /// The configured, detected or remembered layout.
 ///
-/// # Errors [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
+/// # Errors
+/// [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
 pub fn index_layout(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -20,7 +20,8 @@ use crate::store::write::topics;
 
 /// Whether there is a store: the folder of its commit log.
 ///
-/// # Errors [`Error::NotAStore`] if something else has its name, [`Error::Io`].
+/// # Errors
+/// [`Error::NotAStore`] if something else has its name, [`Error::Io`].
 pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     for dir in paths.commit_log() {
         if is_folder(storage, dir)? {
@@ -44,7 +45,8 @@ fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
 
 /// Checks that the store's folders are folders.
 ///
-/// # Errors [`Error::NotAStore`], naming one that is not; [`Error::Io`].
+/// # Errors
+/// [`Error::NotAStore`], naming one that is not; [`Error::Io`].
 pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     for dir in [
         paths.consume_queue(),
@@ -139,7 +141,8 @@ impl Parts {
     /// Refuses a store with special files in log or queues, which a writer can neither open nor
     /// replace, or with an unreadable table of topics.
     ///
-    /// # Errors [`Error::Corrupt`] or [`Error::Io`], naming it.
+    /// # Errors
+    /// [`Error::Corrupt`] or [`Error::Io`], naming it.
     pub(crate) fn refuse_what_is_in_the_way(&mut self) -> Result<()> {
         self.unread_topics.take().map_or(Ok(()), Err)?;
         self.in_the_way.as_ref().map_or(Ok(()), |path| {
@@ -172,7 +175,8 @@ pub(crate) fn layout_to_read(
 
 /// Index layout for a writer, which rebuilds a damaged file; `None` without an index.
 ///
-/// # Errors [`Error::InvalidConfig`] if it is unknown: another one would mislead a broker.
+/// # Errors
+/// [`Error::InvalidConfig`] if it is unknown: another one would mislead a broker.
 pub(crate) fn layout_to_write(
     answer: LayoutAnswer,
     config: &mut StoreConfig,
@@ -215,7 +219,8 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
 
 /// File size of the commit log: configured and consistent with the files, detected, or remembered.
 ///
-/// # Errors [`Error::InvalidConfig`] if files and setting differ, [`Error::Io`].
+/// # Errors
+/// [`Error::InvalidConfig`] if files and setting differ, [`Error::Io`].
 pub fn commit_log_file_size(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,
@@ -255,7 +260,8 @@ fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
 /// Folders and file sizes of the queues: configured and consistent with the files, detected, or
 /// remembered.
 ///
-/// # Errors As [`commit_log_file_size`].
+/// # Errors
+/// As [`commit_log_file_size`].
 pub fn queue_layout(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -367,7 +373,8 @@ fn queue_file_size(
 /// Writes the settings of a store below `config`: all of a new one, otherwise those that its files
 /// do not prove.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn remember(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -41,7 +41,8 @@ pub struct Refusal {
 /// Analyses the store at `path` like opening for writing, without a change. `progress` gets the
 /// bytes read and in all, and can end it.
 ///
-/// # Errors [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
 /// [`Error::InvalidConfig`] when a setting contradicts the files, [`Error::Io`].
 pub fn plan(
     path: &Path,

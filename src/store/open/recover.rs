@@ -84,7 +84,8 @@ pub(crate) fn beside<T>(
 
 /// Cuts log and queues according to an analysis. Dispatch and [`make_durable`] follow.
 ///
-/// # Errors [`Error::Io`]; the store is partly repaired then, and the next open continues.
+/// # Errors
+/// [`Error::Io`]; the store is partly repaired then, and the next open continues.
 pub fn repair(
     analysis: &Analysis,
     mode: RecoveryMode,
@@ -142,7 +143,8 @@ pub fn repair(
 /// Rewrites the log from `unproven` on, so that the next flush writes it: after a failed flush the
 /// system treats unwritten pages as clean. Ends early when `is_wanted` says so.
 ///
-/// # Errors [`Error::Io`]; the store must not be written then.
+/// # Errors
+/// [`Error::Io`]; the store must not be written then.
 pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
     log.write_again(unproven, is_wanted)
 }
@@ -150,7 +152,8 @@ pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool)
 /// Flushes the accepted log, rewritten unless `written_again`: what readers see from now on must
 /// survive a power cut.
 ///
-/// # Errors [`Error::Io`]; the store must not be written then.
+/// # Errors
+/// [`Error::Io`]; the store must not be written then.
 pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -> Result<()> {
     if !written_again {
         write_again(log, analysis.unproven, || true)?;

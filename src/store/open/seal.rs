@@ -45,7 +45,8 @@ impl Seal {
     /// Seals a store whose files are durable and final. Without change times for writes through a
     /// map there is no seal.
     ///
-    /// # Errors [`Error::Io`]; a missing seal only makes the next open slower.
+    /// # Errors
+    /// [`Error::Io`]; a missing seal only makes the next open slower.
     pub fn put(
         storage: &dyn Storage,
         paths: &StorePaths,
@@ -74,7 +75,8 @@ impl Seal {
 
     /// Returns the seal if it is valid.
     ///
-    /// # Errors [`Error::Io`] when a folder cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
     pub fn holding(
         storage: &dyn Storage,
         paths: &StorePaths,

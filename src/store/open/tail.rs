@@ -50,7 +50,8 @@ impl Tail {
     /// the flushed part of the log. An older message is a remainder of a recycled file unless the
     /// queues know it, since clocks step back.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read(
         log: &CommitLog,
         queues: &QueueTable,
@@ -100,7 +101,8 @@ impl Tail {
     /// Copies the bytes from `end` on into quarantine, zeroes them and removes later files: nothing
     /// comes back, and nothing is lost. Returns the quarantine folder, if needed.
     ///
-    /// # Errors [`Error::Io`]; the log is unchanged unless the whole copy is durable.
+    /// # Errors
+    /// [`Error::Io`]; the log is unchanged unless the whole copy is durable.
     pub fn cut(
         &self,
         log: &CommitLog,

@@ -43,7 +43,8 @@ type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 impl MessageStore {
     /// Committed offsets of each group.
     ///
-    /// # Errors [`Error::Corrupt`] for an unreadable table; [`Error::Io`],
+    /// # Errors
+    /// [`Error::Corrupt`] for an unreadable table; [`Error::Io`],
     /// [`Error::NotDispatched`], [`Error::Closed`].
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
@@ -231,7 +232,8 @@ impl Places {
 impl ConsumerGroup {
     /// Opens the group at its committed offsets.
     ///
-    /// # Errors [`Error::InvalidMessage`] for an invalid name, [`Error::Locked`] when the group is
+    /// # Errors
+    /// [`Error::InvalidMessage`] for an invalid name, [`Error::Locked`] when the group is
     /// in use, [`Error::Corrupt`] for an unreadable table, [`Error::Io`], [`Error::Closed`].
     pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
         store.check_open()?;
@@ -282,7 +284,8 @@ impl ConsumerGroup {
 
     /// Next messages of a topic, from its queues in turn; moves behind them.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn poll(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Box<[u8]>>> {
         let mut places = self.places()?;
         let taken = self.fetch(&mut places, topic, most, filter)?;
@@ -294,7 +297,8 @@ impl ConsumerGroup {
 
     /// Next messages without moving, until they are [taken](Self::take).
     ///
-    /// # Errors As [`ConsumerGroup::poll`].
+    /// # Errors
+    /// As [`ConsumerGroup::poll`].
     pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Taken>> {
         let mut places = self.places()?;
         self.fetch(&mut places, topic, most, filter)
@@ -303,7 +307,8 @@ impl ConsumerGroup {
     /// Moves behind a message; returns `false` without moving if the group was moved since the
     /// message was read.
     ///
-    /// # Errors [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Closed`].
     pub fn take(&self, topic: &str, message: &Taken) -> Result<bool> {
         let mut places = self.places()?;
         let place = places.next.get(&(topic.to_owned(), message.queue_id));
@@ -386,7 +391,8 @@ impl ConsumerGroup {
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
     /// beside a writer of this library or none.
     ///
-    /// # Errors [`Error::InvalidMessage`] for a position beyond its queue, after a seek;
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a position beyond its queue, after a seek;
     /// [`Error::Unsupported`] beside a broker, or for a table too large to read again;
     /// [`Error::Locked`] when another process keeps the offsets locked; [`Error::Corrupt`] for an
     /// unreadable table; [`Error::Io`], [`Error::Closed`]. Nothing is committed then.
@@ -475,7 +481,8 @@ impl ConsumerGroup {
 
     /// Moves to an offset of a queue.
     ///
-    /// # Errors [`Error::InvalidMessage`] for a negative queue or offset; [`Error::Closed`].
+    /// # Errors
+    /// [`Error::InvalidMessage`] for a negative queue or offset; [`Error::Closed`].
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
         let mut places = self.places()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
@@ -490,7 +497,8 @@ impl ConsumerGroup {
 
     /// Lag of each queue of the group's topics, from the current position.
     ///
-    /// # Errors [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn lag(&self) -> Result<Vec<GroupOffset>> {
         let places = self.places()?;
         let mut queues: BTreeSet<Queue> = places.next.keys().cloned().collect();

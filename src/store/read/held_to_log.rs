@@ -48,7 +48,8 @@ pub enum Sought {
 impl Held<'_> {
     /// Whether an entry leads to a record of its queue and number; returns the record's end.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn end_of(&self, unit: &Unit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
         let entry = unit.entry;
         let (Ok(at), Ok(size)) =
@@ -108,7 +109,8 @@ impl Held<'_> {
     /// Searches the log for the first message at or behind `number`, between the valid entries
     /// around it; `from` is a record's end before it.
     ///
-    /// # Errors [`Error::Corrupt`] if the log is damaged before that message or too long to search;
+    /// # Errors
+    /// [`Error::Corrupt`] if the log is damaged before that message or too long to search;
     /// [`Error::Io`].
     pub fn seek(&self, number: i64, from: Option<u64>) -> Result<Sought> {
         let mut buffer = Vec::new();
@@ -189,7 +191,8 @@ impl Held<'_> {
     /// First queue offset of a log that begins at `log_start`. The entry before the apparent first
     /// may be damaged and seem to lead to a deleted message.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn first(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
         // A batch entry states its number.
@@ -224,7 +227,8 @@ impl Held<'_> {
     /// The queue's end by the log, which may be earlier than the queue's. Entries from `known_from`
     /// on were already compared.
     ///
-    /// # Errors As [`Held::seek`].
+    /// # Errors
+    /// As [`Held::seek`].
     pub fn end(&self, queue: &Queue, known_from: u64) -> Result<i64> {
         let mut buffer = Vec::new();
         if queue.max_offset() == 0 {
@@ -303,7 +307,8 @@ impl Held<'_> {
 /// End of the last record that a queue entry leads to; `None` if the farthest entries lead to no
 /// record of theirs.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u64>> {
     let mut farthest: Vec<_> = queues.iter().filter(|queue| queue.reach() >= 0).collect();
     farthest.sort_by_key(|queue| Reverse(queue.reach()));

@@ -10,7 +10,8 @@ impl MessageStore {
     /// Reads the message with an id: the store's address and an offset
     /// (`MessageDecoder#decodeMessageId`).
     ///
-    /// # Errors [`Error::MessageNotFound`] for an invalid id, no record there, or another store's
+    /// # Errors
+    /// [`Error::MessageNotFound`] for an invalid id, no record there, or another store's
     /// address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
     pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         self.check_open()?;
@@ -42,7 +43,8 @@ impl MessageStore {
 
     /// Checks that the store is open.
     ///
-    /// # Errors [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Closed`].
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         self.files.check_open()
@@ -65,7 +67,8 @@ impl MessageStore {
     /// the durable mark; if RocketMQ has written since, the last record older than the checkpoint's
     /// newest.
     ///
-    /// # Errors [`Error::Io`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn flushed_offset(&self) -> Result<u64> {
         self.check_open()?;
         self.reader.flushed_offset()

@@ -96,7 +96,8 @@ pub struct ReadRequest<'a> {
 
 /// Reads a queue.
 ///
-/// # Errors [`crate::Error::Corrupt`] if the first message has a wrong checksum, or has no entry
+/// # Errors
+/// [`crate::Error::Corrupt`] if the first message has a wrong checksum, or has no entry
 /// and the log is damaged at its place; [`crate::Error::Io`].
 pub fn read(
     log: &CommitLog,

@@ -74,7 +74,8 @@ impl QueueView {
 
     /// At most `count` units from the one that holds or follows `from`.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut units = match &self.queue {
             Some(queue) => queue.units(from, count)?,
@@ -129,14 +130,16 @@ impl QueueView {
 
     /// The unit that holds a queue offset.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
     /// Resolves a tags code.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match &self.queue {
@@ -147,7 +150,8 @@ impl QueueView {
 
     /// Units in a file from a queue offset on, for RocketMQ's limits.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         self.queue.as_ref().map_or(Ok(usize::MAX), |queue| queue.units_to_file_end(number))
     }
@@ -156,7 +160,8 @@ impl QueueView {
 impl Overlay {
     /// Reads the log from `from` to `end` and keeps entries that the queues lack.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
@@ -205,7 +210,8 @@ impl Overlay {
 
     /// One queue with its overlay.
     ///
-    /// # Errors [`Error::NotDispatched`] if too much is undispatched, [`Error::Corrupt`] if the
+    /// # Errors
+    /// [`Error::NotDispatched`] if too much is undispatched, [`Error::Corrupt`] if the
     /// last entries are wrong and the log is too long to search for the right ones.
     pub fn view(
         &self,
@@ -269,7 +275,8 @@ impl Overlay {
 /// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
 /// the file where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn start_of_doubt(
     log: &CommitLog,
     queues: &QueueTable,
@@ -316,7 +323,8 @@ pub fn start_of_doubt(
 /// for other threads. In a cleanly closed log a last record with zeros in topic or properties
 /// counts as whole; otherwise it is left out and returned.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn find_end(
     log: &CommitLog,
     queues: Option<&QueueTable>,

@@ -125,7 +125,8 @@ impl Scan {
 
     /// Divides the scan, from its first message on.
     ///
-    /// # Errors [`Error::Io`].
+    /// # Errors
+    /// [`Error::Io`].
     pub fn parts(mut self, log: &CommitLog) -> Result<ScanParts> {
         if !self.begun {
             self.find_start(log)?;
@@ -139,7 +140,8 @@ impl Scan {
     /// be more. The next call continues behind the last message taken. A refusal by `take` counts
     /// as damage of that message; positions count from the record's first byte.
     ///
-    /// # Errors [`Error::Corrupt`] at damage unless skipped; a further call meets it again.
+    /// # Errors
+    /// [`Error::Corrupt`] at damage unless skipped; a further call meets it again.
     /// [`Error::Io`].
     pub fn run(
         &mut self,

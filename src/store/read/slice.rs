@@ -146,7 +146,8 @@ pub trait Sink {
     /// Takes a message and, if it may be shared, its block. A refusal counts as damage of that
     /// message; positions count from the record's first byte.
     ///
-    /// # Errors The message's fault.
+    /// # Errors
+    /// The message's fault.
     fn message(
         &mut self,
         view: &MessageView<'_>,
@@ -202,7 +203,8 @@ impl Slice {
 
     /// Moves to the first message, before taking parts.
     ///
-    /// # Errors As [`Slice::run`].
+    /// # Errors
+    /// As [`Slice::run`].
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         match &mut self.places {
             Places::Range(range) => range.settle(log),
@@ -240,7 +242,8 @@ impl Slice {
 
     /// Passes messages to `sink` until it has enough; returns whether there may be more.
     ///
-    /// # Errors [`Error::Corrupt`] at damage with [`AtDamage::Fail`], [`Error::OffsetOutOfRange`]
+    /// # Errors
+    /// [`Error::Corrupt`] at damage with [`AtDamage::Fail`], [`Error::OffsetOutOfRange`]
     /// when the log no longer holds the slice, [`Error::Io`].
     pub fn run(&mut self, log: &CommitLog, sink: &mut impl Sink) -> Result<bool> {
         let Self { places, next, filter, at_damage, verify_crc, lost, met_damage } = self;
@@ -382,7 +385,8 @@ fn gone(log: &CommitLog, at: u64) -> Error {
 
 /// Opens the log at `root`, readable up to `log_end`, by listing its files only.
 ///
-/// # Errors [`Error::NotAStore`], [`Error::InvalidConfig`] if files and settings differ,
+/// # Errors
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] if files and settings differ,
 /// [`Error::Io`].
 pub fn open_log(
     storage: &Arc<dyn Storage>,
@@ -417,7 +421,8 @@ pub struct QueuePart {
 /// Offsets of records named by parts of queues, sorted and distinct, inside `within`. A missing
 /// queue has none.
 ///
-/// # Errors [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
+/// # Errors
+/// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
 pub fn places_of(
     storage: &Arc<dyn Storage>,
     root: &Path,

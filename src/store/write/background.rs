@@ -36,7 +36,8 @@ pub(crate) struct Services {
 impl Services {
     /// Starts the threads.
     ///
-    /// # Errors [`Error::Io`] when the system starts no thread.
+    /// # Errors
+    /// [`Error::Io`] when the system starts no thread.
     pub(crate) fn start(writer: &Arc<Writer>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
         let mut services = Self { stopped, threads: Vec::new() };

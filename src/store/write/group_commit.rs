@@ -61,7 +61,8 @@ impl FlushGate {
 
     /// Waits until the log is durable up to `end`.
     ///
-    /// # Errors [`Error::Poisoned`] when a flush failed.
+    /// # Errors
+    /// [`Error::Poisoned`] when a flush failed.
     pub fn wait(&self, end: u64, timeout: Duration) -> Result<Waited> {
         let deadline = Instant::now().checked_add(timeout);
         if !self.is_flushed(end) {

@@ -21,7 +21,8 @@ fn refused(field: &'static str, reason: String) -> Error {
 /// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
 /// `DefaultMessageStore.getMessageNum`).
 ///
-/// # Errors [`Error::InvalidMessage`] for a batch in a topic without batch queues or without a
+/// # Errors
+/// [`Error::InvalidMessage`] for a batch in a topic without batch queues or without a
 /// count, and for a count in another message.
 #[inline]
 pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
@@ -59,7 +60,8 @@ pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<
 ///
 /// Decompresses at most `max_bytes`.
 ///
-/// # Errors A [`FormatError`] of kind [`CorruptionKind::Batch`] if lengths or the number of
+/// # Errors
+/// A [`FormatError`] of kind [`CorruptionKind::Batch`] if lengths or the number of
 /// messages are wrong; of kind [`CorruptionKind::Body`] if it cannot be decompressed. Positions
 /// count from the record's first byte.
 pub fn members(

@@ -54,14 +54,16 @@ impl<'a> PropertyBlock<'a> {
 
     /// Adds the tag.
     ///
-    /// # Errors [`Error::InvalidMessage`], as all of these, if it could not be read back.
+    /// # Errors
+    /// [`Error::InvalidMessage`], as all of these, if it could not be read back.
     pub fn tags(&mut self, tags: &[u8]) -> Result<()> {
         self.named("tags", 0, tags)
     }
 
     /// Adds a key.
     ///
-    /// # Errors [`Error::InvalidMessage`], also for an empty key or a space.
+    /// # Errors
+    /// [`Error::InvalidMessage`], also for an empty key or a space.
     pub fn key(&mut self, key: &[u8]) -> Result<()> {
         check_value("keys", key)?;
         if key.contains(&b' ') {
@@ -87,14 +89,16 @@ impl<'a> PropertyBlock<'a> {
 
     /// Adds the client's id.
     ///
-    /// # Errors [`Error::InvalidMessage`].
+    /// # Errors
+    /// [`Error::InvalidMessage`].
     pub fn unique_key(&mut self, unique_key: &[u8]) -> Result<()> {
         self.named("unique_key", 2, unique_key)
     }
 
     /// Adds the delay level; 0 is none.
     ///
-    /// # Errors [`Error::InvalidMessage`].
+    /// # Errors
+    /// [`Error::InvalidMessage`].
     pub fn delay_level(&mut self, level: i32) -> Result<()> {
         if level == 0 {
             return Ok(());
@@ -106,7 +110,8 @@ impl<'a> PropertyBlock<'a> {
 
     /// Adds another property.
     ///
-    /// # Errors [`Error::InvalidMessage`], also for a name given by argument.
+    /// # Errors
+    /// [`Error::InvalidMessage`], also for a name given by argument.
     pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         let shown = || String::from_utf8_lossy(name.get(..64).unwrap_or(name)).into_owned();
         if name.is_empty() {
@@ -139,7 +144,8 @@ impl<'a> PropertyBlock<'a> {
 /// Refuses a message that counts inner messages without the batch flag
 /// (`HookUtils#checkInnerBatch`). Like RocketMQ, checks named properties only.
 ///
-/// # Errors [`Error::InvalidMessage`].
+/// # Errors
+/// [`Error::InvalidMessage`].
 #[inline]
 pub fn check_inner_batch(counts_inner_messages: bool, sys_flag: i32) -> Result<()> {
     if counts_inner_messages && !is_inner_batch(sys_flag) {

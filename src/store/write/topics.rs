@@ -37,7 +37,8 @@ impl TopicTable {
 
     /// Adds new topics to the file; existing ones only get more queues if needed.
     ///
-    /// # Errors [`Error::Io`], or [`Error::Corrupt`] when the file cannot be read.
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Corrupt`] when the file cannot be read.
     pub(crate) fn save(
         &mut self,
         storage: &dyn Storage,
@@ -89,7 +90,8 @@ impl TopicTable {
 
 /// Kinds of queues by the table or its backup, and why neither is readable.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
     match config_file::load(storage, &paths.topics(), tables::TopicTable::parse) {
         Ok(None) => Ok((TopicKinds::new(), None)),

@@ -36,7 +36,8 @@ impl MessageStore {
     /// Counts messages and bytes that the log no longer holds, by queue entries before its
     /// beginning.
     ///
-    /// # Errors [`Error::Io`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn deleted(&self) -> Result<(u64, u64)> {
         self.files.check_open()?;
         let start = self.files.log.min_offset();
@@ -56,7 +57,8 @@ impl MessageStore {
 
     /// Plans [`MessageStore::clean_step`] without a change.
     ///
-    /// # Errors [`Error::Io`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
     pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
         self.files.check_open()?;
         let safe_end = self.writer.as_ref().map_or(u64::MAX, |writer| writer.safe_end());
@@ -66,7 +68,8 @@ impl MessageStore {
     /// One round of retention: deletes expired files, or files for lack of space. The store's
     /// thread runs it if the settings ask for it.
     ///
-    /// # Errors [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
+    /// # Errors
+    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
     pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
         self.writer()?.clean_step(occasion)
     }

@@ -250,7 +250,8 @@ pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
 
 /// Decides about each log file in order, for one round. Files that end behind `safe_end` are kept.
 ///
-/// # Errors [`Error::Io`] when a file's time is unknown.
+/// # Errors
+/// [`Error::Io`] when a file's time is unknown.
 pub fn judge_log(
     log: &CommitLog,
     ages: &FileAges,
@@ -343,7 +344,8 @@ fn modified_ms(log: &FileRun, file: &RunFile) -> Result<i64> {
 /// Decides about files that lead to the log, oldest first; `last` returns the offset of a file's
 /// last message.
 ///
-/// # Errors Errors of `last`.
+/// # Errors
+/// Errors of `last`.
 pub fn judge_derived<F>(
     files: &[F],
     log_start: u64,

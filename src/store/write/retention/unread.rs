@@ -22,7 +22,8 @@ impl StoreFiles {
     /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
     /// queue, for groups with a committed offset there.
     ///
-    /// # Errors [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
     /// unreadable table of offsets.
     pub(crate) fn unread(&self, old_start: u64, new_start: u64) -> Result<Vec<Unread>> {
         if old_start == new_start {
