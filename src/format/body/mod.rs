@@ -13,7 +13,6 @@ mod output;
 
 use std::borrow::Cow;
 
-#[cfg(feature = "codecs")]
 use super::message::sys_flag::{self, Compression};
 use crate::error::{CorruptionKind, FormatError};
 
