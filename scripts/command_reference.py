@@ -18,8 +18,17 @@ Written from the commands themselves by `make reference`. Data goes to standard 
 else to standard error; `--json` gives one document, `--jsonl` one for each row. Commands change
 an existing store only with `--apply`.
 
+`-h` and `mqstore help COMMAND` show the help of a command. [JSON output](json.md) lists the fields
+that `--json` prints.
+
 TIME is ISO 8601 (`2026-11-21T10:00:00Z`), epoch milliseconds, or relative to now (`-2h`). SIZE is
-bytes, or `64k`, `16m`, `1g`.
+bytes, or `64k`, `16m`, `1g`. A time without an offset is read, and every time is shown, in the zone
+of `--tz`, else of the variable `MQSTORE_TZ`, else of the system. Times carry their offset (`Z` is
+UTC), and a table's head names the zone. JSON has milliseconds.
+
+A topic, queue, group or key that is not there is an error: the message names the nearest ones, and
+the exit code is 1. Several topics are several `-t`; a comma is part of a name. Output that is
+longer than the terminal goes through `MQSTORE_PAGER`, `PAGER` or `less`, never into a pipe or file.
 
 | exit code | meaning |
 |---|---|
@@ -44,7 +53,7 @@ _MQSTORE_COMPLETE=fish_source mqstore | source     # in config.fish
 def reference() -> str:
     """The page."""
     parts = [HEAD]
-    root = click.Context(command, info_name="mqstore")
+    root = click.Context(command, info_name="mqstore", **command.context_settings)
     for name in command.list_commands(root):
         found = command.get_command(root, name)
         if found is None:

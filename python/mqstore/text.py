@@ -7,23 +7,31 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from mqstore._zone import Zone, zone
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
     "UNSAFE",
+    "age_text",
     "count_text",
+    "day_text",
     "duration_text",
     "escape",
+    "is_relative",
+    "minute_text",
     "parse_size",
     "parse_time",
     "rate_text",
     "size_text",
     "time_text",
+    "utc_text",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64_MAX = 2**63 - 1
+_YEAR_MS, _DAY_MS = 31_556_952_000, 86_400_000
 _UNIT_MS = {
     "ms": 1,
     "s": 1_000,
@@ -47,8 +55,8 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
     """Unix milliseconds out of ISO 8601, epoch milliseconds, ``now``, or a time relative to now.
 
     Args:
-        text: ``2026-11-21T07:35:13.325Z``, ``2026-11-21 07:35`` (local time where no offset is
-            said), ``1795246513325``, ``-2h``, ``+1h30m``, ``now``.
+        text: ``2026-11-21T07:35:13.325Z``, ``2026-11-21 07:35`` (in the zone in force
+            where it has no offset), ``1795246513325``, ``-2h``, ``+1h30m``, ``now``.
         now_ms: What the time is; the system's where left out.
 
     Raises:
@@ -66,15 +74,18 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
         distance = sum(int(number) * _UNIT_MS[unit] for number, unit in parts)
         return _in_64_bits(now - distance if relative[1] == "-" else now + distance, text)
     try:
-        moment = datetime.fromisoformat(text)
-        # Without an offset `astimezone` takes local time, which is what ISO 8601 means.
-        since = moment.astimezone(UTC) - _EPOCH
+        since = zone().read(datetime.fromisoformat(text)) - _EPOCH
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is no time: say ISO 8601 (2026-11-21T07:35:13Z), epoch milliseconds, "
             "or a time relative to now (-2h)"
         ) from None
     return since // timedelta(milliseconds=1)
+
+
+def is_relative(text: str) -> bool:
+    """Whether a text is a time relative to now, with its sign: ``-2h``."""
+    return _RELATIVE.fullmatch(text) is not None
 
 
 def _in_64_bits(value: int, text: str) -> int:
@@ -99,14 +110,50 @@ def parse_size(text: str) -> int:
 
 
 def time_text(timestamp_ms: int | None) -> str:
-    """A time for people, in UTC; the number itself where no calendar has it."""
+    """A time for people, in the zone in force; the year alone where no calendar has it."""
+    return _shown(timestamp_ms, zone())
+
+
+def utc_text(timestamp_ms: int | None) -> str:
+    """A time for people, in UTC."""
+    return _shown(timestamp_ms, Zone("UTC", UTC))
+
+
+def _shown(timestamp_ms: int | None, where: Zone) -> str:
     if timestamp_ms is None:
         return "-"
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.").rjust(20, "0") + f"{timestamp_ms % 1000:03d}Z"
+        return f"the year {1970 + (timestamp_ms + _DAY_MS) // _YEAR_MS}"
+    try:
+        local = where.local(moment)
+    except (OverflowError, ValueError, OSError):
+        local = moment
+    text = local.isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z" if local.tzname() == "UTC" else text
+
+
+def minute_text(timestamp_ms: int) -> str:
+    """A time of a whole minute, without its seconds and offset: ``2026-11-21T10:05``."""
+    return time_text(timestamp_ms)[:16]
+
+
+def day_text(timestamp_ms: int) -> str:
+    """The day of a time: ``2026-11-21``."""
+    return time_text(timestamp_ms)[:10]
+
+
+def age_text(milliseconds: int) -> str:
+    """How long ago something was, in its two largest units: ``3 d 4 h``."""
+    seconds = max(milliseconds, 0) // 1000
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+    parts: list[str] = []
+    for size, name in units:
+        count, seconds = divmod(seconds, size)
+        if count or parts or name == "s":
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2])
 
 
 def size_text(size: int) -> str:

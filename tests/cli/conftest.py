@@ -11,6 +11,27 @@ import pytest
 
 import mqstore
 from helpers.running import GOLDEN, SETTINGS, Ran, command_line, environment, messages
+from mqstore.cli import main
+
+
+@pytest.fixture(autouse=True, scope="session")
+def in_utc():
+    """Times are shown in UTC, whatever the zone of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MQSTORE_TZ", "UTC")
+        yield
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command in this process, which is quick: exit code, output, errors."""
+
+    def call(*arguments):
+        code = main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,14 @@
 """``demo``: written, killed, recovered, asked, verified."""
 
+from helpers.json_page import mismatches
+
 
 def test_demo(mq, tmp_path):
     folder = tmp_path / "kept"
     page = tmp_path / "report.html"
     asked = ("--messages", 3000, "--dir", folder, "--no-spark", "--report", page)
     ran = mq("demo", *asked, "--json")
+    assert mismatches("demo", ran.json) == []
     steps = {step["step"]: step for step in ran.json["steps"]}
     assert list(steps) == [
         *("write", "recover", "read the log", "by queue and tag", "by time", "by key", "verify"),

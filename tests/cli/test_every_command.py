@@ -17,6 +17,7 @@ VALUES = {
     "which": "0",
     "time": "0",
     "topic": "orders",
+    "topics": "orders",
     "queue_id": "0",
     "key": "order-5",
 }

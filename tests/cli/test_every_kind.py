@@ -183,7 +183,7 @@ def test_groups_show_the_lag_that_the_brokers_file_tells(mq, golden):
         for topic, group in [place.split("@")]
         for queue, offset in offsets.items()
     }
-    rows = mq("groups", path, "--config", conf, "--json").json
+    rows = mq("groups", path, "--config", conf, "-v", "--json").json
     assert wanted == {
         (row["group"], row["topic"], row["queue_id"]): (row["queue_offset"], row["lag"])
         for row in rows

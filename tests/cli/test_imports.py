@@ -5,6 +5,7 @@ import sys
 
 HEAVY = {
     *("pyarrow", "pyspark", "polars", "pandas", "numpy", "duckdb"),
+    *("google.protobuf", "grpc_tools", "fastavro"),
     *("plotly", "jinja2", "prometheus_client", "rich", "asyncio"),
 }
 

@@ -96,8 +96,8 @@ def test_cat_gives_programs_every_field(mq, store):
         (["-t", "orders", "--key", "all", "--from", BEGIN_MS + 36_500], [37, 38]),
         (["--grep", r"number.: 1\d"], list(range(10, 20))),
         (["--grep", r"[37]\}", "-t", "audit"], [3, 7, 23, 27]),
-        (["-t", "nothing"], []),
-        (["-t", "orders", "-q", 9], []),
+        (["-t", "nothing", "--allow-empty"], []),
+        (["-t", "orders", "-q", 9, "--allow-empty"], []),
         (["--from", "-2h"], []),
     ],
 )
@@ -197,8 +197,8 @@ def test_cat_refuses_a_template_that_means_nothing(mq, store, template, complain
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["-q", 0], "-q and --key need -t"),
-        (["--key", "a"], "-q and --key need -t"),
+        (["-q", 0], "-q needs -t"),
+        (["-t", "a", "-t", "b", "-q", 0, "-o", 1], "-o with -q needs one -t"),
         (["-t", "a", "--key", "a", "-q", 0], "--key goes with"),
         (["--grep", "("], "not a regular expression"),
         (["-n", 0], "0 is not in the range"),
@@ -235,7 +235,7 @@ def test_get_by_offset_and_by_id(mq, store):
         assert mq("get", store, which, "--json").json == row
     shown = mq("get", store, row["message_id"]).lines
     assert shown[0].split() == ["topic", "audit"]
-    assert "store_timestamp_ms           1700000007000  2023-11-14T22:13:27.000Z" in shown
+    assert "store_time                   2023-11-14T22:13:27.000Z" in shown
     assert "property                     source = s2" in shown
     assert shown[-2:] == ["body                         13 bytes", '{"number": 7}']
 
@@ -266,7 +266,6 @@ def test_query_by_key(mq, store, conf):
     ran = mq("query", store, "-t", "orders", "-k", "all", "-n", 3, "--json")
     assert (numbers(ran), ran.json["truncated"]) == ([38, 37, 36], True)
     assert "there are more" in ran.err
-    assert mq("query", store, "-t", "orders", "-k", "none").out == ""
     assert len(mq("query", store, "-t", "orders", "-k", "order-4").lines) == 2
 
 

@@ -58,7 +58,7 @@ def test_what_is_refused(mq, store, conf, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     refused = {
-        ("-t", "nope"): (1, 'topic "nope" has no message in the log; `mqstore topics`'),
+        ("-t", "nope"): (1, "no topic 'nope' in "),
         ("--out", tmp_path / "full"): (2, "is not empty: x is there"),
         ("--out", store / "index" / "x"): (2, "lies in the store itself"),
         ("--out", tmp_path / "y", "--apply"): (2, "--apply and --out exclude each other"),

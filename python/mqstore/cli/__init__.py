@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
+from mqstore._names import nearest
+from mqstore._zone import set_zone
+from mqstore.cli.examples import EXAMPLES
 from mqstore.cli.output import OutputClosedError, note
+from mqstore.cli.pager import set_paging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +31,7 @@ _COMMANDS = {
     "info": "info",
     "topics": "queues",
     "queues": "queues",
-    "groups": "queues",
+    "groups": "groups",
     "cat": "messages",
     "tail": "tail",
     "get": "messages",
@@ -73,20 +77,86 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name == "help":
+            return _help_command
         module = _COMMANDS.get(cmd_name)
         if module is None:
             return None
         found = getattr(import_module(f"mqstore.cli.commands.{module}"), f"{cmd_name}_command")
         assert isinstance(found, click.Command)  # noqa: S101 - a slip in the table above
+        if found.epilog is None:
+            found.params.extend(_common_options())
+            lines = "\n".join(f"  {example}" for example in EXAMPLES[cmd_name])
+            found.epilog = f"\b\nExamples:\n{lines}"
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = nearest(args[0], [*_COMMANDS, "help"])
+            ctx.fail(f"No such command {args[0]!r}{near}")
+        return super().resolve_command(ctx, args)
+
+
+def _take_zone(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    value: str | None,
+) -> None:
+    try:
+        set_zone(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _common_options() -> list[click.Option]:
+    """Options that every command takes."""
+    return [
+        click.Option(
+            ["--tz"],
+            envvar="MQSTORE_TZ",
+            metavar="ZONE",
+            is_eager=True,
+            expose_value=False,
+            callback=_take_zone,
+            help="Zone of times, as Europe/Berlin, +02:00 or UTC; the system's if left out.",
+        ),
+        click.Option(
+            ["--no-pager"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=set_paging,
+            help="Show no pager for long output on a terminal.",
+        ),
+    ]
+
+
+@click.command("help")
+@click.argument("name", metavar="[COMMAND]", required=False)
+@click.pass_context
+def _help_command(ctx: click.Context, name: str | None) -> None:
+    """Show the help of a command, or the list of commands."""
+    parent = ctx.parent
+    assert parent is not None  # noqa: S101 - a command of the group below
+    if name is None:
+        click.echo(parent.get_help())
+        return
+    _, found, _ = command.resolve_command(parent, [name])
+    assert found is not None  # noqa: S101 - else it has failed
+    click.echo(click.Context(found, info_name=name, parent=parent).get_help())
 
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=(
         "Exit codes: 0 fine; 1 findings or damage, or not there; 2 usage; 3 not a store; 4 locked; "
-        "5 input or output; 130 interrupted."
+        "5 input or output; 130 interrupted.\n\n"
+        "\b\nExamples:\n  mqstore doctor /data/store\n  mqstore help cat\n\n"
+        'Completion: eval "$(_MQSTORE_COMPLETE=bash_source mqstore)" in ~/.bashrc; zsh_source and '
+        "fish_source for other shells."
     ),
 )
 @click.version_option(mqstore.__version__, prog_name="mqstore")
@@ -94,7 +164,8 @@ def command() -> None:
     """Read, query and check message stores in the file format of Apache RocketMQ.
 
     Data is printed on standard output, everything else on standard error. TIME is ISO 8601, epoch
-    milliseconds, or relative to now (-2h); SIZE is bytes or 64k, 16m, 1g.
+    milliseconds, or relative to now (-2h), in the zone of --tz, MQSTORE_TZ or the system; SIZE is
+    bytes or 64k, 16m, 1g.
     """
 
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
+from mqstore.cli.bodies import Decoder, avro_decoder, protobuf_decoder, protobuf_fields
 from mqstore.cli.messages import MessageView, Template
 from mqstore.cli.units import SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mqstore.cli.bodies import BodyForm
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = [
     "body_option",
@@ -62,14 +72,58 @@ def refuse_on_terminal(
     return value
 
 
-body_option = click.option(
-    "--body",
-    type=click.Choice(["text", "hex", "json", "none"]),
-    default="text",
-    show_default=True,
-    help="How bodies are shown.",
-)
-"""``--body FORM``."""
+def body_option(command: Callable[P, R]) -> Callable[P, R]:
+    """``--body FORM``, and the schemas that a form may need; the command gets a form or decoder."""
+
+    def with_body(*args: P.args, **kwargs: P.kwargs) -> R:
+        proto, message, avro = (kwargs.pop(name) for name in ("proto", "message_name", "avro"))
+        kwargs["body"] = _form(kwargs["body"], proto, message, avro)  # type: ignore[arg-type]
+        return command(*args, **kwargs)
+
+    with_body.__name__ = command.__name__
+    with_body.__doc__ = command.__doc__
+    # Options that stand below in the source were put on the command itself, by click's convention.
+    with_body.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    schema = click.Path(dir_okay=False)
+    for option in (
+        click.option("--avro", type=schema, metavar="FILE", help="Avro schema of the bodies."),
+        click.option(
+            "--message",
+            "message_name",
+            metavar="NAME",
+            help="Name of the message in --proto.",
+        ),
+        click.option(
+            "--proto",
+            type=schema,
+            metavar="FILE",
+            help="Protobuf schema of the bodies: .proto, or a descriptor set.",
+        ),
+        click.option(
+            "--body",
+            type=click.Choice(["text", "hex", "json", "protobuf", "none"]),
+            help="How bodies are shown; protobuf: fields by number.  [default: text]",
+        ),
+    ):
+        with_body = option(with_body)
+    return with_body
+
+
+def _form(
+    form: BodyForm | None, proto: str | None, message: str | None, avro: str | None
+) -> BodyForm | Decoder:
+    if (proto is None) != (message is None):
+        raise click.UsageError("--proto and --message go together.")
+    if sum((form is not None, proto is not None, avro is not None)) > 1:
+        raise click.UsageError("--body, --proto and --avro exclude each other.")
+    if proto is not None and message is not None:
+        return protobuf_decoder(proto, message)
+    if avro is not None:
+        return avro_decoder(avro)
+    if form == "protobuf":
+        return Decoder(form, protobuf_fields)
+    return form or "text"
+
 
 preview_option = click.option(
     "--preview",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from base64 import b64encode
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from mqstore.cli.bodies import Decoder
 from mqstore.errors import CorruptionError
 from mqstore.text import escape, size_text, time_text
 
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import StoredMessage
+    from mqstore.cli.bodies import BodyForm
     from mqstore.cli.output import Output
 
-__all__ = ["FIELDS", "BodyForm", "MessageView", "Template", "print_messages"]
-
-BodyForm: TypeAlias = Literal["text", "hex", "json", "none"]
+__all__ = ["FIELDS", "MessageView", "Template", "print_messages"]
 
 FIELDS = (
     "topic",
@@ -65,7 +65,7 @@ class MessageView:
     """How messages are shown.
 
     Args:
-        body: The form of bodies; ``json`` shows one that is not JSON as ``text`` does.
+        body: The form of bodies, or what decodes them; one of another kind is shown as ``text``.
         preview: For people at most so many bytes of a body.
         raw: Leaves text for people unescaped, for a program to read.
         highlight: What is set off where it stands in a body, for a terminal that shows colour.
@@ -73,13 +73,14 @@ class MessageView:
 
     def __init__(
         self,
-        body: BodyForm = "text",
+        body: BodyForm | Decoder = "text",
         *,
         preview: int = 4096,
         raw: bool = False,
         highlight: re.Pattern[bytes] | None = None,
     ) -> None:
-        self.body = body
+        self.body = body.form if isinstance(body, Decoder) else body
+        self.decode = body.decode if isinstance(body, Decoder) else None
         self.preview = preview
         self.raw = raw
         self.highlight = highlight
@@ -89,7 +90,8 @@ class MessageView:
 
         ``batch`` has the messages of a batch that is kept together, and is null for any other
         message; ``batch_error`` says why they cannot be told apart.
-        Of ``body``, ``body_base64`` (no UTF-8), ``body_hex``, ``body_json`` it has one, or
+        Of ``body``, ``body_base64`` (no UTF-8), ``body_hex``, ``body_json``, ``body_protobuf`` and
+        ``body_avro`` it has one, or
         ``body_error`` with ``raw_body_base64``. Where topic or properties are no UTF-8, their text
         has marks for it and ``record_base64`` has the exact bytes.
         """
@@ -128,7 +130,7 @@ class MessageView:
             if field in _RARE and not value and value != 0:
                 continue
             if field.endswith("_timestamp_ms"):
-                shown = f"{value}  {time_text(value)}"
+                field, shown = field.replace("_timestamp_ms", "_time"), time_text(value)
             elif field == "keys":
                 shown = " ".join(value)
             elif field == "multi_dispatch":
@@ -150,12 +152,28 @@ class MessageView:
         if self.body == "hex":
             yield from _hex_dump(body[: self.preview])
         elif body:
+            yield from self._body_lines(message, body)
+
+    def _body_lines(self, message: StoredMessage, body: bytes) -> Iterator[str]:
+        """The body on a page: what can be laid out has a line for each member."""
+        packed = self._packed(body) if self.highlight is None else None
+        if packed is None or len(packed) > self.preview:
             yield self.body_text(message)
+            return
+        for line in msgspec.json.format(packed, indent=2).decode().split("\n"):
+            yield self._safe(line)
+
+    def _packed(self, body: bytes) -> bytes | None:
+        """The body as JSON in one line; ``None`` where its form is another one, or it has none."""
+        if self.decode is not None:
+            found = self.decode(body)
+            return None if found is None else _encoded(found)
+        return _as_json(body) if self.body == "json" else None
 
     def body_text(self, message: StoredMessage) -> str:
         """The body in one line, cut after the preview's bytes."""
         body, failure = _body(message)
-        packed = _as_json(body) if self.body == "json" and not failure else None
+        packed = None if failure else self._packed(body)
         if failure or self.body == "hex":
             text = self._marked(body, bytes.hex)
         elif packed is not None:
@@ -212,6 +230,9 @@ class MessageView:
                 return {"body_json": msgspec.Raw(msgspec.json.format(body, indent=-1))}
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
+        packed = None if self.decode is None else self._packed(body)
+        if packed is not None:
+            return {f"body_{self.body}": msgspec.Raw(packed)}
         try:
             return {"body": body.decode("utf-8")}
         except UnicodeDecodeError:
@@ -311,13 +332,15 @@ def print_messages(
     messages: Iterable[StoredMessage],
     view: MessageView,
     line: Callable[[StoredMessage], str],
-) -> None:
-    """Prints messages in the output's form; for people by `line`."""
-    if output.form == "text":
-        for message in messages:
-            output.line(line(message))
-    else:
-        output.rows(view.document(message) for message in messages)
+) -> int:
+    """Prints messages in the output's form, for people by `line`; returns how many."""
+    if output.form != "text":
+        return output.rows(view.document(message) for message in messages)
+    count = 0
+    for message in messages:
+        output.line(line(message))
+        count += 1
+    return count
 
 
 def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
@@ -386,6 +409,13 @@ def _as_json(body: bytes) -> bytes | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return packed
+
+
+def _encoded(value: object) -> bytes | None:
+    try:
+        return msgspec.json.encode(value, enc_hook=str)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _hex_dump(data: bytes) -> Iterator[str]:

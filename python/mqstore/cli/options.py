@@ -8,12 +8,14 @@ import click
 
 import mqstore
 from mqstore.cli.output import Format, Output
+from mqstore.cli.pager import Pager
 from mqstore.cli.units import TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
+    "allow_empty_option",
     "begin_end_options",
     "config_option",
     "limit_option",
@@ -24,6 +26,7 @@ __all__ = [
     "store_argument",
     "threads_option",
     "topic_option",
+    "topics_option",
 ]
 
 P = ParamSpec("P")
@@ -49,9 +52,48 @@ threads_option = click.option(
 """``--threads COUNT``."""
 
 
-def topic_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """``-t TOPIC``."""
-    return click.option("-t", "--topic", required=required, metavar="TOPIC", help="The topic.")
+def _read_only_topic(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001
+    value: tuple[str, ...],
+) -> str:
+    if len(value) > 1:
+        raise click.BadParameter(f"expected one topic, found {len(value)}")
+    return value[0]
+
+
+def topic_option(command: Callable[P, R]) -> Callable[P, R]:
+    """``-t TOPIC``, once."""
+    return click.option(
+        "-t",
+        "--topic",
+        required=True,
+        multiple=True,
+        callback=_read_only_topic,
+        metavar="TOPIC",
+        help="The topic.",
+    )(command)
+
+
+def topics_option(*, required: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """``-t TOPIC``, as often as there are topics."""
+    return click.option(
+        "-t",
+        "--topic",
+        "topics",
+        required=required,
+        multiple=True,
+        metavar="TOPIC",
+        help="Only this topic; repeat -t for several.",
+    )
+
+
+allow_empty_option = click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Go on where a topic, filter or rule matches nothing.",
+)
+"""``--allow-empty``."""
 
 
 def queue_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -105,8 +147,12 @@ def output_options(
         elif as_jsonl:
             form = "jsonl"
         output = Output(form)
-        result = command(output, *args, **kwargs)
-        output.flush()
+        output.pager = pager = Pager()
+        try:
+            result = command(output, *args, **kwargs)
+            output.flush()
+        finally:
+            pager.close()
         return result
 
     with_output.__name__ = command.__name__

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from mqstore.text import UNSAFE, escape
+from mqstore._zone import zone
+from mqstore.text import UNSAFE, day_text, escape, minute_text, time_text
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from mqstore.cli.pager import Pager
 
 __all__ = [
     "Column",
@@ -95,8 +98,11 @@ class Column:
 
     @property
     def head(self) -> str:
-        """Heading of the column."""
-        return self.name.upper() if self.title is None else self.title
+        """Heading of the column: its title, and of times the zone where it is not UTC."""
+        title = self.name.upper() if self.title is None else self.title
+        if self.text not in {time_text, minute_text, day_text} or zone().name == "UTC":
+            return title
+        return f"{title} ({zone().name})"
 
     def show(self, row: Row) -> str:
         """The column's cell of a row."""
@@ -113,6 +119,7 @@ class Output:
 
     def __init__(self, form: Format) -> None:
         self.form = form
+        self.pager: Pager | None = None
 
     def line(self, text: str = "") -> None:
         """One line of text as it is; whatever came out of a store is escaped before."""
@@ -131,6 +138,8 @@ class Output:
         """Sends out what is held back."""
         try:
             sys.stdout.flush()
+            if self.pager is not None:
+                self.pager.flush()
         except BrokenPipeError:
             raise OutputClosedError from None
 
@@ -176,7 +185,10 @@ class Output:
 
     def _write(self, text: str) -> None:
         try:
-            sys.stdout.write(text)
+            if self.pager is not None:
+                self.pager.write(text)
+            else:
+                sys.stdout.write(text)
         except BrokenPipeError:
             raise OutputClosedError from None
 
@@ -203,7 +215,9 @@ class Output:
         measured = list(itertools.islice(cells, _ROWS_MEASURED))
         if not measured:
             return 0
-        if in_colour() and len(measured) < _ROWS_MEASURED and _rich_table(measured, columns):
+        short = self.pager is None or self.pager.fits(len(measured) + 1)
+        set_by_rich = in_colour() and short and len(measured) < _ROWS_MEASURED
+        if set_by_rich and _rich_table(measured, columns):
             return len(measured)
         widths = _widths(measured, columns)
         self.line(_set([column.head for column in columns], columns, widths))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mqstore.cli.keys import query
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.errors import CorruptionError
@@ -29,21 +30,21 @@ class Selection:
     """The requested selection; ``None`` is no bound.
 
     Attributes:
-        topic: The topic.
-        queue_id: Its queue; needs ``topic``.
-        offset: Where to begin: a queue offset with ``queue_id``, else a physical offset. With
-            ``reverse``, where to end.
+        topics: Only these topics; all where empty.
+        queue_id: Only queues of this number.
+        offset: Where to begin: a queue offset with ``queue_id`` and one topic, else a physical
+            offset. With ``reverse``, where to end.
         limit: How many messages.
         begin_ms: First store time.
         end_ms: Last store time.
         tags: A tag expression.
-        key: A key; needs ``topic``, and goes with ``limit``, ``begin_ms`` and ``end_ms`` only.
+        key: A key or unique key; goes with ``topics``, ``limit``, ``begin_ms`` and ``end_ms`` only.
         reverse: Newest first.
         grep: What is to be found in the body.
         skip_damage: Go on behind damage.
     """
 
-    topic: str | None = None
+    topics: tuple[str, ...] = ()
     queue_id: int | None = None
     offset: int | None = None
     limit: int | None = None
@@ -101,15 +102,19 @@ class Selected:
 def select(store: Store, what: Selection) -> Selected:
     """The messages of a store that were asked for."""
     found = Selected()
-    if what.topic is not None and what.key is not None:
-        messages = _by_key(store, what.topic, what.key, what)
-    elif what.topic is not None and what.queue_id is not None:
-        messages = _by_queue(store, what.topic, what.queue_id, what)
+    if what.key is not None:
+        messages = _by_key(store, what.key, what)
+    elif len(what.topics) == 1 and what.queue_id is not None:
+        messages = _by_queue(store, what.topics[0], what.queue_id, what)
     elif what.reverse:
         messages = _backwards(store, what, found)
     else:
         messages = _forwards(store, what, found)
-    chosen = iter(messages) if what.grep is None else filter(body_matches(what.grep), messages)
+    chosen: Iterator[StoredMessage] = messages
+    if what.queue_id is not None and len(what.topics) > 1:
+        chosen = (message for message in chosen if message.queue_id == what.queue_id)
+    if what.grep is not None:
+        chosen = filter(body_matches(what.grep), chosen)
     found.take(messages, islice(chosen, what.limit))
     return found
 
@@ -127,14 +132,14 @@ def body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
     return matches
 
 
-def _by_key(
-    store: Store, topic: str, key: str, what: Selection
-) -> Generator[StoredMessage, None, None]:
+def _by_key(store: Store, key: str, what: Selection) -> Generator[StoredMessage, None, None]:
     # The newest come first, so a limit is of use to them only, and with a pattern nobody can say
     # how many are needed for so many matches.
     newest = what.limit if what.reverse and what.grep is None else None
     most = _MOST_OF_A_KEY if newest is None else newest
-    result = store.query(topic, key, begin_ms=what.begin_ms, end_ms=what.end_ms, max_messages=most)
+    result = query(
+        store, what.topics, key, begin_ms=what.begin_ms, end_ms=what.end_ms, max_messages=most
+    )
     if not result.complete:
         note("there may be more where the log or the index is damaged; `mqstore verify` names it")
     yield from result if what.reverse else reversed(result)
@@ -194,7 +199,7 @@ def _scan(store: Store, what: Selection, start: int | None, stop: int | None) ->
     return store.scan(
         start_physical_offset=start,
         stop_physical_offset=stop,
-        topics=None if what.topic is None else [what.topic],
+        topics=what.topics or None,
         tags=what.tags,
         begin_ms=what.begin_ms,
         end_ms=what.end_ms,

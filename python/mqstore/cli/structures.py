@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
+from mqstore.cli.names import check_queue, check_topics
 
 if TYPE_CHECKING:
     from mqstore import ConsumeQueue, QueueInfo, Store
@@ -31,6 +32,8 @@ def find_queue(store: Store, topic: str, queue_id: int) -> QueueInfo:
     Raises:
         click.ClickException: There is none.
     """
+    check_topics(store, [topic])
+    check_queue(store, [topic], queue_id)
     for queue in store.queues(topic):
         if queue.queue_id == queue_id:
             return queue

@@ -14,6 +14,7 @@ from mqstore.exchange.reports import (
     DiffReport,
     ExportReport,
     ImportReport,
+    LeftAsIs,
     QueueDiff,
 )
 from mqstore.exchange.salvaging import (
@@ -31,6 +32,7 @@ __all__ = [
     "Difference",
     "ExportReport",
     "ImportReport",
+    "LeftAsIs",
     "PassedOver",
     "QueueDiff",
     "SalvageConflict",

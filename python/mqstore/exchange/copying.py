@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError
+from mqstore.exchange.matching import (
+    Choice,
+    check_choice,
+    check_rules,
+    default_rules,
+    left_as_is,
+    survey,
+)
 from mqstore.exchange.redaction import load_rules
-from mqstore.exchange.reports import CopyReport, Difference, DiffReport, QueueDiff
+from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +40,8 @@ def copy(
     end_ms: int | None = None,
     renumber: bool = False,
     redact: Rules = None,
+    redact_default: Literal["zeros", "drop"] | None = None,
+    allow_empty: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> CopyReport:
@@ -56,7 +67,12 @@ def copy(
         end_ms: Last store time that counts.
         renumber: Number each queue from 0 on.
         redact: Rules by which bodies and properties are replaced: a mapping, or the path of a TOML
-            file with the same content; ``docs/care.md`` describes them.
+            file with the same content; ``docs/care.md`` describes them. A rule must match something
+            that is there when the copy begins; what no rule replaces is in ``left_as_is``.
+        redact_default: Replacement of bodies and properties that no rule replaces: ``"zeros"`` of
+            the same length, or ``"drop"``: an empty body, no such property. Properties by which
+            RocketMQ handles a message stay.
+        allow_empty: Go on where a topic, key, filter or rule matches nothing.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
 
@@ -64,6 +80,7 @@ def copy(
         NotAStoreError: No such folder, or no store in it.
         CorruptionError: Damage; ``mqstore.salvage`` copies what is whole.
         ConfigError: A rule that cannot be, or an `out` inside of the store.
+        MessageNotFoundError: A topic, key, filter or rule matches nothing; nothing was written.
         InvalidMessageError: A queue lacks so many messages that none may stand in for them
             (``renumber`` helps), or a changed message fits into no file.
         StoreIOError: Something is at `out` already, or the system refused something.
@@ -71,12 +88,34 @@ def copy(
     rules, salt = load_rules(redact)
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
         raise ConfigError(f"out: {out} lies inside of the store", "out")
-    fields = _native.copy_store(
-        path,
-        out,
+    if redact_default not in {None, "zeros", "drop"}:
+        text = f"redact_default: expected zeros or drop, found {redact_default!r}"
+        raise ConfigError(text, "redact_default")
+    choice = Choice(
         topics=None if topics is None else list(topics),
         tags=tags,
         keys=None if keys is None else list(keys),
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+    )
+    left: tuple[LeftAsIs, ...] = ()
+    with mqstore.open(path, "r", config=config) as store:
+        if not allow_empty:
+            check_choice(store, choice)
+        if rules or redact_default:
+            found = survey(store, choice)
+            if not allow_empty:
+                check_rules(store, rules, found)
+            if redact_default:
+                replacement = "remove" if redact_default == "drop" else "zeros"
+                rules += default_rules(rules, found, replacement)
+            left = left_as_is(rules, found)
+    fields = _native.copy_store(
+        path,
+        out,
+        topics=choice.topics,
+        tags=tags,
+        keys=choice.keys,
         begin_ms=begin_ms,
         end_ms=end_ms,
         renumber=renumber,
@@ -97,6 +136,7 @@ def copy(
         in_place=fields["in_place"],
         config_files=tuple(fields["config_files"]),
         deleted_topics=tuple(fields["deleted_topics"]),
+        left_as_is=left,
     )
 
 

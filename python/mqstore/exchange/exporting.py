@@ -11,6 +11,7 @@ from mqstore.errors import ConfigError
 from mqstore.exchange.folder import new_folder
 from mqstore.exchange.formats import need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, settings_of
+from mqstore.exchange.matching import Choice, check_choice
 from mqstore.exchange.reports import ExportReport
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def export_store(
     begin_ms: int | None = None,
     end_ms: int | None = None,
     on_error: Literal["raise", "skip"] = "raise",
+    allow_empty: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> ExportReport:
@@ -55,12 +57,14 @@ def export_store(
         begin_ms: First store time that counts, Unix milliseconds.
         end_ms: Last store time that counts.
         on_error: What to do at damage: ``"raise"``, or ``"skip"`` to the next whole message.
+        allow_empty: Go on where a topic or the filters match nothing.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
         ConfigError: No such format, pyarrow is missing, or `target` lies inside of the store.
+        MessageNotFoundError: A topic or the filters match nothing; nothing was written.
         CorruptionError: Damage; with ``on_error="skip"`` it is skipped and counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
@@ -78,7 +82,22 @@ def export_store(
     }
     filters = {name: value for name, value in asked.items() if value is not None}
     tell = progress or (lambda _done, _total: None)
-    with mqstore.open(path, "r", config=config) as store, new_folder(Path(target)) as folder:
+    with mqstore.open(path, "r", config=config) as store:
+        if not allow_empty:
+            check_choice(store, Choice(**filters))
+        return _export(store, path, target, format, filters, on_error, tell)
+
+
+def _export(
+    store: Store,
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    format: Format,  # noqa: A002
+    filters: dict[str, Any],
+    on_error: Literal["raise", "skip"],
+    tell: Callable[[int, int], object],
+) -> ExportReport:
+    with new_folder(Path(target)) as folder:
         manifest, ranges, skipped = _write(store, folder, format, filters, on_error, tell)
         files = _copy_config(Path(store.path), folder / "config")
         manifest.write(folder)

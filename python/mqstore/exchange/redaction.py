@@ -7,26 +7,28 @@ A rule has ``topics`` (patterns with ``*`` and ``?``; all where left out), ``bod
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias, TypeGuard
 
 from mqstore.errors import ConfigError, StoreIOError
 
-__all__ = ["Rules", "load_rules"]
+__all__ = ["Rule", "Rules", "fits", "load_rules"]
 
 Rules: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | None"
 """Argument of ``redact=``: rules, the path of a TOML file, or nothing."""
 
 _Replacement: TypeAlias = "tuple[str, bytes | None]"
-_Rule: TypeAlias = "tuple[list[str], _Replacement | None, list[tuple[str, _Replacement]]]"
+Rule: TypeAlias = "tuple[list[str], _Replacement | None, list[tuple[str, _Replacement]]]"
 
 _NAMED = ("zeros", "hash", "remove")
 _FIELDS = ("topics", "body", "properties")
 
 
-def load_rules(given: Rules) -> tuple[list[_Rule], bytes]:
+def load_rules(given: Rules) -> tuple[list[Rule], bytes]:
     """The rules, and the salt of their hashes: a new one each time where none is given.
 
     Raises:
@@ -52,6 +54,17 @@ def load_rules(given: Rules) -> tuple[list[_Rule], bytes]:
     return made, secrets.token_bytes(16) if salt is None else salt.encode("utf-8")
 
 
+def fits(patterns: Sequence[str], topic: str) -> bool:
+    """Whether a rule with these topics is one for this topic; a rule without is for all."""
+    return not patterns or any(_pattern(pattern).fullmatch(topic) for pattern in patterns)
+
+
+@lru_cache(maxsize=1024)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    wild = {"*": ".*", "?": "."}
+    return re.compile("".join(wild.get(one) or re.escape(one) for one in pattern), re.DOTALL)
+
+
 def _read(path: str | os.PathLike[str]) -> Mapping[str, object]:
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - of str and PathLike
@@ -63,7 +76,7 @@ def _read(path: str | os.PathLike[str]) -> Mapping[str, object]:
         raise StoreIOError(text, error.errno, os.fspath(path), "open") from None
 
 
-def _rule(given: object, place: str) -> _Rule:
+def _rule(given: object, place: str) -> Rule:
     if not isinstance(given, Mapping):
         raise _wrong(place, f"expected a table, found {given!r}")
     unknown = sorted(set(given) - set(_FIELDS))

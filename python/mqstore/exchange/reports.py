@@ -13,6 +13,7 @@ __all__ = [
     "Difference",
     "ExportReport",
     "ImportReport",
+    "LeftAsIs",
     "QueueDiff",
 ]
 
@@ -71,6 +72,19 @@ class ImportReport(Report):
     config_files: tuple[str, ...] = ()
 
 
+class LeftAsIs(NamedTuple):
+    """Content of a topic that no rule of redaction replaced."""
+
+    topic: str
+    """The topic."""
+    messages: int
+    """How many of its messages were copied."""
+    bodies: int
+    """How many bodies were left as they are."""
+    properties: tuple[str, ...]
+    """Names of the properties that were left as they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class CopyReport(Report):
     """Result of ``mqstore.copy``.
@@ -89,6 +103,7 @@ class CopyReport(Report):
         config_files: The files that came along into ``config``.
         deleted_topics: Topics that are deleted in the source, and therefore in the copy: their
             messages are in its log, and in no queue.
+        left_as_is: With rules of redaction: the bodies and properties that none of them replaced.
     """
 
     path: str
@@ -102,6 +117,7 @@ class CopyReport(Report):
     in_place: bool = False
     config_files: tuple[str, ...] = ()
     deleted_topics: tuple[str, ...] = ()
+    left_as_is: tuple[LeftAsIs, ...] = ()
 
 
 class QueueDiff(NamedTuple):

@@ -28,7 +28,7 @@ import mqstore
 from mqstore.errors import StoreIOError
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
-from mqstore.text import count_text, duration_text, escape, size_text, time_text
+from mqstore.text import count_text, duration_text, escape, size_text, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,10 +161,10 @@ _FILTERS: dict[str, Callable[..., str]] = {
     "shown": _shown,
     "count": count_text,
     "size": size_text,
-    "time": lambda ms: time_text(ms)[:16].replace("T", " ") + " UTC",
-    "day": lambda ms: time_text(ms)[:10],
-    "clock": lambda ms: "" if ms is None else time_text(ms)[11:19],
-    "minute": lambda ms: time_text(ms)[:16].replace("T", " "),
+    "time": lambda ms: utc_text(ms)[:16].replace("T", " ") + " UTC",
+    "day": lambda ms: utc_text(ms)[:10],
+    "clock": lambda ms: "" if ms is None else utc_text(ms)[11:19],
+    "minute": lambda ms: utc_text(ms)[:16].replace("T", " "),
     "span": _span_text,
     "percent": _percent,
     "duration": duration_text,

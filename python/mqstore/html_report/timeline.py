@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqstore.text import count_text, time_text
+from mqstore.text import count_text, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def make_timeline(topics: Sequence[str], step_ms: int, cells: Sequence[Cell]) ->
 
 def _span(cells: Sequence[Cell], step_ms: int) -> str:
     """From when to when the cells are, to the minute."""
-    times = (time_text(time_ms) for time_ms in (cells[0][0], cells[-1][0] + step_ms))
+    times = (utc_text(time_ms) for time_ms in (cells[0][0], cells[-1][0] + step_ms))
     return " to ".join(text[:16].replace("T", " ") for text in times)
 
 

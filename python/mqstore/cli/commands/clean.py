@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ def clean_command(
     if given:
         # An option overrides the rule in the file.
         settings.pop("retention", None)
+    disk = _disk(store)
     report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=settings)
     document = {
         "path": report.path,
@@ -80,10 +82,11 @@ def clean_command(
         "log_disk_percent": report.log_disk_percent,
         "queue_disk_percent": report.queue_disk_percent,
         "disk_full": report.disk_full,
+        "disk": {**disk, "used_bytes_after": disk["used_bytes"] - report.freed_bytes},
         "unread": [asdict(unread) for unread in report.unread],
         "files": [_row(file) for file in report.files],
     }
-    print_report(output, document, "files", lambda: _lines(report))
+    print_report(output, document, "files", lambda: _lines(report, disk))
     if report.disk_full:
         note("mqstore: the disk is so full that a store takes no messages")
 
@@ -97,7 +100,38 @@ def _row(file: CleanedFile) -> dict[str, object]:
     }
 
 
-def _lines(report: CleanReport) -> Iterator[str]:
+def _disk(store: str) -> dict[str, int]:
+    """The size of the store's file system, and how much of it is used."""
+    try:
+        found = os.statvfs(store)
+    except OSError:
+        return {"total_bytes": 0, "used_bytes": 0}  # no store: cleaning it says so
+    return {
+        "total_bytes": found.f_blocks * found.f_frsize,
+        "used_bytes": (found.f_blocks - found.f_bfree) * found.f_frsize,
+    }
+
+
+def _head(report: CleanReport, disk: dict[str, int]) -> Iterator[str]:
+    """Disk use before and after, and which groups have not read what goes."""
+    total = disk["total_bytes"]
+
+    def share(size: int) -> str:
+        return f"{size_text(size)} ({100 * size / total:.1f} %)" if total else size_text(size)
+
+    used, freed = disk["used_bytes"], report.freed_bytes
+    files = sum(file.bytes for file in report.files)
+    yield f"disk         {share(used)} used before, {share(used - freed)} after"
+    yield f"files below  {size_text(files)} before, {size_text(files - freed)} after"
+    for unread in report.unread:
+        queue = escape(f"{unread.topic}/{unread.queue_id}")
+        count = count_text(unread.messages)
+        yield f"group {escape(unread.group)} has not read {count} messages of {queue} that go"
+
+
+def _lines(report: CleanReport, disk: dict[str, int]) -> Iterator[str]:
+    yield from _head(report, disk)
+    yield ""
     rows = [
         {
             "fate": "delete" if file.delete else "keep",
@@ -114,10 +148,6 @@ def _lines(report: CleanReport) -> Iterator[str]:
     if not going:
         yield "nothing to delete"
         return
-    for unread in report.unread:
-        queue = escape(f"{unread.topic}/{unread.queue_id}")
-        count = count_text(unread.messages)
-        yield f"group {escape(unread.group)} has not read {count} messages of {queue} that go"
     what = f"{count_text(going)} file{'' if going == 1 else 's'}, {size_text(report.freed_bytes)}"
     if report.applied:
         yield f"deleted {what}; the log begins at {report.new_log_start}"

@@ -8,7 +8,16 @@ import click
 import msgspec
 
 import mqstore
-from mqstore.cli.options import begin_end_options, config_option, output_options, store_argument
+from mqstore.cli.message_options import tags_option
+from mqstore.cli.names import refusals
+from mqstore.cli.options import (
+    allow_empty_option,
+    begin_end_options,
+    config_option,
+    output_options,
+    store_argument,
+    topics_option,
+)
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.cli.report import report_lines
@@ -28,10 +37,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="How the messages are written; parquet and arrow need mqstore[parquet].",
 )
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic.")
-@click.option("--tags", metavar="EXPRESSION", help="Only these tags, as in 'paid || refunded'.")
+@topics_option()
+@tags_option
 @begin_end_options
 @click.option("--skip-damage", is_flag=True, help="Pass over damage instead of ending there.")
+@allow_empty_option
 @config_option
 @output_options
 def export_command(
@@ -44,13 +54,14 @@ def export_command(
     begin_ms: int | None,
     end_ms: int | None,
     skip_damage: bool,  # noqa: FBT001
+    allow_empty: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
     """Write a store's messages to the new folder TARGET, its configuration and offsets with them.
 
     `mqstore import TARGET STORE` gives the same messages again. The store is only read.
     """
-    with progress("exporting") as tell:
+    with refusals(), progress("exporting") as tell:
         report = mqstore.export_store(
             store,
             target,
@@ -60,6 +71,7 @@ def export_command(
             begin_ms=begin_ms,
             end_ms=end_ms,
             on_error="skip" if skip_damage else "raise",
+            allow_empty=allow_empty,
             progress=tell,
             config=config,
         )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import click
 
 import mqstore
+from mqstore._names import nearest, recent_keys
+from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     config_option,
     limit_option,
     open_store,
     output_options,
     store_argument,
-    topic_option,
+    topics_option,
 )
 from mqstore.cli.output import Column, note
 from mqstore.layout import index_files, open_index_file
@@ -46,7 +49,7 @@ _ENTRY_COLUMNS = (
     metavar="KEY",
     help='Walk the chain of this key, newest first: "topic#key", or the key alone with -t.',
 )
-@topic_option(required=False)
+@topics_option()
 @limit_option(None, "entries")
 @config_option
 @output_options
@@ -56,7 +59,7 @@ def index_command(
     only: str | None,
     entries: bool,  # noqa: FBT001
     chain: str | None,
-    topic: str | None,
+    topics: tuple[str, ...],
     limit: int | None,
     config: str | None,
 ) -> int:
@@ -71,8 +74,9 @@ def index_command(
             note("the index files do not fit these settings; say --config with the broker's own")
             return 1
         if chain is not None:
-            key = chain if topic is None else f"{topic}#{chain}"
-            return _print_chain(output, opened, paths, key, limit)
+            check_topics(opened, topics)
+            keys = [f"{topic}#{chain}" for topic in topics] or [chain]
+            return _print_chain(output, opened, paths, keys, limit)
         if entries:
             output.rows(_entry_rows(opened, paths, limit), _ENTRY_COLUMNS)
         else:
@@ -140,27 +144,31 @@ def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> dict[str, 
 
 
 def _print_chain(
-    output: Output, store: Store, paths: list[Path], key: str, limit: int | None
+    output: Output, store: Store, paths: list[Path], keys: list[str], limit: int | None
 ) -> int:
-    key_hash = mqstore.key_hash(key)
     slots = store.config.max_hash_slot_num
     assert slots is not None  # noqa: S101 - a store's own settings are whole
-    note(f"{key}: hash {key_hash}, slot {key_hash % slots} of {slots}")
+    for key in keys:
+        key_hash = mqstore.key_hash(key)
+        note(f"{key}: hash {key_hash}, slot {key_hash % slots} of {slots}")
+    found = False
 
     def rows() -> Iterator[Row]:
-        left = limit
-        for path in reversed(paths):
+        nonlocal found
+        for key, path in itertools.product(keys, reversed(paths)):
             with open_index_file(store, path) as file:
                 header = file.header
                 for entry in file.chain(key):
-                    if left is not None:
-                        if left == 0:
-                            return
-                        left -= 1
-                    match = _match(store, entry, key, key_hash)
+                    match = _match(store, entry, key, mqstore.key_hash(key))
+                    found = found or match == "yes"
                     yield _entry_row(path, header, entry) | {"match": match}
 
-    output.rows(rows(), (*_ENTRY_COLUMNS, Column("match")))
+    output.rows(itertools.islice(rows(), limit), (*_ENTRY_COLUMNS, Column("match")))
+    if not found and limit is None:
+        recent = {f"{topic}#{key}" for topic, key in recent_keys(store)}
+        for key in keys:
+            note(f"mqstore: no entry of key {key!r} in the index{nearest(key, recent)}")
+        return 1
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqstore.cli.keys import index_reach, note_not_found, query
 from mqstore.cli.message_options import (
     body_option,
     grep_option,
@@ -17,7 +18,9 @@ from mqstore.cli.message_options import (
     template_option,
 )
 from mqstore.cli.messages import MessageView, Template, print_messages
+from mqstore.cli.names import check_queue, check_topics
 from mqstore.cli.options import (
+    allow_empty_option,
     begin_end_options,
     config_option,
     limit_option,
@@ -25,19 +28,18 @@ from mqstore.cli.options import (
     output_options,
     queue_option,
     store_argument,
-    topic_option,
+    topics_option,
 )
 from mqstore.cli.output import Column, in_colour, note
 from mqstore.cli.selection import Selection, select
-from mqstore.cli.structures import find_queue
 from mqstore.cli.units import TIME
-from mqstore.text import time_text
+from mqstore.text import is_relative, time_text
 
 if TYPE_CHECKING:
     import re
     from typing import Any
 
-    from mqstore.cli.messages import BodyForm
+    from mqstore.cli.bodies import BodyForm, Decoder
     from mqstore.cli.output import Output
 
 _ID_LENGTHS = {32, 56}
@@ -45,7 +47,7 @@ _ID_LENGTHS = {32, 56}
 
 @click.command("cat")
 @store_argument
-@topic_option(required=False)
+@topics_option()
 @queue_option(required=False)
 @click.option(
     "-o",
@@ -57,7 +59,7 @@ _ID_LENGTHS = {32, 56}
 @limit_option(None, "messages")
 @begin_end_options
 @tags_option
-@click.option("--key", metavar="KEY", help="Only this key, through the index; needs -t.")
+@click.option("--key", metavar="KEY", help="Only this key or unique key, through the index.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @grep_option
 @body_option
@@ -65,6 +67,7 @@ _ID_LENGTHS = {32, 56}
 @template_option
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
 @raw_option
+@allow_empty_option
 @config_option
 @output_options
 def cat_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
@@ -81,7 +84,7 @@ def _cat(
     *,
     store: str,
     config: str | None,
-    topic: str | None,
+    topics: tuple[str, ...],
     queue_id: int | None,
     offset: int | None,
     limit: int | None,
@@ -91,20 +94,24 @@ def _cat(
     key: str | None,
     reverse: bool,
     grep: re.Pattern[bytes] | None,
-    body: BodyForm,
+    body: BodyForm | Decoder,
     preview: int,
     template: str | None,
     skip_damage: bool,
     raw: bool,
+    allow_empty: bool,
 ) -> int:
-    if (queue_id is not None or key is not None) and topic is None:
-        raise click.UsageError("-q and --key need -t.")
+    if queue_id is not None and not topics:
+        raise click.UsageError("-q needs -t.")
+    if queue_id is not None and offset is not None and len(topics) > 1:
+        raise click.UsageError("-o with -q needs one -t.")
     if key is not None and (queue_id is not None or offset is not None or tags is not None):
         raise click.UsageError("--key goes with -t, -n, --from and --to only.")
+    timed = begin_ms is not None or end_ms is not None
     view = MessageView(body, preview=preview, raw=raw, highlight=grep if in_colour() else None)
     show = view.line if template is None else Template(template, view).line
     selection = Selection(
-        topic=topic,
+        topics=topics,
         queue_id=queue_id,
         offset=offset,
         limit=limit,
@@ -117,7 +124,14 @@ def _cat(
         skip_damage=skip_damage,
     )
     with open_store(store, config) as opened, closing(select(opened, selection)) as found:
-        print_messages(output, found, view, show)
+        if not allow_empty:
+            check_topics(opened, topics)
+            if queue_id is not None:
+                check_queue(opened, topics, queue_id)
+        printed = print_messages(output, found, view, show)
+        if key is not None and not printed and not allow_empty:
+            note_not_found(opened, topics, key, timed=timed)
+            return 1
         if found.skipped_ranges:
             note(
                 f"skipped {found.skipped_ranges} damaged ranges, {found.skipped_bytes} bytes; "
@@ -144,7 +158,7 @@ def get_command(
     output: Output,
     store: str,
     which: str,
-    body: BodyForm,
+    body: BodyForm | Decoder,
     preview: int,
     raw: bool,  # noqa: FBT001
     config: str | None,
@@ -167,8 +181,10 @@ def get_command(
 
 @click.command("query")
 @store_argument
-@topic_option(required=True)
-@click.option("-k", "--key", required=True, metavar="KEY", help="A key or a unique key.")
+@topics_option()
+@click.option(
+    "-k", "--key", required=True, metavar="KEY", help="A key, a unique key or a message id."
+)
 @begin_end_options
 @limit_option(32, "messages")
 @click.option(
@@ -183,21 +199,32 @@ def get_command(
 def query_command(
     output: Output,
     store: str,
-    topic: str,
+    topics: tuple[str, ...],
     key: str,
     begin_ms: int | None,
     end_ms: int | None,
     limit: int,
     rocketmq: bool,  # noqa: FBT001
-    body: BodyForm,
+    body: BodyForm | Decoder,
     preview: int,
     config: str | None,
-) -> None:
-    """Print the messages of a key, newest first."""
+) -> int:
+    """Print the messages of a key, newest first; without -t those of every topic.
+
+    Exits with 1 where there are none, and says how far the index reaches.
+    """
+    timed = begin_ms is not None or end_ms is not None
     view = MessageView(body, preview=preview)
     with open_store(store, config) as opened:
-        result = opened.query(
-            topic, key, begin_ms=begin_ms, end_ms=end_ms, max_messages=limit, exact=not rocketmq
+        check_topics(opened, topics)
+        result = query(
+            opened,
+            topics,
+            key,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            max_messages=limit,
+            exact=not rocketmq,
         )
         counts = {
             "truncated": result.truncated,
@@ -207,27 +234,33 @@ def query_command(
         }
         if output.form == "json":
             documents = [view.document(message) for message in result]
-            output.document({"messages": documents, **counts}, tuple)
+            document = {"messages": documents, **counts, "index": index_reach(opened)}
+            output.document(document, tuple)
         else:
             print_messages(output, result, view, view.line)
+        if not result:
+            note_not_found(opened, topics, key, timed=timed, exact=not rocketmq)
     if result.truncated:
         note(f"there are more; -n {limit} was the limit")
     if result.rejected_by_hash:
         note(f"{result.rejected_by_hash} of another key with the same hash left out")
-    if result.rejected_by_time:
+    if result.rejected_by_time and result:
         note(f"{result.rejected_by_time} outside of --from and --to left out")
     if not result.complete:
         note("there may be more where the log or the index is damaged; `mqstore verify` names it")
+    return 0 if result else 1
 
 
-# A relative TIME begins with a sign and is no option.
-@click.command(
-    "at",
-    short_help="Print the queue offset at a store time.",
-    context_settings={"ignore_unknown_options": True},
-)
+class _WithTime(click.Command):
+    """A command with an argument TIME; ``-2h`` is one, and no options ``-2`` and ``-h``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f" {arg}" if is_relative(arg) else arg for arg in args])
+
+
+@click.command("at", cls=_WithTime, short_help="Print the queue offset at a store time.")
 @store_argument
-@topic_option(required=True)
+@topics_option(required=True)
 @queue_option(required=False)
 @click.argument("time", type=TIME)
 @click.option(
@@ -242,7 +275,7 @@ def query_command(
 def at_command(
     output: Output,
     store: str,
-    topic: str,
+    topics: tuple[str, ...],
     queue_id: int | None,
     time: int,
     boundary: str,
@@ -251,20 +284,23 @@ def at_command(
     """Print the queue offset at a store time; without -q of each queue."""
     upper = boundary == "upper"
     with open_store(store, config) as opened:
-        if queue_id is None:
-            queues = opened.queues(topic)
-            if not queues:
-                raise click.ClickException(f"no topic {topic!r} in {opened.path}")
-        else:
-            queues = [find_queue(opened, topic, queue_id)]
+        check_topics(opened, topics)
+        if queue_id is not None:
+            check_queue(opened, topics, queue_id)
+        queues = [
+            queue
+            for topic in topics
+            for queue in opened.queues(topic)
+            if queue_id in {None, queue.queue_id}
+        ]
         rows = [
             {
-                "topic": topic,
+                "topic": queue.topic,
                 "queue_id": queue.queue_id,
                 "timestamp_ms": time,
                 "boundary": boundary,
                 "queue_offset": opened.offset_at(
-                    topic, queue.queue_id, time, boundary="upper" if upper else "lower"
+                    queue.topic, queue.queue_id, time, boundary="upper" if upper else "lower"
                 ),
                 "min_offset": queue.min_offset,
                 "max_offset": queue.max_offset,

@@ -1,4 +1,4 @@
-"""``topics``, ``queues``, ``groups``: what there is to read, and how far it was read."""
+"""``topics`` and ``queues``: what there is to read."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
+from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     config_option,
     open_store,
     output_options,
     store_argument,
-    topic_option,
+    topics_option,
 )
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
 from mqstore.cli.structures import queue_bytes
-from mqstore.text import count_text, escape, size_text, time_text
+from mqstore.text import count_text, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
     """
     damaged: list[str] = []
     with open_store(store, config) as opened:
-        rows = _queue_rows(opened, None, damaged, with_bytes=with_bytes)
+        rows = _queue_rows(opened, (), damaged, with_bytes=with_bytes)
         output.rows(
             (_topic_row(topic, list(queues)) for topic, queues in groupby(rows, _topic_of)),
             (
@@ -68,14 +69,14 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
 
 @click.command("queues")
 @store_argument
-@topic_option(required=False)
+@topics_option()
 @config_option
 @_bytes_option
 @output_options
 def queues_command(
     output: Output,
     store: str,
-    topic: str | None,
+    topics: tuple[str, ...],
     config: str | None,
     with_bytes: bool,  # noqa: FBT001
 ) -> int:
@@ -85,8 +86,9 @@ def queues_command(
     """
     damaged: list[str] = []
     with open_store(store, config) as opened:
+        check_topics(opened, topics)
         output.rows(
-            _queue_rows(opened, topic, damaged, with_bytes=with_bytes),
+            _queue_rows(opened, topics, damaged, with_bytes=with_bytes),
             (
                 Column("topic"),
                 Column("queue_id", right=True, title="QUEUE"),
@@ -99,46 +101,6 @@ def queues_command(
             ),
         )
     return _told(damaged)
-
-
-@click.command("groups")
-@store_argument
-@click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
-@config_option
-@output_options
-def groups_command(output: Output, store: str, group: str | None, config: str | None) -> None:
-    """List the consumer groups and what each has still to take.
-
-    How far a group has come stands in the broker's config/consumerOffset.json, of a broker with
-    light queues in config/lmqConsumerOffset.json.
-    """
-    with open_store(store, config) as opened:
-        for warning in opened.warnings:
-            if "Offset.json" in warning:
-                note(f"mqstore: {escape(warning)}")
-        output.rows(
-            (
-                {
-                    "group": name,
-                    "topic": offset.topic,
-                    "queue_id": offset.queue_id,
-                    "queue_offset": offset.queue_offset,
-                    "max_offset": offset.max_offset,
-                    "lag": offset.lag,
-                }
-                for name, offsets in sorted(opened.groups().items())
-                if group in {None, name}
-                for offset in offsets
-            ),
-            (
-                Column("group"),
-                Column("topic"),
-                Column("queue_id", right=True, title="QUEUE"),
-                Column("queue_offset", right=True, title="OFFSET"),
-                Column("max_offset", right=True, title="MAX"),
-                Column("lag", count_text, right=True),
-            ),
-        )
 
 
 def _told(damaged: list[str]) -> int:
@@ -157,9 +119,9 @@ def _topic_of(row: dict[str, object]) -> str:
 
 
 def _queue_rows(
-    store: Store, topic: str | None, damaged: list[str], *, with_bytes: bool
+    store: Store, topics: tuple[str, ...], damaged: list[str], *, with_bytes: bool
 ) -> Iterator[dict[str, object]]:
-    queues = store.queues(topic)
+    queues = [queue for queue in store.queues() if not topics or queue.topic in topics]
     if not with_bytes:
         yield from (_queue_row(queue) for queue in queues)
         return

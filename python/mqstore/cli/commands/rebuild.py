@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 import mqstore
+from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     config_option,
+    open_store,
     output_options,
     print_report,
     store_argument,
@@ -78,6 +81,10 @@ def rebuild_command(
     """
     if apply and out is not None:
         raise click.UsageError("--apply and --out exclude each other.")
+    if topics:
+        # Rebuilding may cure what keeps a store from being opened, and refuses these names itself.
+        with suppress(mqstore.StoreError), open_store(store, config) as opened:
+            check_topics(opened, topics)
     began = time.monotonic()
     with progress("rebuilding" if apply or out else "reading") as tell:
         report = mqstore.rebuild(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 import mqstore
+from mqstore.cli.lost import lost_messages
 from mqstore.cli.options import config_option, output_options
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.text import count_text, escape, size_text
+from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mqstore import SalvageReport
+    from mqstore.cli.lost import Lost
     from mqstore.cli.output import Output
 
 _FILES = (
@@ -27,7 +30,16 @@ _FILES = (
     Column("other_ranges", count_text, right=True, title="OTHER RANGES"),
     Column("other_bytes", size_text, right=True, title="THEIR BYTES"),
 )
+_LOST = (
+    Column("topic"),
+    Column("queue_id", right=True, title="QUEUE"),
+    Column("queue_offset", right=True, title="OFFSET"),
+    Column("store_timestamp_ms", time_text, title="STORED"),
+    Column("keys", " ".join),
+    Column("unique_key", title="UNIQUE KEY"),
+)
 _MOST_NAMED = 20
+_MOST_LISTED = 10_000
 
 
 @click.command("salvage", short_help="Copy whole messages out of damaged files.")
@@ -41,10 +53,18 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     SOURCE is a store, a folder with commit log files, or a file: damaged, cut, renamed or joined,
     or the image of a disk. It is only read. Without --out nothing is written.
 
-    Exits with 1 where something other than whole messages was found, or one is missing.
+    Exits with 1 where something other than whole messages was found, or one is missing. Messages
+    that the source's queues know and that were not found are listed: topic, queue, queue offset,
+    and the keys where they can still be read.
     """
     with progress("salvaging") as tell:
         report = mqstore.salvage(source, out, progress=tell, config=config)
+    damaged = any(found.other_ranges or found.left for found in report.files)
+    lacking = report.missing or report.conflict_count or report.passed_over_count
+    with progress("looking for what is lost", unit="queues") as tell:
+        found_lost = lost_messages(source, tell)
+        lost = list(islice(found_lost, _MOST_LISTED))
+        lost_count = len(lost) + sum(1 for _ in found_lost)
     if output.form == "jsonl":
         output.rows(found._asdict() for found in report.files)
     else:
@@ -54,16 +74,16 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
             "conflicts": [found._asdict() for found in report.conflicts],
             "passed_over": [found._asdict() for found in report.passed_over],
             "problems": [found._asdict() for found in report.problems],
+            "lost_count": lost_count,
+            "lost": [found._asdict() for found in lost],
         }
-        output.document(document, lambda: _lines(report))
+        output.document(document, lambda: _lines(report, lost, lost_count))
     if out is None:
         note("nothing was written; --out DIR makes a store of them")
-    damaged = any(found.other_ranges or found.left for found in report.files)
-    lacking = report.missing or report.conflict_count or report.passed_over_count
-    return 1 if damaged or lacking or report.problems else 0
+    return 1 if damaged or lacking or report.problems or lost else 0
 
 
-def _lines(report: SalvageReport) -> Iterator[str]:
+def _lines(report: SalvageReport, lost: list[Lost], lost_count: int) -> Iterator[str]:
     yield from table_lines([found._asdict() for found in report.files], _FILES)
     yield ""
     counted = f"{count_text(report.messages)} whole messages, {size_text(report.bytes)}"
@@ -93,6 +113,12 @@ def _lines(report: SalvageReport) -> Iterator[str]:
             yield escape(f"  {passed.path} byte {passed.offset}: {passed.reason}")
         if report.passed_over_count > _MOST_NAMED:
             yield "  ... --json lists more"
+    if lost:
+        yield f"{count_text(lost_count)} are known to the queues of the source, and lost:"
+        rows = [found._asdict() for found in lost[:_MOST_NAMED]]
+        yield from (f"  {line}" for line in table_lines(rows, _LOST))
+        if lost_count > _MOST_NAMED:
+            yield f"  ... --json lists up to {count_text(_MOST_LISTED)}"
     for problem in report.problems:
         yield escape(f"{problem.path}: {problem.reason}")
     if report.out is not None:

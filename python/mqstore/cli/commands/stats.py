@@ -6,30 +6,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-import mqstore
+from mqstore.cli.counting import GROUPINGS, SORTS, count, largest_first, with_rates
 from mqstore.cli.message_options import tags_option
+from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     begin_end_options,
     config_option,
+    open_store,
     output_options,
     store_argument,
-    topic_option,
+    topics_option,
 )
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
-from mqstore.text import count_text, size_text, time_text
+from mqstore.text import count_text, day_text, minute_text, size_text, time_text
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
-
     from mqstore.cli.output import Output
 
-_GROUPINGS = ("topic", "queue_id", "hour", "day", "tags")
 _GROUP_COLUMNS = {
     "topic": Column("topic"),
     "queue_id": Column("queue_id", right=True, title="QUEUE"),
-    "hour": Column("hour_ms", lambda ms: time_text(ms).removesuffix(":00.000Z"), title="HOUR"),
-    "day": Column("day_ms", lambda ms: time_text(ms).removesuffix("T00:00:00.000Z"), title="DAY"),
+    "minute": Column("minute_ms", minute_text, title="MINUTE"),
+    "hour": Column("hour_ms", minute_text, title="HOUR"),
+    "day": Column("day_ms", day_text, title="DAY"),
     "tags": Column("tags"),
 }
 
@@ -41,8 +41,8 @@ def _read_groupings(
 ) -> tuple[str, ...]:
     names = tuple(filter(None, value.split(",")))
     for name in names:
-        if name not in _GROUPINGS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(_GROUPINGS)}")
+        if name not in GROUPINGS:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(GROUPINGS)}")
     if len(set(names)) < len(names):
         raise click.BadParameter("each at most once")
     return names
@@ -56,9 +56,20 @@ def _read_groupings(
     show_default=True,
     callback=_read_groupings,
     metavar="LIST",
-    help="Groupings: any of topic, queue_id, hour, day, tags, separated by commas.",
+    help="Groupings: any of topic, queue_id, minute, hour, day, tags, separated by commas.",
 )
-@topic_option(required=False)
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    help="Sort by this, the largest or newest first; by group if left out.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Only the first rows; the most messages where no --sort is given.",
+)
+@topics_option()
 @tags_option
 @begin_end_options
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
@@ -67,8 +78,10 @@ def _read_groupings(
 def stats_command(
     output: Output,
     store: str,
-    by: tuple[Literal["topic", "queue_id", "hour", "day", "tags"], ...],
-    topic: str | None,
+    by: tuple[str, ...],
+    sort: str | None,
+    top: int | None,
+    topics: tuple[str, ...],
     tags: str | None,
     begin_ms: int | None,
     end_ms: int | None,
@@ -77,13 +90,17 @@ def stats_command(
 ) -> int:
     """Count the messages of a store and their bytes, and from when to when they were stored.
 
-    Hours and days are those of the store time in UTC.
+    Times are those of the store time; days begin in the zone of --tz. By minute, hour or day,
+    GROWTH is how many messages more there are than in the one before.
     """
+    if topics:
+        with open_store(store, config) as opened:
+            check_topics(opened, topics)
     with progress("counting") as tell:
-        counted = mqstore.stats(
+        counted = count(
             store,
-            by=by,
-            topics=None if topic is None else [topic],
+            by,
+            topics=topics or None,
             tags=tags,
             begin_ms=begin_ms,
             end_ms=end_ms,
@@ -91,19 +108,26 @@ def stats_command(
             progress=tell,
             config=config,
         )
+    rows = with_rates(counted.rows, by)
+    if sort or top:
+        rows = largest_first(rows, sort or "messages")
+    by_time = not {"minute", "hour", "day"}.isdisjoint(by)
     output.rows(
-        (row | {"messages_per_s": _rate(row, by)} for row in counted),
+        rows[:top],
         (
             *(_GROUP_COLUMNS[name] for name in by),
             Column("messages", count_text, right=True),
             Column("messages_per_s", "{:,.2f}".format, right=True, title="/S"),
+            *((Column("growth", "{:+,}".format, right=True),) if by_time else ()),
             Column("bytes", size_text, right=True),
             Column("first_store_timestamp_ms", time_text, title="FIRST"),
             Column("last_store_timestamp_ms", time_text, title="LAST"),
         ),
     )
-    if counted.others.messages:
-        note(f"{count_text(counted.others.messages)} messages of further groups are not listed")
+    if top is not None and len(rows) > top:
+        note(f"{count_text(len(rows) - top)} more rows; --top {top} was the limit")
+    if counted.other_messages:
+        note(f"{count_text(counted.other_messages)} messages of further groups are not listed")
     if counted.deleted_messages or counted.deleted_bytes:
         note(
             f"the store no longer holds {count_text(counted.deleted_messages)} older messages; "
@@ -116,17 +140,3 @@ def stats_command(
         )
         return 1
     return 0
-
-
-def _rate(row: dict[str, Any], by: tuple[str, ...]) -> float | None:
-    """Messages in a second: of the hour or the day, else between the first and the last."""
-    if "hour" in by:
-        seconds: float = 3_600
-    elif "day" in by:
-        seconds = 86_400
-    else:
-        span_ms = row["last_store_timestamp_ms"] - row["first_store_timestamp_ms"]
-        if span_ms == 0:
-            return None
-        seconds = span_ms / 1000
-    return float(round(row["messages"] / seconds, 3))

@@ -45,7 +45,7 @@ _LAST_ADDRESS = -(2**31) - 1
 
 @click.command("cq")
 @store_argument
-@topic_option(required=True)
+@topic_option
 @queue_option(required=True)
 @click.option(
     "-o", "--offset", type=click.IntRange(min=0), metavar="OFFSET", help="Begin at this entry."
@@ -162,7 +162,9 @@ def checkpoint_command(output: Output, store: str, config: str | None) -> None:
 
     def lines() -> Iterator[str]:
         for name, value in fields.items():
-            shown = f"  {time_text(value)}" if name in _CHECKPOINT_TIMES and value > 0 else ""
-            yield f"{name:<28} {value}{shown}"
+            if name in _CHECKPOINT_TIMES:
+                yield f"{name.removesuffix('_ms'):<28} {time_text(value) if value > 0 else '-'}"
+            else:
+                yield f"{name:<28} {value}"
 
     output.document(fields, lines)

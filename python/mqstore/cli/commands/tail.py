@@ -17,13 +17,15 @@ from mqstore.cli.message_options import (
     template_option,
 )
 from mqstore.cli.messages import MessageView, Template, print_messages
+from mqstore.cli.names import check_queue, check_topics
 from mqstore.cli.options import (
+    allow_empty_option,
     config_option,
     open_store,
     output_options,
     queue_option,
     store_argument,
-    topic_option,
+    topics_option,
 )
 from mqstore.cli.output import in_colour
 from mqstore.cli.selection import Selection, body_matches, select
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mqstore import Store, StoredMessage
-    from mqstore.cli.messages import BodyForm
+    from mqstore.cli.bodies import BodyForm, Decoder
     from mqstore.cli.output import Output
 
 
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     metavar="COUNT",
     help="How many of the messages that are there.",
 )
-@topic_option(required=False)
+@topics_option()
 @queue_option(required=False)
 @tags_option
 @grep_option
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 @preview_option
 @template_option
 @raw_option
+@allow_empty_option
 @config_option
 @output_options
 def tail_command(output: Output, /, **options: Any) -> None:  # noqa: ANN401 - checked by click
@@ -76,19 +79,22 @@ def _tail(
     config: str | None,
     following: bool,
     limit: int,
-    topic: str | None,
+    topics: tuple[str, ...],
     queue_id: int | None,
     tags: str | None,
     grep: re.Pattern[bytes] | None,
-    body: BodyForm,
+    allow_empty: bool,
+    body: BodyForm | Decoder,
     preview: int,
     template: str | None,
     raw: bool,
 ) -> None:
-    if queue_id is not None and topic is None:
+    if queue_id is not None and not topics:
         raise click.UsageError("-q needs -t.")
     if following and output.form == "json":
         raise click.UsageError("-f has no end, and --json is one document; say --jsonl.")
+    if following:
+        output.pager = None
     view = MessageView(body, preview=preview, raw=raw, highlight=grep if in_colour() else None)
     show = view.line if template is None else Template(template, view).line
 
@@ -102,15 +108,19 @@ def _tail(
         return queue_id in {None, message.queue_id} and (matches is None or matches(message))
 
     with open_store(store, config) as opened:
+        if not allow_empty:
+            check_topics(opened, topics)
+            if queue_id is not None:
+                check_queue(opened, topics, queue_id)
         position = opened.max_physical_offset
-        put(_last(opened, limit, topic, queue_id, tags, grep))
+        put(_last(opened, limit, topics, queue_id, tags, grep))
         if not following:
             return
         for begin, end in follow(opened, position):
             written = opened.scan(
                 start_physical_offset=begin,
                 stop_physical_offset=end,
-                topics=None if topic is None else [topic],
+                topics=topics or None,
                 tags=tags,
             )
             put(filter(wanted, written))
@@ -119,7 +129,7 @@ def _tail(
 def _last(
     store: Store,
     limit: int,
-    topic: str | None,
+    topics: tuple[str, ...],
     queue_id: int | None,
     tags: str | None,
     grep: re.Pattern[bytes] | None,
@@ -128,7 +138,7 @@ def _last(
     if limit == 0:
         return []
     newest = Selection(
-        topic=topic, queue_id=queue_id, tags=tags, grep=grep, limit=limit, reverse=True
+        topics=topics, queue_id=queue_id, tags=tags, grep=grep, limit=limit, reverse=True
     )
     with closing(select(store, newest)) as found:
         return list(found)[::-1]

@@ -1,0 +1,95 @@
+"""Checks names given by a caller against those of a store, and suggests the nearest ones."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqstore import _native
+from mqstore.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mqstore import Store
+
+__all__ = ["missing_keys", "missing_topics", "nearest", "recent_keys", "table_names"]
+
+# The newest part of the log, whose keys are compared with a key that is not found.
+_RECENT_BYTES = 16 << 20
+_RECENT_MESSAGES = 5_000
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns ``"; did you mean 'orders'?"``, or an empty text where no known name is near."""
+    known = list(known)
+    near = [one for one in known if one.lower() == name.lower() and one != name]
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def table_names(store: Store, file: str, table: str) -> set[str]:
+    """Returns the names in one of the broker's tables, such as the topics of ``topics.json``.
+
+    A file that is missing or cannot be read has none; ``mqstore.verify`` reports it.
+    """
+    path = Path(store.path, "config", file)
+    try:
+        rows = json.loads(_native.read_config_json(path)).get(table)
+    except (StoreError, OSError, ValueError, AttributeError):
+        return set()
+    return set(rows) if isinstance(rows, dict) else set()
+
+
+def missing_topics(store: Store, names: Iterable[str]) -> list[str]:
+    """Returns a complaint for each topic that neither queues, log nor ``topics.json`` name.
+
+    A deleted topic whose messages are still in the log counts as there. Only a name that the queues
+    and the table lack costs a pass over the log.
+    """
+    known = set(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
+    left = set(names) - known
+    if left:
+        for message in store.scan(topics=sorted(left), on_error="skip"):
+            left.discard(message.topic)
+            if not left:
+                break
+    return [f"no topic {name!r} in {store.path}{_topic_hint(name, known)}" for name in sorted(left)]
+
+
+def _topic_hint(name: str, known: set[str]) -> str:
+    parts = [part.strip() for part in name.split(",")]
+    if len(parts) > 1 and all(part in known for part in parts):
+        return f"; several topics are {' '.join(f'-t {part}' for part in parts)}, without commas"
+    return nearest(name, known)
+
+
+def missing_keys(store: Store, topics: Iterable[str] | None, keys: Iterable[str]) -> list[str]:
+    """Returns a complaint for each key that no message of the topics has; all topics for ``None``.
+
+    The keys of the newest messages are those that a suggestion is taken from.
+    """
+    searched = store.topics() if topics is None else list(topics)
+    missing = [
+        key
+        for key in keys
+        if not any(store.query(topic, key, max_messages=1) for topic in searched)
+    ]
+    recent = {key for _, key in recent_keys(store, topics)} if missing else set()
+    return [f"no message with key {key!r} in {store.path}{nearest(key, recent)}" for key in missing]
+
+
+def recent_keys(store: Store, topics: Iterable[str] | None = None) -> set[tuple[str, str]]:
+    """Returns topic and key of the newest messages, unique keys too: a bounded number of them."""
+    start = max(store.max_physical_offset - _RECENT_BYTES, store.min_physical_offset)
+    scan = store.scan(start_physical_offset=start, topics=topics, on_error="skip")
+    found: set[tuple[str, str]] = set()
+    for message in scan:
+        found.update((message.topic, key) for key in message.keys)
+        if message.unique_key is not None:
+            found.add((message.topic, message.unique_key))
+        if len(found) > _RECENT_MESSAGES:
+            break
+    return found

@@ -1,0 +1,104 @@
+"""The time zone in which times are read and shown."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Zone", "day_begin", "parse_zone", "set_zone", "zone"]
+
+_ZONE_FOLDER = "zoneinfo/"
+
+
+class Zone(NamedTuple):
+    """A time zone.
+
+    Attributes:
+        name: Its name, as the output shows it.
+        rules: Its rules; ``None`` are those of the system.
+    """
+
+    name: str
+    rules: tzinfo | None
+
+    def local(self, moment: datetime) -> datetime:
+        """A moment in this zone."""
+        return moment.astimezone(self.rules)
+
+    def read(self, moment: datetime) -> datetime:
+        """A time in this zone, unless it has an offset of its own, as a moment."""
+        if moment.tzinfo is None and self.rules is not None:
+            moment = moment.replace(tzinfo=self.rules)
+        return moment.astimezone(UTC)
+
+
+def _local_zone() -> Zone:
+    name = os.environ.get("TZ", "").removeprefix(":")
+    if not name:
+        try:
+            _, _, name = str(Path("/etc/localtime").readlink()).rpartition(_ZONE_FOLDER)
+        except OSError:
+            name = ""
+    if not name or Path(name).is_absolute():
+        name = datetime.now().astimezone().tzname() or "local"
+    return Zone("UTC" if name in {"Etc/UTC", "UTC0"} else name, None)
+
+
+def parse_zone(text: str | None) -> Zone:
+    """Returns the zone of a name (``Europe/Berlin``), an offset (``+02:00``), ``UTC`` or ``local``.
+
+    Raises:
+        ValueError: No such zone.
+    """
+    if text is None or text in {"", "local"}:
+        return _local_zone()
+    if text.upper() in {"UTC", "Z"}:
+        return Zone("UTC", UTC)
+    if text[0] in "+-":
+        try:
+            offset = datetime.strptime(text, "%z").utcoffset()
+        except ValueError:
+            offset = None
+        if offset is not None:
+            return Zone(text, timezone(offset) if offset else UTC)
+    else:
+        import zoneinfo  # 5 ms that only a named zone needs
+
+        try:
+            return Zone(text, zoneinfo.ZoneInfo(text))
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            pass
+    raise ValueError(
+        f"{text!r} is no time zone: expected a name (Europe/Berlin), an offset (+02:00), "
+        "UTC or local"
+    )
+
+
+_in_force: Zone | None = None
+
+
+def zone() -> Zone:
+    """The zone in force: the system's unless ``set_zone`` was called."""
+    global _in_force
+    if _in_force is None:
+        _in_force = _local_zone()
+    return _in_force
+
+
+def set_zone(text: str | None) -> None:
+    """Puts a zone in force.
+
+    Raises:
+        ValueError: No such zone.
+    """
+    global _in_force
+    _in_force = parse_zone(text)
+
+
+def day_begin(timestamp_ms: int) -> int:
+    """The time at which the day of a time begins in the zone in force."""
+    local = zone().local(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms))
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return round(zone().read(midnight).timestamp() * 1000)

@@ -1,0 +1,144 @@
+"""``groups``: how far the consumer groups have read."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import mqstore
+from mqstore.cli.names import check_group
+from mqstore.cli.options import config_option, open_store, output_options, store_argument
+from mqstore.cli.output import Column, note
+from mqstore.text import age_text, count_text, escape, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import GroupOffset, Store
+    from mqstore.cli.output import Output
+
+_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
+_QUEUE_COLUMNS = (
+    Column("queue_id", right=True, title="QUEUE"),
+    Column("queue_offset", right=True, title="OFFSET"),
+    Column("max_offset", right=True, title="MAX"),
+)
+
+
+@click.command("groups")
+@store_argument
+@click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each queue.")
+@config_option
+@output_options
+def groups_command(
+    output: Output,
+    store: str,
+    group: str | None,
+    verbose: bool,  # noqa: FBT001 - click passes it by name
+    config: str | None,
+) -> int:
+    """List the consumer groups and what each has still to take.
+
+    LAG counts the messages that a group has not taken. OLDEST UNREAD is the age of the first of
+    them that is still there. DELETED UNREAD counts those that retention deleted. Offsets are those
+    of config/consumerOffset.json, of a broker with light queues of config/lmqConsumerOffset.json
+    too; OFFSETS AS OF is when that file was written.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    with open_store(store, config) as opened:
+        for warning in opened.warnings:
+            if "Offset.json" in warning:
+                note(f"mqstore: {escape(warning)}")
+        if group is not None:
+            check_group(opened, group, opened.groups())
+        reader = _Reader(opened)
+        rows = reader.queues(group) if verbose else reader.topics(group)
+        output.rows(
+            rows,
+            (
+                Column("group"),
+                Column("topic"),
+                *(_QUEUE_COLUMNS if verbose else (Column("queues", count_text, right=True),)),
+                Column("lag", count_text, right=True),
+                Column(
+                    "oldest_unread_timestamp_ms",
+                    lambda stored_ms: age_text(now_ms - stored_ms),
+                    right=True,
+                    title="OLDEST UNREAD",
+                ),
+                Column("deleted_unread", count_text, right=True, title="DELETED UNREAD"),
+                Column("offsets_timestamp_ms", time_text, title="OFFSETS AS OF"),
+            ),
+        )
+    for text in reader.unreadable:
+        note(f"mqstore: {text}")
+    return int(bool(reader.unreadable))
+
+
+class _Reader:
+    """The rows, and what could not be read for them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._firsts = {(queue.topic, queue.queue_id): queue.min_offset for queue in store.queues()}
+        files = (Path(store.path, "config", name) for name in _FILES)
+        written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
+        self._written_ms = max(written, default=None)
+        self.unreadable: list[str] = []
+
+    def queues(self, group: str | None) -> Iterator[dict[str, Any]]:
+        """A row for each queue of a group."""
+        for name, offsets in sorted(self._store.groups().items()):
+            if group not in {None, name}:
+                continue
+            for offset in offsets:
+                first = self._firsts.get((offset.topic, offset.queue_id), 0)
+                yield {
+                    "group": name,
+                    "topic": offset.topic,
+                    "queue_id": offset.queue_id,
+                    "queue_offset": offset.queue_offset,
+                    "max_offset": offset.max_offset,
+                    "lag": offset.lag,
+                    "oldest_unread_timestamp_ms": self._oldest_ms(offset, first),
+                    "deleted_unread": max(first - offset.queue_offset, 0),
+                    "offsets_timestamp_ms": self._written_ms,
+                }
+
+    def topics(self, group: str | None) -> Iterator[dict[str, Any]]:
+        """A row for each topic of a group."""
+
+        def place(row: dict[str, Any]) -> tuple[str, str]:
+            return row["group"], row["topic"]
+
+        for (name, topic), found in groupby(sorted(self.queues(group), key=place), place):
+            queues = list(found)
+            oldest = [queue["oldest_unread_timestamp_ms"] for queue in queues]
+            yield {
+                "group": name,
+                "topic": topic,
+                "queues": len(queues),
+                "lag": sum(queue["lag"] for queue in queues),
+                "oldest_unread_timestamp_ms": min(
+                    (stored for stored in oldest if stored is not None), default=None
+                ),
+                "deleted_unread": sum(queue["deleted_unread"] for queue in queues),
+                "offsets_timestamp_ms": self._written_ms,
+            }
+
+    def _oldest_ms(self, offset: GroupOffset, first: int) -> int | None:
+        """When the first message was stored that the group has not taken."""
+        begin = max(offset.queue_offset, first)
+        if begin >= offset.max_offset:
+            return None
+        try:
+            read = self._store.read(offset.topic, offset.queue_id, begin, max_messages=1)
+        except (mqstore.CorruptionError, mqstore.NotDispatchedError) as error:
+            self.unreadable.append(str(error))
+            return None
+        return read.messages[0].store_timestamp_ms if read.messages else None

@@ -1,0 +1,209 @@
+"""Counts of messages for ``stats``: by minute and by local day too, with growth, sorted and cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mqstore
+from mqstore._zone import day_begin, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mqstore import StoredMessage
+
+__all__ = ["GROUPINGS", "SORTS", "Counts", "count", "largest_first", "with_rates"]
+
+GROUPINGS = ("topic", "queue_id", "minute", "hour", "day", "tags")
+SORTS = ("messages", "bytes", "growth", "first", "last")
+
+_TIMES = ("minute", "hour", "day")
+_SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400}
+_SORT_FIELDS = {"first": "first_store_timestamp_ms", "last": "last_store_timestamp_ms"}
+_KEYS: dict[str, Callable[[StoredMessage], object]] = {
+    "topic": lambda message: message.topic,
+    "queue_id": lambda message: message.queue_id,
+    "minute": lambda message: _floor(message.store_timestamp_ms, 60_000),
+    "hour": lambda message: _floor(message.store_timestamp_ms, 3_600_000),
+    "day": lambda message: day_begin(message.store_timestamp_ms),
+    "tags": lambda message: message.tags,
+}
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Counts:
+    """Counts of messages by group.
+
+    Attributes:
+        rows: A row for each group.
+        other_messages: Messages of further groups, which have no row.
+        deleted_messages: Messages that queues once had and the log no longer holds.
+        deleted_bytes: Bytes of the log that were deleted.
+        skipped_ranges: Damaged ranges that were passed over.
+        skipped_bytes: Their bytes.
+    """
+
+    rows: list[Row]
+    other_messages: int = 0
+    deleted_messages: int = 0
+    deleted_bytes: int = 0
+    skipped_ranges: int = 0
+    skipped_bytes: int = 0
+
+
+def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN401 - of `stats`
+    """Counts messages by any of ``GROUPINGS``; days are those of the zone in force.
+
+    Args:
+        path: The store.
+        by: The groupings.
+        options: As for ``mqstore.stats``.
+    """
+    if "minute" in by:
+        return _count_messages(path, by, **options)
+    # The extension knows days of UTC only: those of another zone are put together from hours.
+    local = "day" in by and zone().name != "UTC"
+    asked: list[Any] = ["hour" if name == "day" and local else name for name in by]
+    counted = mqstore.stats(path, by=list(dict.fromkeys(asked)), **options)
+    rows: list[Row] = list(counted)
+    if local:
+        rows = _merged(({**row, "day_ms": day_begin(row["hour_ms"])} for row in rows), by)
+    return Counts(
+        rows,
+        counted.others.messages,
+        counted.deleted_messages,
+        counted.deleted_bytes,
+        counted.skipped_ranges,
+        counted.skipped_bytes,
+    )
+
+
+def _field(name: str) -> str:
+    return f"{name}_ms" if name in _TIMES else name
+
+
+def _floor(timestamp_ms: int, step_ms: int) -> int:
+    return timestamp_ms // step_ms * step_ms
+
+
+def _sorted(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
+    names = sorted(by, key=("topic", "queue_id", *reversed(_TIMES), "tags").index)
+    return sorted(
+        rows, key=lambda row: [(row[_field(name)] is not None, row[_field(name)]) for name in names]
+    )
+
+
+def _merged(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
+    merged: dict[tuple[object, ...], Row] = {}
+    fields = [_field(name) for name in by]
+    for row in rows:
+        key = tuple(row[name] for name in fields)
+        _add(merged, key, fields, row["messages"], row["bytes"], row["first_store_timestamp_ms"])
+        last = merged[key]["last_store_timestamp_ms"]
+        merged[key]["last_store_timestamp_ms"] = max(last, row["last_store_timestamp_ms"])
+    return _sorted(merged.values(), by)
+
+
+def _add(
+    rows: dict[tuple[object, ...], Row],
+    key: tuple[object, ...],
+    fields: Sequence[str],
+    messages: int,
+    size: int,
+    time_ms: int,
+) -> None:
+    row = rows.get(key)
+    if row is None:
+        rows[key] = dict(zip(fields, key, strict=True)) | {
+            "messages": messages,
+            "bytes": size,
+            "first_store_timestamp_ms": time_ms,
+            "last_store_timestamp_ms": time_ms,
+        }
+        return
+    row["messages"] += messages
+    row["bytes"] += size
+    row["first_store_timestamp_ms"] = min(row["first_store_timestamp_ms"], time_ms)
+    row["last_store_timestamp_ms"] = max(row["last_store_timestamp_ms"], time_ms)
+
+
+def _count_messages(
+    path: str,
+    by: Sequence[str],
+    *,
+    progress: Callable[[int, int], object],
+    config: str | None,
+    **filters: Any,  # noqa: ANN401 - of `scan`
+) -> Counts:
+    """Counts message by message, for groupings that the extension does not know."""
+    fields = [_field(name) for name in by]
+    keys = [_KEYS[name] for name in by]
+    rows: dict[tuple[object, ...], Row] = {}
+    with mqstore.open(path, config=config) as store:
+        scan = store.scan(**filters)
+        begin, told = scan.physical_offset, 0
+        for message in scan:
+            key = tuple(of(message) for of in keys)
+            _add(rows, key, fields, 1, message.store_size, message.store_timestamp_ms)
+            if scan.physical_offset - told > 1 << 20:
+                told = scan.physical_offset
+                progress(told - begin, scan.stop_physical_offset - begin)
+        deleted = sum(queue.min_offset for queue in store.queues())
+        return Counts(
+            _sorted(rows.values(), by),
+            0,
+            deleted,
+            store.min_physical_offset,
+            scan.skipped_ranges,
+            scan.skipped_bytes,
+        )
+
+
+def with_rates(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
+    """Adds to each row its messages in a second and, by time, how they grew.
+
+    ``growth`` is how many messages more there are than in the minute, hour or day before, ``None``
+    in a group's first.
+    """
+    finest = next((name for name in _TIMES if name in by), None)
+    rows = [row | {"messages_per_s": _rate(row, finest)} for row in rows]
+    if finest is None:
+        return rows
+    others = [_field(name) for name in by if name not in _TIMES]
+    time_field = _field(finest)
+    known = {(row[time_field], *(row[name] for name in others)): row for row in rows}
+    firsts: dict[tuple[object, ...], int] = {}
+    for row in rows:
+        group = tuple(row[name] for name in others)
+        firsts[group] = min(firsts.get(group, row[time_field]), row[time_field])
+    for row in rows:
+        group = tuple(row[name] for name in others)
+        before = known.get((_before(row[time_field], finest), *group), {"messages": 0})
+        first = row[time_field] == firsts[group]
+        row["growth"] = None if first else row["messages"] - before["messages"]
+    return rows
+
+
+def _before(begin_ms: int, unit: str) -> int:
+    """Where the unit of time before this one begins."""
+    return day_begin(begin_ms - 1) if unit == "day" else begin_ms - 1000 * _SECONDS[unit]
+
+
+def _rate(row: Row, unit: str | None) -> float | None:
+    """Messages in a second: of the unit of time, else between the first and the last."""
+    if unit is not None:
+        seconds: float = _SECONDS[unit]
+    else:
+        seconds = (row["last_store_timestamp_ms"] - row["first_store_timestamp_ms"]) / 1000
+    return float(round(row["messages"] / seconds, 3)) if seconds else None
+
+
+def largest_first(rows: list[Row], sort: str) -> list[Row]:
+    """Sorts rows by one of ``SORTS``, the largest or newest first."""
+    field = _SORT_FIELDS.get(sort, sort)
+    return sorted(
+        rows, key=lambda row: (row.get(field) is not None, row.get(field) or 0), reverse=True
+    )

@@ -1,0 +1,94 @@
+"""Two examples for each command, shown at the end of its ``--help``."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLES"]
+
+EXAMPLES = {
+    "info": ("mqstore info /data/store", "mqstore info /data/store --json | jq .state"),
+    "topics": ("mqstore topics /data/store", "mqstore topics /data/store --no-bytes"),
+    "queues": ("mqstore queues /data/store -t orders", "mqstore queues /data/store --json"),
+    "groups": ("mqstore groups /data/store", "mqstore groups /data/store -g billing -v"),
+    "cat": (
+        "mqstore cat /data/store -t orders --from -2h --tags 'paid || refunded'",
+        "mqstore cat /data/store -t orders -q 0 -o 1200 -n 10 --body json",
+    ),
+    "tail": (
+        "mqstore tail /data/store -t orders -n 20",
+        "mqstore tail /data/store -f --grep timeout",
+    ),
+    "get": (
+        "mqstore get /data/store 81234",
+        "mqstore get /data/store 0A09080700002A9F0000000000013D62 --raw > body",
+    ),
+    "query": (
+        "mqstore query /data/store -k order-17",
+        "mqstore query /data/store -t orders -k order-17 --from -1d --json",
+    ),
+    "at": (
+        "mqstore at /data/store -t orders -2h",
+        "mqstore at /data/store -t orders -q 0 '2026-11-21 10:00' --tz Europe/Berlin",
+    ),
+    "cq": (
+        "mqstore cq /data/store -t orders -q 0 -n 20",
+        "mqstore cq /data/store -t orders -q 0 --check",
+    ),
+    "index": (
+        "mqstore index /data/store",
+        "mqstore index /data/store -t orders --chain order-17",
+    ),
+    "checkpoint": (
+        "mqstore checkpoint /data/store",
+        "mqstore checkpoint /data/store --json",
+    ),
+    "config": (
+        "mqstore config /data/store",
+        "mqstore config /data/store --file topics.json",
+    ),
+    "verify": (
+        "mqstore verify /data/store",
+        "mqstore verify /data/store --level quick --threads 2",
+    ),
+    "stats": (
+        "mqstore stats /data/store --by topic --sort bytes --top 10",
+        "mqstore stats /data/store --by minute -t orders --from -1h",
+    ),
+    "metrics": (
+        "mqstore metrics /data/store --label cluster=a > /var/lib/node_exporter/mqstore.prom",
+        "mqstore metrics /data/store --json",
+    ),
+    "doctor": ("mqstore doctor /data/store", "mqstore doctor /data/store --config broker.conf"),
+    "recover": ("mqstore recover /data/store", "mqstore recover /data/store --apply"),
+    "rebuild": (
+        "mqstore rebuild /data/store --what index --apply",
+        "mqstore rebuild /data/store -t orders --out /data/rebuilt",
+    ),
+    "report": (
+        "mqstore report /data/store -o store.html",
+        "mqstore report /data/store -o store.html --overwrite --config broker.conf",
+    ),
+    "pipeline": ("mqstore pipeline ingest.toml", "mqstore pipeline ingest.toml --jsonl"),
+    "export": (
+        "mqstore export /data/store /backup/store",
+        "mqstore export /data/store /backup/orders -t orders --format parquet",
+    ),
+    "import": (
+        "mqstore import /backup/store /data/new",
+        "mqstore import messages.jsonl /data/new --config broker.conf",
+    ),
+    "salvage": (
+        "mqstore salvage /data/store",
+        "mqstore salvage /data/disk.img --out /data/saved",
+    ),
+    "copy": (
+        "mqstore copy /data/store /data/part -t orders --from -1d",
+        "mqstore copy /data/store /data/shared --redact rules.toml --redact-default zeros",
+    ),
+    "diff": ("mqstore diff /data/store /backup/store", "mqstore diff /data/a /data/b --lost"),
+    "clean": (
+        "mqstore clean /data/store --keep-hours 72",
+        "mqstore clean /data/store --keep-hours 72 --apply",
+    ),
+    "demo": ("mqstore demo", "mqstore demo --messages 20000 --no-spark"),
+}
+"""By command; each is run as it stands in a shell."""

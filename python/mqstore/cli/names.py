@@ -1,0 +1,71 @@
+"""Checks the names on the command line: a name that is not in the store ends the command with 1."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from mqstore._names import missing_topics, nearest, table_names
+from mqstore.errors import MessageNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mqstore import Store
+
+__all__ = ["check_group", "check_queue", "check_topics", "refusals"]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Puts the option in the place of the argument, where a call refuses what matches nothing.
+
+    Raises:
+        click.ClickException: The call refuses.
+    """
+    try:
+        yield
+    except MessageNotFoundError as error:
+        text = str(error).replace("allow_empty=True", "--allow-empty")
+        raise click.ClickException(text) from None
+
+
+def check_topics(store: Store, topics: Iterable[str]) -> None:
+    """Checks that each topic is there.
+
+    Raises:
+        click.ClickException: One is not; the text has the nearest names.
+    """
+    if missing := missing_topics(store, topics):
+        raise click.ClickException("; ".join(missing))
+
+
+def check_queue(store: Store, topics: Iterable[str], queue_id: int) -> None:
+    """Checks that one of the topics has the queue.
+
+    Raises:
+        click.ClickException: None has it.
+    """
+    topics = tuple(topics)
+    found = {queue.queue_id for topic in topics for queue in store.queues(topic)}
+    if found and queue_id not in found:
+        names = " and ".join(map(repr, topics))
+        there = ", ".join(map(str, sorted(found)))
+        text = f"no queue {queue_id} of topic {names} in {store.path}; there are {there}"
+        raise click.ClickException(text)
+
+
+def check_group(store: Store, group: str, known: Iterable[str]) -> None:
+    """Checks that a consumer group has offsets.
+
+    Raises:
+        click.ClickException: It has none; the text has the nearest names.
+    """
+    known = set(known)
+    if group in known:
+        return
+    if group in table_names(store, "subscriptionGroup.json", "subscriptionGroupTable"):
+        raise click.ClickException(f"group {group!r} has committed no offset in {store.path}")
+    raise click.ClickException(f"no group {group!r} in {store.path}{nearest(group, known)}")

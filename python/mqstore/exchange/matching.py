@@ -1,0 +1,214 @@
+"""Checks, before anything is written, that a choice of messages and rules of redaction match."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mqstore._names import missing_keys, missing_topics, nearest, table_names
+from mqstore.errors import MessageNotFoundError
+from mqstore.exchange.redaction import fits
+from mqstore.exchange.reports import LeftAsIs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from mqstore import Store, StoredMessage
+    from mqstore.exchange.redaction import Rule
+
+__all__ = [
+    "Choice",
+    "Content",
+    "check_choice",
+    "check_rules",
+    "default_rules",
+    "left_as_is",
+    "survey",
+]
+
+# A name is followed by 0x01, a value by 0x02.
+_NAME = re.compile(rb"(?:^|(?<=\x02))([^\x01\x02]*)\x01")
+# Properties by which RocketMQ handles a message: a default rule leaves them.
+_OF_ROCKETMQ = frozenset(
+    [
+        "UNIQ_KEY",
+        "WAIT",
+        "DELAY",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "TRAN_MSG",
+        "PGROUP",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "ORIGIN_MESSAGE_ID",
+        "MAX_RECONSUME_TIMES",
+        "RECONSUME_TIME",
+        "CONSUME_START_TIME",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "INSTANCE_ID",
+        "__transactionId__",
+        "__CRC32#",
+        "INNER_NUM",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "TIMER_DELAY_LEVEL",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "TIMER_OUT_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TRANSACTION_CHECK_TIMES",
+        "POP_CK",
+        "MSG_TYPE",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "MQSTORE_LEFT_OUT",
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which messages were asked for; ``None`` is no bound."""
+
+    topics: Collection[str] | None = None
+    tags: str | None = None
+    keys: Sequence[str] | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+
+    @cached_property
+    def filters(self) -> dict[str, Any]:
+        """The bounds that a scan takes."""
+        given = {
+            "topics": self.topics,
+            "tags": self.tags,
+            "begin_ms": self.begin_ms,
+            "end_ms": self.end_ms,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def messages(self, store: Store) -> Iterator[StoredMessage]:
+        """The messages; damage is passed over, the work itself reports it."""
+        for message in store.scan(on_error="skip", **self.filters):
+            if self.keys is None or not {message.unique_key, *message.keys}.isdisjoint(self.keys):
+                yield message
+
+
+@dataclass
+class Content:
+    """Content of the chosen messages of one topic.
+
+    Attributes:
+        messages: How many there are.
+        bodies: How many have a body.
+        properties: How many have each property.
+    """
+
+    messages: int = 0
+    bodies: int = 0
+    properties: Counter[str] = field(default_factory=Counter)
+
+
+def check_choice(store: Store, choice: Choice) -> None:
+    """Checks that each topic and key is there, and that all filters together match a message.
+
+    Raises:
+        MessageNotFoundError: Something matches nothing.
+    """
+    missing = missing_topics(store, choice.topics or ())
+    missing += missing_keys(store, choice.topics, choice.keys or ())
+    _refuse(missing)
+    if (choice.filters or choice.keys) and next(choice.messages(store), None) is None:
+        _refuse([f"no message in {store.path} matches"])
+
+
+def survey(store: Store, choice: Choice) -> dict[str, Content]:
+    """Counts, by topic, what the chosen messages hold: one pass over the log."""
+    found: dict[str, Content] = {}
+    # Most messages of a topic have the same properties, so names are counted by their list.
+    lists: dict[str, Counter[tuple[bytes, ...]]] = {}
+    for message in choice.messages(store):
+        topic = message.topic
+        if topic not in found:
+            found[topic], lists[topic] = Content(), Counter()
+        content = found[topic]
+        content.messages += 1
+        content.bodies += bool(message.body_crc or message.raw_body)
+        names = set(_NAME.findall(message.raw_properties))
+        if b"INNER_NUM" in names:
+            for member in message.batch or ():
+                names.update(_NAME.findall(member.raw_properties))
+        lists[topic][tuple(names)] += 1
+    for topic, counts in lists.items():
+        for listed, count in counts.items():
+            for name in listed:
+                found[topic].properties[name.decode("utf-8", "replace")] += count
+    return found
+
+
+def check_rules(store: Store, rules: list[Rule], found: dict[str, Content]) -> None:
+    """Checks that each topic pattern and each property of the rules matches something.
+
+    A rule for topics that are in the store and were not chosen is no mistake.
+
+    Raises:
+        MessageNotFoundError: Something matches nothing: its content would be copied as it is.
+    """
+    topics = set(found) | set(store.topics())
+    topics |= table_names(store, "topics.json", "topicConfigTable")
+    missing = []
+    for number, (patterns, _, properties) in enumerate(rules, 1):
+        missing += [
+            f"redact: rule {number}: topics: {pattern!r} matches no topic{nearest(pattern, topics)}"
+            for pattern in patterns
+            if not any(fits([pattern], topic) for topic in topics)
+        ]
+        contents = [content for topic, content in found.items() if fits(patterns, topic)]
+        names = {name for content in contents for name in content.properties}
+        missing += [
+            f"redact: rule {number}: properties: {name!r} is in no message{nearest(name, names)}"
+            for name, _ in properties
+            if contents and name not in names
+        ]
+    _refuse(missing)
+
+
+def default_rules(rules: list[Rule], found: dict[str, Content], replacement: str) -> list[Rule]:
+    """Returns rules for the bodies and properties that the given rules leave as they are."""
+    return [
+        (
+            [left.topic],
+            (replacement, None) if left.bodies else None,
+            [(name, (replacement, None)) for name in left.properties if name not in _OF_ROCKETMQ],
+        )
+        for left in left_as_is(rules, found)
+    ]
+
+
+def left_as_is(rules: list[Rule], found: dict[str, Content]) -> tuple[LeftAsIs, ...]:
+    """Returns the bodies and properties, by topic, that no rule replaces."""
+    left = []
+    for topic, content in sorted(found.items()):
+        fitting = [rule for rule in rules if fits(rule[0], topic)]
+        named = {name for _, _, properties in fitting for name, _ in properties}
+        replaced = any(body is not None for _, body, _ in fitting)
+        bodies = 0 if replaced else content.bodies
+        properties = tuple(sorted(set(content.properties) - named))
+        if bodies or properties:
+            left.append(LeftAsIs(topic, content.messages, bodies, properties))
+    return tuple(left)
+
+
+def _refuse(missing: list[str]) -> None:
+    if missing:
+        text = "; ".join(missing)
+        raise MessageNotFoundError(f"{text}; nothing was written, allow_empty=True goes on")

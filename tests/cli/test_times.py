@@ -1,0 +1,56 @@
+"""Times go in and come out in one zone, which is named: ``--tz``, ``MQSTORE_TZ``, the system's."""
+
+import json
+
+import pytest
+
+from helpers.running import BEGIN_MS
+from mqstore.cli import command
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("UTC", "2023-11-14T22:13:20.000Z"),
+        ("Europe/Berlin", "2023-11-14T23:13:20.000+01:00"),
+        ("+05:30", "2023-11-15T03:43:20.000+05:30"),
+        ("-0330", "2023-11-14T18:43:20.000-03:30"),
+    ],
+)
+def test_a_zone_holds_for_what_goes_in_and_what_comes_out(run, made_once, zone, shown):
+    assert shown in run("cat", made_once, "-n", 1, "--tz", zone)[1]
+    local = shown[:19].replace("T", " ")
+    code, out, _ = run("cat", made_once, "--to", local, "--tz", zone, "--json")
+    assert (code, [row["store_timestamp_ms"] for row in json.loads(out)]) == (0, [BEGIN_MS])
+    head = run("topics", made_once, "--tz", zone)[1].splitlines()[0]
+    assert ("FIRST" if zone == "UTC" else f"FIRST ({zone})") in head
+
+
+def test_the_zone_is_the_environments_or_the_systems(run, made_once, monkeypatch, mq):
+    monkeypatch.setenv("MQSTORE_TZ", "Asia/Tokyo")
+    assert "2023-11-15T07:13:20.000+09:00" in run("cat", made_once, "-n", 1)[1]
+    assert "2023-11-14T22:13:20.000Z" in run("cat", made_once, "-n", 1, "--tz", "UTC")[1]
+    shown = mq("topics", made_once, MQSTORE_TZ="", TZ="America/New_York").lines
+    assert "FIRST (America/New_York)" in shown[0]
+    assert "2023-11-14T17:13:20.000-05:00" in shown[2]
+    code, _, err = run("info", made_once, "--tz", "Europe/Berln")
+    assert (code, "'Europe/Berln' is no time zone" in err) == (2, True)
+
+
+def test_a_relative_time_is_no_option(run, made_once):
+    assert run("at", made_once, "-t", "orders", "-2h")[0] == 0
+    assert "Usage: mqstore at" in run("at", "-h")[1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("info", "topics", "queues", "groups", "cat", "tail", "get", "query", "at", "index"),
+        *("checkpoint", "verify", "stats", "doctor", "recover", "clean"),
+    ],
+)
+def test_text_for_people_has_no_milliseconds(run, made_once, name):
+    assert name in command.list_commands(None)
+    least = {"get": [0], "query": ["-k", "all"], "at": ["-t", "orders", BEGIN_MS]}
+    _, out, _ = run(name, made_once, *least.get(name, []))
+    assert str(BEGIN_MS)[:7] not in out
