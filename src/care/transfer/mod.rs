@@ -2,8 +2,8 @@
 //! configuration.
 
 mod deleted;
-mod new_store;
-mod numbering;
+pub mod new_store;
+pub mod numbering;
 
 use std::path::Path;
 use std::sync::Arc;
