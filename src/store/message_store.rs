@@ -17,7 +17,7 @@ use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
 use super::open::recover::RecoveryReport;
-use super::open::{self, OnFlushedDamage, Opened};
+use super::open::{self, OnFlushedDamage, OpenMode, Opened};
 use super::progress::Progress;
 use super::read::halt::Halt;
 use super::read::key_query::{self, KeyQuery, QueryResult};
@@ -30,17 +30,6 @@ use super::write::append::{NewMessage, Sum};
 use super::write::background::Services;
 use super::write::notices::Notices;
 use super::write::writer::{BatchError, Writer};
-
-/// Purpose of opening a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMode {
-    /// Reading: nothing is locked, created or changed.
-    Read,
-    /// Reading and writing an existing store.
-    ReadWrite,
-    /// Reading and writing; created if missing.
-    Create,
-}
 
 /// A store of messages.
 #[derive(Debug)]

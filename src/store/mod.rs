@@ -17,7 +17,8 @@ pub mod remembered;
 pub(crate) mod store_files;
 pub mod swap;
 
-pub use self::message_store::{MessageStore, OpenMode};
+pub use self::message_store::MessageStore;
+pub use self::open::OpenMode;
 pub use self::open::recover::{RecoveryMode, RecoveryReport};
 pub use self::read::key_query::{KeyQuery, QueryResult};
 pub use self::read::queue_read::{GetStatus, ReadResult};

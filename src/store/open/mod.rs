@@ -37,11 +37,10 @@ use self::recover::RecoveryMode;
 use super::dispatch::dispatcher::Dispatcher;
 use super::lock::{self, StoreLock};
 use super::mark::{DurableMark, Flushed, Mark};
-use super::message_store::OpenMode;
 use super::paths::StorePaths;
 use super::progress::Progress;
 use super::read::follower::Follower;
-use super::read::groups;
+use super::read::offsets;
 use super::read::reader::Reader;
 use super::store_files::StoreFiles;
 use super::swap;
@@ -51,6 +50,17 @@ use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
 use super::write::topics::TopicTable;
 use super::write::writer::{QUEUE_BYTES, Writer};
+
+/// Purpose of opening a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading: nothing is locked, created or changed.
+    Read,
+    /// Reading and writing an existing store.
+    ReadWrite,
+    /// Reading and writing; created if missing.
+    Create,
+}
 
 /// An open store whose threads are not started.
 #[derive(Debug)]
@@ -327,7 +337,7 @@ fn open_to_write(
     writer.topics = Mutex::new(topics);
     writer.mark = Some(durable);
     writer.recovery.dispatched = dispatched;
-    warnings.extend(groups::set_offsets_back(&files));
+    warnings.extend(offsets::set_offsets_back(&files));
     reckon_room(&files);
     let writer = Arc::new(writer);
     Ok(Opened { reader: Reader::of_writer(Arc::clone(&writer)), writer: Some(writer), warnings })

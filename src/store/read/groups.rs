@@ -13,10 +13,9 @@ use crate::format::queue::consume_queue::TagFilter;
 use crate::log::queue::Unit;
 
 use super::queue_read::GetStatus;
-use crate::store::config_file::{self, Loaded};
+use crate::store::config_file;
 use crate::store::lock::OffsetsLock;
 use crate::store::message_store::MessageStore;
-use crate::store::store_files::StoreFiles;
 
 /// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).
 const LONGEST_NAME: usize = 255;
@@ -108,85 +107,6 @@ impl MessageStore {
             .map(|(_, id)| *id)
             .collect())
     }
-}
-
-impl StoreFiles {
-    /// The table of offsets and its file. A broker with `enableLmq` uses a file of its own. Without
-    /// the setting the newer file counts, or the fuller one. If the chosen file is missing, the
-    /// other is used, so that no group starts over.
-    pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
-        let (storage, paths) = (&*self.storage, &self.paths);
-        let load = |is_light: bool| {
-            let path = paths.consumer_offsets(is_light);
-            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
-        };
-        if self.config.enable_lmq {
-            let (path, own) = load(true)?;
-            return Ok((path, if own.is_some() { own } else { load(false)?.1 }));
-        }
-        let (plain, light) = (load(false)?, load(true)?);
-        let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
-        Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
-    }
-
-    /// The table of offsets to change, its file and the file's content.
-    fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
-        let (path, loaded) = self.committed()?;
-        let is_light = path == self.paths.consumer_offsets(true);
-        let is_own = |loaded: &Loaded<OffsetTable>| loaded.path() == path;
-        let (mut table, before) = match loaded {
-            None => (OffsetTable::default(), None),
-            Some(loaded) if is_own(&loaded) => loaded.for_writing()?,
-            Some(other) => (other.table, None),
-        };
-        if is_light {
-            table.keep_light();
-        }
-        Ok((path, table, before))
-    }
-}
-
-/// Moves offsets beyond their queues' ends back: after a power cut a group may be ahead of the
-/// durable log, and would miss the next messages. Returns a warning for each.
-pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
-    // An unreadable table is unchanged and gives a warning.
-    let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
-    let mut beyond = Vec::new();
-    for at in table.iter() {
-        let queue = files.queues.get(at.topic.as_bytes(), at.queue_id);
-        let end = queue.map_or(0, |queue| queue.max_offset());
-        if at.queue_offset > end {
-            beyond.push((
-                at.topic.to_owned(),
-                at.group.to_owned(),
-                at.queue_id,
-                at.queue_offset,
-                end,
-            ));
-        }
-    }
-    if beyond.is_empty() {
-        return Vec::new();
-    }
-    let now_ms = files.clock.now_ms();
-    for (topic, group, queue_id, _, end) in &beyond {
-        let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
-        let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
-        table.put(&back, now_ms);
-    }
-    let wrote = config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes());
-    let outcome = match wrote {
-        Ok(()) => "set back to there".to_owned(),
-        Err(error) => format!("which could not be set back: {error}"),
-    };
-    let warnings = beyond.iter().map(|(topic, group, queue_id, found, end)| {
-        format!(
-            "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
-             beyond the queue's end {end}: {outcome}",
-            path.display()
-        )
-    });
-    warnings.collect()
 }
 
 type Queue = (String, i32);

@@ -4,7 +4,8 @@
 //! `follower.rs` is its view of a store that another process may write. Then open the file of your
 //! question: `queue_read.rs` (messages of a queue), `time_search.rs` (queue offset for a time),
 //! `key_query.rs` (messages by key), `lookup.rs` (one message by id), `scan.rs` with `scan_part.rs`
-//! and `slice.rs` (all messages in order, also divided), `groups.rs` (consumer offsets).
+//! and `slice.rs` (all messages in order, also divided), `groups.rs` (consumer groups; `offsets.rs` is their
+//! table).
 //! `queue_view.rs` is one queue: its files, and entries that only the log has.
 
 pub(crate) mod follower;
@@ -13,6 +14,7 @@ pub mod halt;
 pub mod held_to_log;
 pub mod key_query;
 pub(crate) mod lookup;
+pub(crate) mod offsets;
 pub mod queue_read;
 pub mod queue_view;
 pub(crate) mod reader;

@@ -1,0 +1,89 @@
+//! The table of the consumer groups' offsets (`ConsumerOffsetManager`), and setting it back after a crash.
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::format::config::tables::{self, OffsetTable};
+use crate::store::config_file::{self, Loaded};
+use crate::store::store_files::StoreFiles;
+
+impl StoreFiles {
+    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
+    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
+    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
+    /// group begins anew.
+    pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
+        let (storage, paths) = (&*self.storage, &self.paths);
+        let load = |is_light: bool| {
+            let path = paths.consumer_offsets(is_light);
+            config_file::load(storage, &path, OffsetTable::parse).map(|loaded| (path, loaded))
+        };
+        if self.config.enable_lmq {
+            let (path, own) = load(true)?;
+            return Ok((path, if own.is_some() { own } else { load(false)?.1 }));
+        }
+        let (plain, light) = (load(false)?, load(true)?);
+        let age = |loaded: &Option<Loaded<OffsetTable>>| loaded.as_ref().map(|at| at.table.age());
+        Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
+    }
+
+    /// The table of offsets to change, its file and the file's content.
+    pub(crate) fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
+        let (path, loaded) = self.committed()?;
+        let is_light = path == self.paths.consumer_offsets(true);
+        let is_own = |loaded: &Loaded<OffsetTable>| loaded.path() == path;
+        let (mut table, before) = match loaded {
+            None => (OffsetTable::default(), None),
+            Some(loaded) if is_own(&loaded) => loaded.for_writing()?,
+            Some(other) => (other.table, None),
+        };
+        if is_light {
+            table.keep_light();
+        }
+        Ok((path, table, before))
+    }
+}
+
+/// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
+/// was ahead of the log on the disk: else the next messages would not be delivered. Returns a warning for
+/// each.
+pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
+    // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+    let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
+    let mut beyond = Vec::new();
+    for at in table.iter() {
+        let queue = files.queues.get(at.topic.as_bytes(), at.queue_id);
+        let end = queue.map_or(0, |queue| queue.max_offset());
+        if at.queue_offset > end {
+            beyond.push((
+                at.topic.to_owned(),
+                at.group.to_owned(),
+                at.queue_id,
+                at.queue_offset,
+                end,
+            ));
+        }
+    }
+    if beyond.is_empty() {
+        return Vec::new();
+    }
+    let now_ms = files.clock.now_ms();
+    for (topic, group, queue_id, _, end) in &beyond {
+        let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+        let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
+        table.put(&back, now_ms);
+    }
+    let wrote = config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes());
+    let outcome = match wrote {
+        Ok(()) => "set back to there".to_owned(),
+        Err(error) => format!("which could not be set back: {error}"),
+    };
+    let warnings = beyond.iter().map(|(topic, group, queue_id, found, end)| {
+        format!(
+            "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
+             beyond the queue's end {end}: {outcome}",
+            path.display()
+        )
+    });
+    warnings.collect()
+}
