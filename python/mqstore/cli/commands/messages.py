@@ -168,7 +168,10 @@ def get_command(
 @click.command("query")
 @store_argument
 @topic_option(required=True)
-@click.option("-k", "--key", required=True, metavar="KEY", help="A key or a unique key.")
+@click.option("-k", "--key", metavar="KEY", help="A key or a unique key.")
+@click.option(
+    "--tags", metavar="TAGS", help="The whole text of the tags, as RocketMQ 5.4 and later index it."
+)
 @begin_end_options
 @limit_option(32, "messages")
 @click.option(
@@ -184,7 +187,8 @@ def query_command(
     output: Output,
     store: str,
     topic: str,
-    key: str,
+    key: str | None,
+    tags: str | None,
     begin_ms: int | None,
     end_ms: int | None,
     limit: int,
@@ -193,11 +197,19 @@ def query_command(
     preview: int,
     config: str | None,
 ) -> None:
-    """Print the messages of a key, newest first."""
+    """Print the messages of a key or of tags, newest first."""
+    if (key is None) == (tags is None):
+        raise click.UsageError("give either -k KEY or --tags TAGS")
     view = MessageView(body, preview=preview)
     with open_store(store, config) as opened:
         result = opened.query(
-            topic, key, begin_ms=begin_ms, end_ms=end_ms, max_messages=limit, exact=not rocketmq
+            topic,
+            key,
+            tags=tags,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            max_messages=limit,
+            exact=not rocketmq,
         )
         counts = {
             "truncated": result.truncated,
