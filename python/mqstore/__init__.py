@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         salvage,
     )
     from mqstore.html_report import report
+    from mqstore.preflight import PreflightNote, PreflightReport, preflight
     from mqstore.results import (
         Diagnosis,
         Finding,
@@ -145,6 +146,8 @@ __all__ = [
     "OffsetLists",
     "OffsetOutOfRangeError",
     "PassedOver",
+    "PreflightNote",
+    "PreflightReport",
     "PutStatus",
     "QuarantinedMessage",
     "QueryResult",
@@ -188,6 +191,7 @@ __all__ = [
     "lock_state",
     "open",
     "parse_message_id",
+    "preflight",
     "read_config_json",
     "rebuild",
     "recover",
@@ -203,6 +207,9 @@ _LATER = {
     "ConfigWarning": "mqstore.config",
     "StoreConfig": "mqstore.config",
     "Diagnosis": "mqstore.results",
+    "PreflightNote": "mqstore.preflight",
+    "PreflightReport": "mqstore.preflight",
+    "preflight": "mqstore.preflight",
     "CopyReport": "mqstore.exchange",
     "Difference": "mqstore.exchange",
     "DiffReport": "mqstore.exchange",
