@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::index::IndexLayout;
 use crate::format::message::host::Host;
 use crate::format::queue::consume_queue::DelayLevels;
+use crate::format::release::Release;
 
 /// When an append is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -60,6 +61,8 @@ pub enum DeleteRules {
 /// Settings of an open store. `None` means: as the existing files are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreConfig {
+    /// Release whose files are written; 5.3 for a new store.
+    pub rocketmq_version: Option<Release>,
     /// Folders of the commit log outside the root (`storePathCommitLog`).
     pub store_path_commit_log: Vec<PathBuf>,
     /// Folders that take no new log files (`readOnlyCommitLogStorePaths`).
@@ -186,6 +189,7 @@ impl Default for TransferLimits {
 impl Default for StoreConfig {
     fn default() -> Self {
         Self {
+            rocketmq_version: None,
             store_path_commit_log: Vec::new(),
             read_only_commit_log_store_paths: Vec::new(),
             mapped_file_size_commit_log: None,
@@ -264,6 +268,11 @@ impl StoreConfig {
     fn assign(&mut self, name: &str, value: &str) -> Result<bool> {
         let limits = &mut self.transfer_limits;
         match name {
+            "rocketmq_version" => {
+                let release = value.parse::<Release>();
+                let refused = |()| invalid(name, "5.3, 5.4 or 5.5", value);
+                self.rocketmq_version = Some(release.map_err(refused)?);
+            }
             "store_path_commit_log" => {
                 self.store_path_commit_log = folders(value);
             }
@@ -515,6 +524,7 @@ mod tests {
             ("keep_hours", "0"),
             ("keep_bytes", "-1"),
             ("disk_reserve_bytes", "1 GiB"),
+            ("rocketmq_version", "5.2"),
         ] {
             let message = config.set(name, value).unwrap_err().to_string();
             assert!(message.starts_with(name) && message.contains(value), "{message}");

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         salvage,
     )
     from mqstore.html_report import report
+    from mqstore.preflight import PreflightNote, PreflightReport, preflight
     from mqstore.results import (
         Diagnosis,
         Finding,
@@ -147,6 +148,8 @@ __all__ = [
     "OffsetLists",
     "OffsetOutOfRangeError",
     "PassedOver",
+    "PreflightNote",
+    "PreflightReport",
     "PutStatus",
     "QuarantinedMessage",
     "QueryResult",
@@ -190,6 +193,7 @@ __all__ = [
     "lock_state",
     "open",
     "parse_message_id",
+    "preflight",
     "read_config_json",
     "rebuild",
     "recover",
@@ -205,6 +209,9 @@ _LATER = {
     "ConfigWarning": "mqstore.config",
     "StoreConfig": "mqstore.config",
     "Diagnosis": "mqstore.results",
+    "PreflightNote": "mqstore.preflight",
+    "PreflightReport": "mqstore.preflight",
+    "preflight": "mqstore.preflight",
     "CopyReport": "mqstore.exchange",
     "Difference": "mqstore.exchange",
     "DiffReport": "mqstore.exchange",

@@ -35,6 +35,7 @@ _SLOTS: Final = 5_000_000
 _ENTRIES: Final = 20_000_000
 
 DEFAULTS: Final[Mapping[str, bool | int | str | None]] = {
+    "rocketmq_version": None,
     "store_path_commit_log": "commitlog",
     "read_only_commit_log_store_paths": "",
     "mapped_file_size_commit_log": 1_073_741_824,
@@ -168,6 +169,7 @@ _OURS: Final = (
     "keep_hours",
     "keep_bytes",
     "disk_reserve_bytes",
+    "rocketmq_version",
     "validate_topic_names",
     "emulate_transfer_limits",
 )
@@ -188,8 +190,8 @@ def _camel(name: str) -> str:
 
 FIELD_OF: Final = {_SPELT.get(name, _camel(name)): name for name in DEFAULTS if name not in _OURS}
 
-IN_BROKER_CONF: Final = {name: name for name in _OURS[:4]} | FIELD_OF
-"""Setting of a ``broker.conf`` line; also our own of retention, which a broker ignores."""
+IN_BROKER_CONF: Final = {name: name for name in _OURS[:5]} | FIELD_OF
+"""Setting of a ``broker.conf`` line; also some of our own, which a broker ignores."""
 
 # Settings of the broker around a store that stand in nearly every broker.conf.
 NOT_OF_A_STORE: Final = frozenset(
@@ -209,6 +211,8 @@ NOT_OF_A_STORE: Final = frozenset(
 
 def _kind(name: str) -> type[bool | int | str]:
     default = DEFAULTS[name]
+    if name == "rocketmq_version":
+        return str
     # A limit without a default is a number.
     return int if default is None else type(default)
 
@@ -245,6 +249,9 @@ def _check_text(name: str, value: str) -> None:
         case "flush_disk_type":
             if value not in {"ASYNC_FLUSH", "SYNC_FLUSH"}:
                 raise ConfigError(_must_be(name, "ASYNC_FLUSH or SYNC_FLUSH", value), name)
+        case "rocketmq_version":
+            if value not in {"5.3", "5.4", "5.5"}:
+                raise ConfigError(_must_be(name, "5.3, 5.4 or 5.5", value), name)
         case "retention":
             if value not in {"off", "rocketmq"}:
                 raise ConfigError(_must_be(name, "off or rocketmq", value), name)

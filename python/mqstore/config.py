@@ -40,7 +40,7 @@ class StoreConfig(
 ):
     """Settings of a store, by RocketMQ's names in snake_case; checked when made.
 
-    Defaults are those of RocketMQ 5.3; they hold where neither caller, files nor
+    Defaults are those of RocketMQ 5.3 to 5.5; they hold where neither caller, files nor
     ``config/mqstore.json`` say otherwise. A store that is made remembers sizes, flush mode and
     retention there; another flush mode or retention that is given later holds for that opening.
 
@@ -122,6 +122,10 @@ class StoreConfig(
         clean_resource_interval: Milliseconds between two rounds. 10,000.
 
     Ours:
+        rocketmq_version: Whose files are written: ``"5.3"``, ``"5.4"`` or ``"5.5"``. From 5.4 on
+            the index has an entry for the tags of each message, from 5.5 on the checkpoint says up
+            to which message the queues are flushed. An older one than the store shows is refused.
+            ``"5.3"`` for a new store, else what the store shows.
         validate_topic_names: Refuse a topic that is empty, longer than 127 bytes (255 behind
             ``%RETRY%``), or has other characters than ``%``, ``|``, letters, digits, ``_`` and
             ``-``. True.
@@ -221,6 +225,7 @@ class StoreConfig(
     flush_delay_offset_interval: int | None = None
     flush_consumer_offset_interval: int | None = None
 
+    rocketmq_version: Literal["5.3", "5.4", "5.5"] | None = None
     validate_topic_names: bool | None = None
     emulate_transfer_limits: bool | None = None
 

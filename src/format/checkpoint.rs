@@ -8,6 +8,7 @@
 //! | 16 | i64 | indexMsgTimestamp | end of the last full index file that was flushed |
 //! | 24 | i64 | masterFlushedOffset | of replication |
 //! | 32 | i64 | confirmPhyOffset | start of the last valid record that recovery found |
+//! | 40 | i64 | logicsPhysicalOffset | start of the last record whose queue entries are flushed; from 5.5 on |
 //!
 //! The file has 4096 bytes; the rest is zero. The times are those of messages, not of flushes.
 
@@ -21,8 +22,12 @@ const LOGICS_AT: usize = PHYSIC_AT + 8;
 const INDEX_AT: usize = LOGICS_AT + 8;
 const MASTER_FLUSHED_AT: usize = INDEX_AT + 8;
 const CONFIRM_AT: usize = MASTER_FLUSHED_AT + 8;
-pub const FIELDS_LEN: usize = CONFIRM_AT + 8;
-const _: () = assert!(FIELDS_LEN == 40);
+const LOGICS_OFFSET_AT: usize = CONFIRM_AT + 8;
+/// Length of the fields.
+pub const FIELDS_LEN: usize = LOGICS_OFFSET_AT + 8;
+/// Length of the fields up to RocketMQ 5.4.
+pub const FIRST_FIELDS_LEN: usize = LOGICS_OFFSET_AT;
+const _: () = assert!(FIELDS_LEN == 48);
 
 /// Margin by which RocketMQ distrusts the log's and the queues' times.
 const SLACK_MS: i64 = 3000;
@@ -35,6 +40,9 @@ pub struct CheckpointFields {
     pub index_msg_timestamp_ms: i64,
     pub master_flushed_offset: i64,
     pub confirm_physical_offset: i64,
+    /// Physical offset of the last record whose queue entries are known to be flushed; 0 where that is
+    /// not known. RocketMQ 5.3 and 5.4 leave it as it is.
+    pub logics_physical_offset: i64,
 }
 
 impl CheckpointFields {
@@ -48,6 +56,7 @@ impl CheckpointFields {
             index_msg_timestamp_ms: field(INDEX_AT),
             master_flushed_offset: field(MASTER_FLUSHED_AT),
             confirm_physical_offset: field(CONFIRM_AT),
+            logics_physical_offset: field(LOGICS_OFFSET_AT),
         }
     }
 
@@ -57,6 +66,7 @@ impl CheckpointFields {
         put_i64_in::<INDEX_AT, FIELDS_LEN>(out, self.index_msg_timestamp_ms);
         put_i64_in::<MASTER_FLUSHED_AT, FIELDS_LEN>(out, self.master_flushed_offset);
         put_i64_in::<CONFIRM_AT, FIELDS_LEN>(out, self.confirm_physical_offset);
+        put_i64_in::<LOGICS_OFFSET_AT, FIELDS_LEN>(out, self.logics_physical_offset);
     }
 
     /// Time up to which log and queues are trusted (`StoreCheckpoint#getMinTimestamp`).
@@ -83,13 +93,15 @@ mod tests {
         index_msg_timestamp_ms: -3,
         master_flushed_offset: 4,
         confirm_physical_offset: i64::MAX,
+        logics_physical_offset: 6,
     };
 
     #[test]
     fn fields_lie_eight_bytes_apart() {
         let mut out = [0xAA; FIELDS_LEN];
         FIELDS.encode_into(&mut out);
-        assert_eq!([out[7], out[15], out[23], out[31], out[39]], [1, 2, 0xFD, 4, 0xFF]);
+        let last_bytes = [7, 15, 23, 31, 39, 47].map(|at: usize| out[at]);
+        assert_eq!(last_bytes, [1, 2, 0xFD, 4, 0xFF, 6]);
         assert_eq!(CheckpointFields::decode(&out), FIELDS);
     }
 
@@ -107,6 +119,7 @@ mod tests {
                 index_msg_timestamp_ms: whole(16, -3),
                 master_flushed_offset: whole(24, 4),
                 confirm_physical_offset: whole(32, i64::MAX),
+                logics_physical_offset: whole(40, 6),
             };
             assert_eq!(got, wanted, "{length} bytes");
         }

@@ -37,6 +37,9 @@ pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
     TopicHash::of(topic).with_key(key)
 }
 
+/// Stands before the tags in the text of a tag entry.
+pub const TAG_PREFIX: &[u8] = b"T#";
+
 /// Hash state after a topic, shared by its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicHash(u32);
@@ -52,6 +55,14 @@ impl TopicHash {
     #[must_use]
     pub fn with_key(self, key: &[u8]) -> i32 {
         non_negative(extend(self.0, key).cast_signed())
+    }
+
+    /// The hash of the tag entry of a message with these tags: that of `topic#T#tags`
+    /// (`IndexService#buildKey`, `MessageConst.INDEX_TAG_TYPE`).
+    #[inline]
+    #[must_use]
+    pub fn with_tags(self, tags: &[u8]) -> i32 {
+        non_negative(extend(extend(self.0, TAG_PREFIX), tags).cast_signed())
     }
 }
 
@@ -267,6 +278,16 @@ mod tests {
         assert_eq!(key_hash(b"Ea", b"20231001123456"), 19_583_063);
         assert_eq!(key_hash(b"FB", b"20231001123456"), 19_583_063);
         assert_eq!(key_hash(b"T", b"k0"), 2_539_444);
+        for (tags, hash) in [
+            ("TagA", 490_158_619),
+            ("TagB", 490_158_618),
+            ("TagC", 490_158_617),
+            ("A || B", 800_670_335),
+            ("BT1", 1_678_397_311),
+        ] {
+            assert_eq!(TopicHash::of(b"T").with_tags(tags.as_bytes()), hash, "{tags}");
+            assert_eq!(key_hash(b"T", format!("T#{tags}").as_bytes()), hash, "{tags}");
+        }
         for (topic, key) in
             [("", ""), ("a", ""), ("", "b"), ("OrderTopic", "order-000000042"), ("ü", "ß")]
         {

@@ -12,3 +12,4 @@ pub mod file_name;
 pub mod index;
 pub mod java;
 pub mod message;
+pub mod release;

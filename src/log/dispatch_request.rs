@@ -107,6 +107,15 @@ impl<'a> DispatchRequest<'a> {
         self.keys().take(most).map(move |key| topic.with_key(key))
     }
 
+    /// The hash that its tag entry holds, behind those of its keys; `None` without tags, or of a
+    /// message that was rolled back.
+    #[inline]
+    #[must_use]
+    pub fn tag_hash_of(&self, topic: TopicHash) -> Option<i32> {
+        let tags = self.properties.tags.filter(|tags| !tags.is_empty())?;
+        (self.transaction != Transaction::Rollback).then(|| topic.with_tags(tags))
+    }
+
     /// Hashes of the keys beyond [`MAX_KEYS`].
     pub fn surplus_key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
         let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::files::{Access, Storage, StorageFile};
-use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields};
+use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIELDS_LEN};
 
 #[derive(Debug)]
 pub struct StoreCheckpoint {
@@ -28,7 +28,7 @@ impl StoreCheckpoint {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Error::io("open", path)(error)),
         };
-        let mut bytes = [0; 40];
+        let mut bytes = [0; FIELDS_LEN];
         let read = match &file {
             Some(file) => file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?,
             None => 0,
@@ -62,7 +62,7 @@ impl StoreCheckpoint {
         if len < CHECKPOINT_LEN as u64 {
             file.set_len(CHECKPOINT_LEN as u64).map_err(Error::io("extend", &self.path))?;
         }
-        let mut bytes = [0; 40];
+        let mut bytes = [0; FIELDS_LEN];
         self.fields.encode_into(&mut bytes);
         file.write_at(&bytes, 0).map_err(Error::io("write", &self.path))?;
         file.sync().map_err(Error::io("flush", &self.path))?;
@@ -91,13 +91,14 @@ mod tests {
         checkpoint.fields.index_msg_timestamp_ms = 7;
         checkpoint.fields.master_flushed_offset = 8;
         checkpoint.fields.confirm_physical_offset = 9;
+        checkpoint.fields.logics_physical_offset = 10;
         checkpoint.flush(&Os).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.len(), 4096);
-        for (at, expected) in [(0, 43_707_i64), (8, 52_445), (16, 7), (24, 8), (32, 9)] {
+        for (at, expected) in [(0, 43_707_i64), (8, 52_445), (16, 7), (24, 8), (32, 9), (40, 10)] {
             assert_eq!(bytes[at..at + 8], expected.to_be_bytes());
         }
-        assert!(bytes[40..].iter().all(|&byte| byte == 0));
+        assert!(bytes[48..].iter().all(|&byte| byte == 0));
         bytes[100] = 77;
         std::fs::write(&path, &bytes).unwrap();
         let mut again = StoreCheckpoint::load(&Os, &path, Access::ReadWrite).unwrap();

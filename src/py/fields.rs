@@ -101,6 +101,7 @@ macro_rules! arguments {
 arguments! {
     topic = utf8("topic") -> PyBackedStr;
     key = utf8("key") -> PyBackedStr;
+    key_if_given = optional_utf8("key") -> Option<PyBackedStr>;
     physical_offset = number("physical_offset") -> i64;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
     queue_id = number("queue_id") -> i32;

@@ -244,6 +244,32 @@ struct Sums {
     messages: u64,
 }
 
+/// Whether a folder is a RocksDB database; its files lie beside whatever else the folder holds.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    let has_current = |name: &str| name == "CURRENT";
+    Ok(has_file(storage, dir, has_current)?
+        && has_file(storage, dir, |name| name.starts_with("MANIFEST-"))?)
+}
+
+/// Whether a RocksDB database has tables on disk.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn has_tables(storage: &dyn Storage, dir: &Path) -> Result<bool> {
+    has_file(storage, dir, |name| name.ends_with(".sst"))
+}
+
+fn has_file(storage: &dyn Storage, dir: &Path, wanted: fn(&str) -> bool) -> Result<bool> {
+    if storage.kind(dir).map_err(Error::io("stat", dir))? != Some(FileKind::Directory) {
+        return Ok(false);
+    }
+    let named = |file: &crate::files::DirEntry| file.name.to_str().is_some_and(wanted);
+    Ok(list(storage, dir)?.iter().any(|file| file.kind == FileKind::File && named(file)))
+}
+
 struct Inventory<'a> {
     storage: &'a dyn Storage,
     root: &'a Path,
@@ -272,21 +298,10 @@ impl Inventory<'_> {
     }
 
     fn add_database(&mut self, name: &str) -> Result<()> {
-        let path = self.root.join(name);
-        if self.storage.kind(&path).map_err(Error::io("stat", &path))? != Some(FileKind::Directory)
-        {
-            return Ok(());
+        match is_database(self.storage, &self.root.join(name))? {
+            true => self.add(name, Structure::RocksDb, Unit::None),
+            false => Ok(()),
         }
-        let files = list(self.storage, &path)?;
-        let has = |wanted: fn(&str) -> bool| {
-            files
-                .iter()
-                .any(|file| file.kind == FileKind::File && file.name.to_str().is_some_and(wanted))
-        };
-        if has(|name| name == "CURRENT") && has(|name| name.starts_with("MANIFEST-")) {
-            self.add(name, Structure::RocksDb, Unit::None)?;
-        }
-        Ok(())
     }
 
     fn sum(&self, dir: &Path, unit: Unit, deepest: usize, sums: &mut Sums) -> Result<()> {

@@ -17,10 +17,11 @@ use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
 use super::open::recover::RecoveryReport;
+use super::open::version::{self, Versions};
 use super::open::{self, OnFlushedDamage, OpenMode, Opened};
 use super::progress::Progress;
 use super::read::halt::Halt;
-use super::read::key_query::{self, KeyQuery, QueryResult};
+use super::read::key_query::{self, IndexType, KeyQuery, QueryResult};
 use super::read::queue_read::{self, ReadRequest, ReadResult};
 use super::read::queue_view::QueueView;
 use super::read::reader::Reader;
@@ -319,7 +320,27 @@ impl MessageStore {
     /// [`Error::Io`], [`Error::Closed`].
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.files.check_open()?;
-        key_query::query(&self.reader, query)
+        key_query::query(&self.reader, query, IndexType::Key)
+    }
+
+    /// Which releases of RocketMQ can have written the store.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn versions(&self) -> Result<Versions> {
+        self.files.check_open()?;
+        let StoreFiles { storage, paths, log, index, .. } = &*self.files;
+        version::look(&**storage, paths, log, index.as_deref())
+    }
+
+    /// Messages by the whole text of their tags, which stands in place of the key. Where the index has no
+    /// entries for tags, as where RocketMQ 5.3 wrote it, the log is read instead.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Closed`].
+    pub fn query_tags(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
+        self.files.check_open()?;
+        key_query::query(&self.reader, query, IndexType::Tags)
     }
 
     /// One queue as it is now.

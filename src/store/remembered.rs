@@ -24,6 +24,8 @@ enum Kind {
     Size,
     /// A promise to producers: the first one given.
     Flush,
+    /// Release whose files are written: the newest in force.
+    Version,
     /// Retention: set at creation, never by a later open.
     Retention,
 }
@@ -46,7 +48,8 @@ macro_rules! setting {
     };
 }
 
-const SETTINGS: [Setting; 18] = [
+const SETTINGS: [Setting; 19] = [
+    setting!(Version, rocketmq_version),
     setting!(Size, mapped_file_size_commit_log),
     setting!(Size, mapped_file_size_consume_queue),
     setting!(Size, mapper_file_size_batch_consume_queue),
@@ -212,6 +215,8 @@ pub fn keep(
         let is_kept = match setting.kind {
             Kind::Retention => false,
             Kind::Flush => !is_known && setting.is_given(config),
+            Kind::Version if !is_known && !setting.is_given(config) => false,
+            Kind::Version => value != (setting.value)(known),
             Kind::Size if is_known => !value.is_null() && value != (setting.value)(known),
             Kind::Size if !setting.is_given(config) => false,
             Kind::Size => {

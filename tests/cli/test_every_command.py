@@ -20,6 +20,7 @@ VALUES = {
     "topics": "orders",
     "queue_id": "0",
     "key": "order-5",
+    "to": "5.5",
 }
 # Parameters that name something new.
 NEW = {"out", "target", "out_html", "output"}
@@ -46,7 +47,8 @@ def arguments(name, store, folder, conf=None):
         else:
             value = VALUES.get(param.name, str(store))
         given += [value] if isinstance(param, click.Argument) else [param.opts[-1], value]
-    return given
+    # It takes either a key or tags.
+    return [*given, "--key", VALUES["key"]] if name == "query" else given
 
 
 WORKING = [name for name in NAMES if name not in ALONE]

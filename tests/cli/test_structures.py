@@ -152,8 +152,9 @@ def test_checkpoint(mq, store):
             "index_msg_timestamp_ms",
             "master_flushed_offset",
             "confirm_physical_offset",
+            "logics_physical_offset",
         )
-    ] == list(struct.unpack(">5q", raw[:40]))
+    ] == list(struct.unpack(">6q", raw[:48]))
     assert fields["logics_msg_timestamp_ms"] == BEGIN_MS + 39_000
     assert "2023-11-14T22:13:59.000Z" in mq("checkpoint", store).out
     (store / "checkpoint").unlink()

@@ -32,7 +32,7 @@ from helpers.golden import (
     message_row,
     messages_of,
 )
-from helpers.java import RocketMQError
+from helpers.java import RELEASE, RocketMQError
 from helpers.scripts import FLAVOURS, PARAMS, PLAIN, Flavour, Script, queries
 
 if TYPE_CHECKING:
@@ -216,6 +216,8 @@ RECOVERED = [
     name
     for name, entry in manifest()["cases"].items()
     if entry["state"] not in ("clean", "damaged")
+    and Case(name).release == RELEASE
+    and "storeType" not in entry["settings"]
 ]
 
 

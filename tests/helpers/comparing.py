@@ -8,6 +8,7 @@ import mqstore
 from helpers.answers import ask, is_same
 from helpers.files import digest, digests, index_files, used_log_files
 from helpers.golden import expected_message_row, make_batch_topics, message_row, messages_of
+from helpers.java import RELEASE
 from helpers.scripts import PARAMS, PLAIN, Flavour
 
 if TYPE_CHECKING:
@@ -19,12 +20,22 @@ SETTINGS = PARAMS["storeConfig"]
 
 
 def write_ours(
-    root: Path, script: Sequence[Row], mode: str = "a", flavour: Flavour = PLAIN
+    root: Path,
+    script: Sequence[Row],
+    mode: str = "a",
+    flavour: Flavour = PLAIN,
+    release: str = RELEASE,
 ) -> list[mqstore.AppendResult]:
     if not root.exists():
         make_batch_topics(root, flavour.batch_topics)
-    messages = [message for line in script for message in messages_of(line)]
-    with mqstore.open(root, mode, config=flavour.params["storeConfig"]) as store:
+    with_batch = release == "5.3"
+    messages = [
+        message
+        for line in script
+        for message in messages_of(line, with_batch_properties=with_batch)
+    ]
+    settings = {**flavour.params["storeConfig"], "rocketmq_version": release}
+    with mqstore.open(root, mode, config=settings) as store:
         return store.append_many(messages)
 
 

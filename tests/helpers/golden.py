@@ -74,9 +74,21 @@ class Case:
     @property
     def settings(self) -> Row:
         """RocketMQ's settings that a store has a use for."""
-        unknown_to_a_store = {"mappedFileSizeTimerLog"}
+        unknown_to_a_store = {
+            "mappedFileSizeTimerLog",
+            "storeType",
+            "rocksdbCQDoubleWriteEnable",
+            "useSeparateStorePathForRocksdbCQ",
+            "indexRocksDBEnable",
+            "indexFileWriteEnable",
+        }
         given: Row = self.params["storeConfig"]
         return {name: value for name, value in given.items() if name not in unknown_to_a_store}
+
+    @property
+    def release(self) -> str:
+        """The release of RocketMQ that wrote it, as a setting names it."""
+        return ".".join(self.entry.get("rocketmq", manifest()["rocketmq"]).split(".")[:2])
 
     def rows(self, name: str) -> list[Row]:
         """The rows of one of the case's files: ``script``, ``expected``, ``queries``, ..."""
@@ -105,7 +117,7 @@ class Case:
     def script(self) -> Iterator[tuple[Row, list[mqstore.Message]]]:
         """Each put of the script, and the records that it becomes."""
         for line in self.rows("script"):
-            yield line, messages_of(line)
+            yield line, messages_of(line, with_batch_properties=self.release == "5.3")
 
 
 def make_batch_topics(root: Path, names: Sequence[str]) -> None:
@@ -126,8 +138,11 @@ INNER_BATCH = 0xC0
 _TRANSACTION = {None: 0, "prepared": 0x4, "commit": 0x8, "rollback": 0xC}
 
 
-def messages_of(line: Row) -> list[mqstore.Message]:
-    """The records that one line of a script becomes: one, or one for each item of a batch."""
+def messages_of(line: Row, *, with_batch_properties: bool = True) -> list[mqstore.Message]:
+    """The records that one line of a script becomes: one, or one for each item of a batch.
+
+    Up to 5.3 an item has the properties of its batch too.
+    """
     common = {
         "queue_id": line["queueId"],
         "born_timestamp_ms": line["bornTimestamp"],
@@ -149,7 +164,7 @@ def messages_of(line: Row) -> list[mqstore.Message]:
             )
         ]
     if "batch" in line:
-        shared = _block(line)
+        shared = _block(line) if with_batch_properties else b""
         return [
             mqstore.Message(
                 line["topic"],

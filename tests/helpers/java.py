@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parents[1] / "differential"
 # Another version of RocketMQ than the pinned one, which is then built into a folder of its own.
 VERSION = os.environ.get("MQSTORE_ROCKETMQ_VERSION", "")
-TARGET = HERE / "target" / VERSION
+
+
+def release_of(version: str) -> str:
+    """The release that a version is of, as the setting ``rocketmq_version`` names it."""
+    return ".".join((version or "5.3.3").split(".")[:2])
+
+
+RELEASE = release_of(VERSION)
 JAVA_NEEDED = 17
 
 Row = dict[str, Any]
@@ -42,26 +49,27 @@ def what_is_missing() -> str | None:
     return None
 
 
-def build() -> str:
+def build(version: str = VERSION) -> str:
     """Compiles the harness where its sources changed, and gives the class path."""
+    target = HERE / "target" / version
     sources = [HERE / "pom.xml", *sorted(p for p in (HERE / "src").rglob("*") if p.is_file())]
     digest = hashlib.sha256()
     for source in sources:
         digest.update(f"{source.relative_to(HERE)}\0".encode() + source.read_bytes() + b"\0")
-    TARGET.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     # Another run may build at the same time.
-    with (TARGET / "lock").open("w") as lock:
+    with (target / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _build(digest.hexdigest())
-    return f"{TARGET / 'classes'}:{(TARGET / 'classpath.txt').read_text().strip()}"
+        _build(digest.hexdigest(), version)
+    return f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
 
 
-def _build(digest: str) -> None:
-    stamp = TARGET / "built"
+def _build(digest: str, version: str) -> None:
+    stamp = HERE / "target" / version / "built"
     if not stamp.is_file() or stamp.read_text() != digest:
         maven = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), "compile"]
-        if VERSION:
-            maven += [f"-Drocketmq.version={VERSION}", f"-Dbuild.folder=target/{VERSION}"]
+        if version:
+            maven += [f"-Drocketmq.version={version}", f"-Dbuild.folder=target/{version}"]
         done = subprocess.run(
             maven, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
@@ -81,10 +89,16 @@ class RocketMQ:
         folder: For what the process writes beside stores: its log, its home.
         timeout_s: How long an answer may take; after it the process is killed.
         options: Of the virtual machine: memory and compilers.
+        version: Of RocketMQ; the pinned one where it is empty.
     """
 
     def __init__(
-        self, folder: Path, *, timeout_s: float = 120, options: Sequence[str] = QUICK
+        self,
+        folder: Path,
+        *,
+        timeout_s: float = 120,
+        options: Sequence[str] = QUICK,
+        version: str = VERSION,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._timeout_s = timeout_s
@@ -99,7 +113,7 @@ class RocketMQ:
         ]
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
-                ["java", *options, "-cp", build(), "mqstore.differential.Main"],
+                ["java", *options, "-cp", build(version), "mqstore.differential.Main"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

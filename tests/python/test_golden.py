@@ -84,7 +84,8 @@ def write_script(case: Case, root: Path) -> list[Row]:
     validate = case.entry.get("validate_topic_names", True)
     rows = []
     make_batch_topics(root, case.entry.get("batch_topics", []))
-    with case.open(root, "a", validate_topic_names=validate) as store:
+    more = {"validate_topic_names": validate, "rocketmq_version": case.release}
+    with case.open(root, "a", **more) as store:
         for number, (line, messages) in enumerate(case.script()):
             try:
                 results = store.append_many(messages)
@@ -486,7 +487,7 @@ def test_recovery(case: Case, tmp_path: Path) -> None:
         return
     with case.open(root, "r+") as store:
         assert store.recovery is not None
-        assert store.recovery.mode == ("crash" if case.name.startswith("abort") else "clean")
+        assert store.recovery.mode == ("crash" if "abort" in case.name else "clean")
         assert [message_row(message) for message in store.scan()] == expected
     assert not (root / "abort").exists()
     assert mqstore.verify(root, config=case.settings).ok
@@ -569,7 +570,11 @@ def test_rebuild_bytes(case: Case, unpacked: Callable[[Case], Path], tmp_path: P
             shutil.copytree(theirs / kept, alone / kept)
     make_batch_topics(alone, case.entry.get("batch_topics", []))
     validate = case.entry.get("validate_topic_names", True)
-    settings = {**case.settings, "validate_topic_names": validate}
+    settings = {
+        **case.settings,
+        "validate_topic_names": validate,
+        "rocketmq_version": case.release,
+    }
     report = mqstore.rebuild(alone, config=settings)
     assert (report.damaged, report.refused, report.left_out) == ((), 0, 0)
     for folder in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):

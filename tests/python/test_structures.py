@@ -312,8 +312,9 @@ def test_what_is_missing_of_a_checkpoint_reads_as_zero(tmp_path: Path, length: i
         found.index_msg_timestamp_ms,
         found.master_flushed_offset,
         found.confirm_physical_offset,
+        found.logics_physical_offset,
     ]
-    assert fields == [n + 1 if length >= 8 * (n + 1) else 0 for n in range(5)]
+    assert fields == [n + 1 if length >= 8 * (n + 1) else 0 for n in range(6)]
 
 
 def test_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:

@@ -169,6 +169,9 @@ class Checkpoint:
     def confirm_physical_offset(self) -> int:
         """Start of the last valid record, as the last recovery found it."""
     @property
+    def logics_physical_offset(self) -> int:
+        """Start of the last record whose queue entries are flushed; 0 where that is not known."""
+    @property
     def min_timestamp_ms(self) -> int:
         """The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``)."""
     @property

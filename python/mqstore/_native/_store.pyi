@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Literal, Self, final
+from typing import Any, Literal, Self, final
 
 from typing_extensions import Buffer
 
@@ -170,6 +170,21 @@ class Store:
         """The settings in force: what was given, what the files told, and defaults for the rest."""
     @property
     def _leaves_out_last(self) -> bool: ...
+    def versions(self) -> dict[str, Any]:
+        """Which releases of RocketMQ can have written the store, and what shows it.
+
+        No file carries a version of RocketMQ, and a store may have been written by several.
+
+        Returns:
+            ``can_be``: the releases, of ``"5.3"``, ``"5.4"`` and ``"5.5"``; ``writes``: whose files
+            this store writes, ``None`` in mode ``"r"``; ``marks``: a mapping for each mark, with
+            the oldest and the newest release that leave it (``since``, ``until``), its ``path``
+            below the root, and ``what`` it is.
+
+        Raises:
+            StoreIOError: A file cannot be read.
+        """
+
     @property
     def recovery(self) -> RecoveryReport | None:
         """Result of opening for writing; ``None`` in mode ``"r"``."""
@@ -294,18 +309,21 @@ class Store:
     def query(
         self,
         topic: str,
-        key: str,
+        key: str | None = None,
         *,
+        tags: str | None = None,
         begin_ms: int | None = None,
         end_ms: int | None = None,
         max_messages: int = 32,
         exact: bool = True,
     ) -> QueryResult:
-        """Messages by key or unique key, through the index (``DefaultMessageStore#queryMessage``).
+        """Messages by key or tags, through the index (``DefaultMessageStore#queryMessage``).
 
         Args:
             topic: Name of the topic.
-            key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``.
+            key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``. Either this or ``tags``.
+            tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
+                find ``"a || b"``.
             begin_ms: First store time that counts; ``None`` is no bound.
             end_ms: Last store time that counts; ``None`` is no bound.
             max_messages: At most this many.
@@ -316,9 +334,11 @@ class Store:
 
         Entries are compared with their messages, and slots and links with the entries around
         them. Where something is not as it must be, that file's part of the log is read instead;
-        ``complete`` of the answer says whether all of it could be.
+        ``complete`` of the answer says whether all of it could be. So it is with an index file that
+        has no entries for tags, as RocketMQ 5.3 writes it, in a query by tags.
 
         Raises:
+            TypeError: Neither a key nor tags, or both.
             CorruptionError: The body of a message of the key is not the one that was stored, or an
                 index file was cut short.
         """

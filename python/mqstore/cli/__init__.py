@@ -45,6 +45,7 @@ _COMMANDS = {
     "stats": "stats",
     "metrics": "metrics",
     "doctor": "doctor",
+    "preflight": "preflight",
     "recover": "recover",
     "rebuild": "rebuild",
     "report": "report",

@@ -29,19 +29,21 @@ _MOST_COUNTED = 1_000
 def query(
     store: Store,
     topics: Sequence[str],
-    key: str,
+    key: str | None,
     *,
+    tags: str | None = None,
     begin_ms: int | None = None,
     end_ms: int | None = None,
     max_messages: int = 32,
     exact: bool = True,
 ) -> QueryResult:
-    """Returns the messages with a key, unique key or message id in any of the topics.
+    """Returns the messages with a key, unique key, message id or tags in any of the topics.
 
     Args:
         store: The store.
         topics: The topics; all where empty.
         key: The key, unique key or message id.
+        tags: The whole text of the tags, in place of a key.
         begin_ms: First store time that counts.
         end_ms: Last store time that counts.
         max_messages: At most this many, the newest.
@@ -49,13 +51,14 @@ def query(
     """
     searched = topics or store.topics()
     if len(searched) > 1 and exact and not _index_covers(store):
-        found = _from_log(store, topics, key, begin_ms, end_ms, max_messages)
+        found = _from_log(store, topics, key, tags, begin_ms, end_ms, max_messages)
     else:
         found = _merged(
             [
                 store.query(
                     topic,
                     key,
+                    tags=tags,
                     begin_ms=begin_ms,
                     end_ms=end_ms,
                     max_messages=max_messages,
@@ -65,7 +68,7 @@ def query(
             ],
             max_messages,
         )
-    if found or not exact:
+    if found or not exact or key is None:
         return found
     message = _by_id(store, key)
     if message is None or (topics and message.topic not in topics):
@@ -98,7 +101,8 @@ def _index_covers(store: Store) -> bool:
 def _from_log(
     store: Store,
     topics: Sequence[str],
-    key: str,
+    key: str | None,
+    tags: str | None,
     begin_ms: int | None,
     end_ms: int | None,
     most: int,
@@ -110,12 +114,18 @@ def _from_log(
     with progress("reading the log") as tell:
         for message in scan:
             tell(scan.physical_offset - begin, scan.stop_physical_offset - begin)
-            if key == message.unique_key or key in message.keys:
+            if _has(message, key, tags):
                 newest.append(message)
     messages = list(newest)[::-1]
     return QueryResult(
         messages[:most], truncated=len(messages) > most, complete=not scan.skipped_ranges
     )
+
+
+def _has(message: StoredMessage, key: str | None, tags: str | None) -> bool:
+    if key is None:
+        return tags == message.tags
+    return key == message.unique_key or key in message.keys
 
 
 def _by_id(store: Store, text: str) -> StoredMessage | None:
@@ -143,23 +153,31 @@ def index_reach(store: Store) -> dict[str, object]:
 
 
 def note_not_found(
-    store: Store, topics: Sequence[str], key: str, *, timed: bool = False, exact: bool = True
+    store: Store,
+    topics: Sequence[str],
+    key: str | None,
+    *,
+    tags: str | None = None,
+    timed: bool = False,
+    exact: bool = True,
 ) -> None:
-    """Says that a key was not found, how far the index reaches and what was read instead.
+    """Says that a key or tags were not found, how far the index reaches and what was read instead.
 
     Args:
         store: The store.
         topics: The topics that were searched; all where empty.
         key: The key.
+        tags: The tags, in place of a key.
         timed: Whether only a part of the time was asked for.
         exact: Whether the log was read where the index does not reach.
     """
     where = " or ".join(map(repr, topics)) if topics else f"all {len(store.topics())} topics"
-    outside = len(query(store, topics, key, max_messages=_MOST_COUNTED)) if timed else 0
+    outside = len(query(store, topics, key, tags=tags, max_messages=_MOST_COUNTED)) if timed else 0
     hint = ""
-    if not outside:
+    sought = f"key {key!r}" if key is not None else f"tags {tags!r}"
+    if not outside and key is not None:
         hint = nearest(key, {one for _, one in recent_keys(store, topics or None)})
-    note(f"mqstore: no message with key {key!r} in {where} of {store.path}{hint}")
+    note(f"mqstore: no message with {sought} in {where} of {store.path}{hint}")
     if outside:
         more = "or more " if outside == _MOST_COUNTED else ""
         note(f"{count_text(outside)} {more}of its messages are outside of --from and --to")

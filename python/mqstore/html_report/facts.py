@@ -137,6 +137,8 @@ class Facts:
     made_ms: int
     state: str
     state_text: str
+    releases: str
+    marks: list[str]
     messages: int
     min_physical_offset: int
     max_physical_offset: int
@@ -208,6 +210,7 @@ def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
     for topic in topics:
         topic.part = topic.bytes / largest
     lags = _lags(store.groups())
+    versions = store.versions()
     other_messages = found["others"][0]
     return Facts(
         path=store.path,
@@ -215,6 +218,8 @@ def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
         made_ms=time.time_ns() // 1_000_000,
         state=state.capitalize(),
         state_text=_STATES[state],
+        releases=" or ".join(versions["can_be"]),
+        marks=[mark["path"] for mark in versions["marks"]],
         messages=sum(topic.messages for topic in topics) + other_messages,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=end,

@@ -99,6 +99,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
             ("index_msg_timestamp", _TIME),
             ("master_flushed_offset", pa.int64()),
             ("confirm_physical_offset", pa.int64()),
+            ("logics_physical_offset", pa.int64()),
             ("min_physical_offset", pa.int64()),
             ("max_physical_offset", pa.int64()),
             ("dispatched_offset", pa.int64()),
@@ -313,6 +314,7 @@ def _checkpoint(part: StructurePart, options: ReadOptions) -> Iterator[pa.Record
             row[f"{name}_msg_timestamp"] = _micros(getattr(checkpoint, f"{name}_msg_timestamp_ms"))
         row["master_flushed_offset"] = checkpoint.master_flushed_offset
         row["confirm_physical_offset"] = checkpoint.confirm_physical_offset
+        row["logics_physical_offset"] = checkpoint.logics_physical_offset
     yield _rows([row], "checkpoint")
 
 

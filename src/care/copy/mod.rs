@@ -162,7 +162,10 @@ pub fn copy(
         ..CopyReport::default()
     };
     let plan = Plan {
-        config: store.config().clone(),
+        config: StoreConfig {
+            rocketmq_version: store.config().rocketmq_version.max(store.versions()?.newest()),
+            ..store.config().clone()
+        },
         base_offset,
         rule: if options.renumber { Rule::FromZero } else { Rule::Keep },
         closed_up: HashSet::new(),

@@ -198,7 +198,7 @@ impl Examined<'_> {
         // Queues elsewhere: nothing else matters then.
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
-            self.state(Code::DocRocksDb).add(Severity::Warning, evidence);
+            self.state(Code::DocRocksDb).add(Severity::Info, evidence);
         }
         self.tell_deleted(&deleted);
         if !self.in_use {

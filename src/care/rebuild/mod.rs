@@ -24,6 +24,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
+use crate::format::release::Release;
 use crate::log::index::builder::BuiltIndex;
 use crate::log::read::parallel::{self, Stretch};
 use crate::log::{Queue, StoreCheckpoint};
@@ -32,6 +33,7 @@ use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
+use crate::store::open::version;
 use crate::store::paths::{self, StorePaths};
 use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
@@ -186,6 +188,7 @@ struct Job<'a> {
     layout: QueueLayout,
     kinds: TopicKinds,
     index: Option<IndexLayout>,
+    release: Release,
     flushed: Flushed,
 }
 
@@ -242,7 +245,20 @@ impl<'a> Job<'a> {
         // `verify` reports an unreadable mark.
         let mark = Mark::read(&*storage, &paths).unwrap_or_default();
         let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
-        Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed })
+        let release = version::release_of(&storage, &paths, &config)?;
+        Ok(Self {
+            storage,
+            clock,
+            paths,
+            options,
+            log,
+            queues,
+            layout,
+            kinds,
+            index,
+            release,
+            flushed,
+        })
     }
 
     /// Folder of the output, if there is one.
@@ -334,6 +350,7 @@ impl<'a> Job<'a> {
                 topics: self.options.topics.as_deref(),
                 with_queues: self.options.what.queues,
                 with_index: self.options.what.index,
+                with_tags: self.release.has_tag_entries(),
                 with_surplus_keys: false,
                 latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
             },

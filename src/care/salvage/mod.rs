@@ -26,6 +26,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
+use crate::store::open::version::versions_of;
 use crate::store::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::remembered::Remembered;
@@ -173,6 +174,9 @@ pub fn salvage_on(
     let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
     config.mapped_file_size_commit_log = Some(file_size);
     remembered.fill_in_copy(&mut config);
+    // What is salvaged must hold as much as there was. A source that is no store any more tells nothing.
+    let found = versions_of(&storage, &StorePaths::new(from, &config), &config).unwrap_or_default();
+    config.rocketmq_version = config.rocketmq_version.max(found.newest());
 
     meter.next_reading();
     let mut census = Census::new(kinds(&files));

@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::error::Error;
 use crate::files::Access;
-use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIELDS_LEN};
+use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIRST_FIELDS_LEN};
 use crate::log::StoreCheckpoint;
 use crate::store::mark::Mark;
 
@@ -35,7 +35,7 @@ pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
             return Some(checkpoint.fields);
         }
     };
-    if len < FIELDS_LEN as u64 {
+    if len < FIRST_FIELDS_LEN as u64 {
         let expected = format!("a file of {CHECKPOINT_LEN} bytes");
         let found =
             if len == 0 { "none, or an empty one".to_owned() } else { format!("{len} bytes") };
@@ -93,5 +93,11 @@ pub(super) fn check(cx: &Context<'_>, fields: &CheckpointFields, newest_ms: i64,
         let severity = Severity::Warning;
         let found = confirmed.to_string();
         cx.findings.add(Code::CheckpointConfirm, severity, &path, Some(32), expected, found);
+    }
+    let entered = fields.logics_physical_offset;
+    if !u64::try_from(entered).is_ok_and(|entered| entered <= log_end) {
+        let expected = format!("0, or the physical offset of a message before {log_end}");
+        let (severity, found) = (Severity::Warning, entered.to_string());
+        cx.findings.add(Code::CheckpointLogics, severity, &path, Some(40), expected, found);
     }
 }

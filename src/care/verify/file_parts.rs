@@ -95,12 +95,15 @@ impl FileWalk {
         let (mut behind_index, mut before_index) = (self.behind_index, self.before_index);
         behind_index.join(&next.behind_index);
         before_index.join(&next.before_index);
+        let mut tag_runs = self.tag_runs;
+        tag_runs.join(&next.tag_runs);
         Some(Self {
             messages: self.messages + next.messages,
             newest_ms: self.newest_ms.max(next.newest_ms),
             damaged,
             behind_index,
             before_index,
+            tag_runs,
             index_gaps: self.index_gaps.then(&next.index_gaps, cx),
             times: self.times.then(&next.times, cx, log),
             ..next

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::index::index_check::{Edges, IndexCheck, Unindexed};
+use super::index::tag_runs::TagRuns;
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use super::times::Times;
@@ -58,6 +59,7 @@ pub(super) struct FileWalk {
     pub(super) behind_index: Unindexed,
     pub(super) before_index: Unindexed,
     pub(super) index_gaps: Edges,
+    pub(super) tag_runs: TagRuns,
     pub(super) times: Times,
 }
 
@@ -476,6 +478,7 @@ impl Walk<'_> {
         self.result.behind_index = self.index.behind;
         self.result.before_index = self.index.before;
         self.result.index_gaps = self.index.edges();
+        self.result.tag_runs = std::mem::take(&mut self.index.tags);
         outcome
     }
 }

@@ -24,6 +24,7 @@ use rayon::prelude::*;
 
 use self::context::{Context, State, Walked};
 use self::index::index_check::{Gap, Unindexed};
+use self::index::tag_runs::TagRuns;
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
 use self::queues::{Queue, Queues};
@@ -36,10 +37,12 @@ use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
+use crate::store::inventory;
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::Flushed;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
+use crate::store::open::version;
 use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS, SystemClock};
@@ -252,7 +255,9 @@ fn conclude(
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
-        queues::report::report_missing(&cx, queues, tables, trusted_ms);
+        if !(queues.list.is_empty() && has_queue_database(&cx)?) {
+            queues::report::report_missing(&cx, queues, tables, trusted_ms);
+        }
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {
@@ -302,6 +307,13 @@ fn state(cx: &Context<'_>) -> Result<State> {
         return Ok(State::Crashed);
     }
     Ok(State::Closed)
+}
+
+/// Whether queues lie in RocksDB, in a folder of its own or beside files of queues.
+fn has_queue_database(cx: &Context<'_>) -> Result<bool> {
+    let own = cx.paths.root().join("consumequeue_rocksdb");
+    Ok(inventory::is_database(&*cx.storage, &cx.paths.consume_queue())?
+        || inventory::is_database(&*cx.storage, &own)?)
 }
 
 fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
@@ -414,18 +426,22 @@ fn check_behind(
         }
     });
     let (mut behind, mut before) = (Unindexed::default(), Unindexed::default());
-    let mut gap = Gap::default();
+    let (mut gap, mut tags) = (Gap::default(), TagRuns::default());
     for walk in walks {
         if let Some(first) = &walk.index_gaps.first {
             gap.join(first);
             std::mem::take(&mut gap).report(cx);
         }
         gap.join(&walk.index_gaps.last);
+        tags.join(&walk.tag_runs);
         behind.join(&walk.behind_index);
         before.join(&walk.before_index);
     }
     gap.report(cx);
-    if index.is_known {
+    tags.report(cx);
+    let dir = cx.paths.root().join(version::DATABASE);
+    let in_database = index.file_count == 0 && inventory::has_tables(&*cx.storage, &dir)?;
+    if index.is_known && !in_database {
         index::index_check::report_reach(cx, &behind, &before);
     }
     let rest = index

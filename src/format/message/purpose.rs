@@ -8,6 +8,9 @@ use crate::format::queue::consume_queue::{DelayLevels, SCHEDULE_TOPIC, delay_lev
 pub const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 /// Topic that marks half messages as ended (`TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
 pub const OP_TOPIC: &[u8] = b"RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// The same two from RocketMQ 5.4 on, where transactions are kept in RocksDB.
+const ROCKSDB_HALF_TOPIC: &[u8] = b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC";
+const ROCKSDB_OP_TOPIC: &[u8] = b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC";
 /// Topic of the timer wheel (`TimerMessageStore.TIMER_TOPIC`).
 pub const TIMER_TOPIC: &[u8] = b"rmq_sys_wheel_timer";
 /// Prefix of retry topics (`MixAll.RETRY_GROUP_TOPIC_PREFIX`).
@@ -39,8 +42,8 @@ impl Purpose {
     #[must_use]
     pub fn of(topic: &[u8]) -> Self {
         match topic {
-            HALF_TOPIC => Self::Half,
-            OP_TOPIC => Self::TransactionOp,
+            HALF_TOPIC | ROCKSDB_HALF_TOPIC => Self::Half,
+            OP_TOPIC | ROCKSDB_OP_TOPIC => Self::TransactionOp,
             SCHEDULE_TOPIC => Self::Delayed,
             TIMER_TOPIC => Self::Timer,
             _ if topic.starts_with(RETRY_PREFIX) => Self::Retry,
@@ -107,6 +110,8 @@ mod tests {
             ("orders", "normal"),
             ("RMQ_SYS_TRANS_HALF_TOPIC", "half"),
             ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "transaction-op"),
+            ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "half"),
+            ("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "transaction-op"),
             ("SCHEDULE_TOPIC_XXXX", "delayed"),
             ("rmq_sys_wheel_timer", "timer"),
             ("%RETRY%g", "retry"),

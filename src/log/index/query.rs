@@ -470,6 +470,12 @@ impl Candidates {
         Ok(self.current.is_some())
     }
 
+    /// The present file; `None` of one that cannot be read, or whose last candidate was given.
+    #[must_use]
+    pub fn file(&self) -> Option<&IndexFile> {
+        self.current.as_ref().map(|current| &*current.file)
+    }
+
     /// Range of the log that the current file covers, by its neighbours: from the first offset up
     /// to and including the second.
     #[must_use]

@@ -103,6 +103,8 @@ pub struct IndexService {
     has_new_name: bool,
     /// A message with some keys already in the index, and their number.
     begun: Option<(i64, usize)>,
+    /// Whether the tags of a message get an entry.
+    tag_entries: bool,
 }
 
 impl Drop for IndexService {
@@ -134,8 +136,21 @@ impl IndexService {
             full: VecDeque::new(),
             has_new_name: false,
             begun: None,
+            tag_entries: false,
         };
         Ok((service, findings))
+    }
+
+    /// Says whether the tags of a message get an entry behind those of its keys, as they do from
+    /// RocketMQ 5.4 on.
+    pub fn put_tags(&mut self, tag_entries: bool) {
+        self.tag_entries = tag_entries;
+    }
+
+    /// Whether the tags of a message get an entry.
+    #[must_use]
+    pub fn puts_tags(&self) -> bool {
+        self.tag_entries
     }
 
     /// Files for queries, which may run while keys are put and find what was drained.
@@ -163,12 +178,14 @@ impl IndexService {
         let done = done_of(begun, message.physical_offset);
         let mut built = Built::default();
         let hasher = TopicHash::of(message.topic);
-        for (number, key) in message.keys().enumerate() {
+        let tags = if self.tag_entries { message.tag_hash_of(hasher) } else { None };
+        let keys = message.keys().map(|key| hasher.with_key(key));
+        for (number, key_hash) in keys.chain(tags).enumerate() {
             if number >= MAX_KEYS {
                 built.left_out += 1;
             } else if number >= done {
                 let put = IndexPut {
-                    key_hash: hasher.with_key(key),
+                    key_hash,
                     physical_offset: message.physical_offset,
                     store_timestamp_ms: message.store_timestamp_ms,
                 };

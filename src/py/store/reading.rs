@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
@@ -264,11 +265,13 @@ impl Store {
         Ok(py.detach(|| store.offset_at(topic.as_bytes(), queue_id, timestamp_ms, boundary))?)
     }
 
-    /// Messages by key or unique key, through the index (``DefaultMessageStore#queryMessage``).
+    /// Messages by key or tags, through the index (``DefaultMessageStore#queryMessage``).
     ///
     /// Args:
     ///     topic: Name of the topic.
-    ///     key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``.
+    ///     key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``. Either this or ``tags``.
+    ///     tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
+    ///         find ``"a || b"``.
     ///     begin_ms: First store time that counts; ``None`` is no bound.
     ///     end_ms: Last store time that counts; ``None`` is no bound.
     ///     max_messages: At most this many.
@@ -279,18 +282,23 @@ impl Store {
     ///
     /// Entries are compared with their messages, and slots and links with the entries around
     /// them. Where something is not as it must be, that file's part of the log is read instead;
-    /// ``complete`` of the answer says whether all of it could be.
+    /// ``complete`` of the answer says whether all of it could be. So it is with an index file that
+    /// has no entries for tags, as RocketMQ 5.3 writes it, in a query by tags.
     ///
     /// Raises:
+    ///     TypeError: Neither a key nor tags, or both.
     ///     CorruptionError: The body of a message of the key is not the one that was stored, or an
     ///         index file was cut short.
-    #[pyo3(signature = (topic, key, *, begin_ms=None, end_ms=None, max_messages=32, exact=true))]
+    #[pyo3(signature = (
+        topic, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, exact=true
+    ))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn query<'py>(
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
-        #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
+        #[pyo3(from_py_with = fields::key_if_given)] key: Option<PyBackedStr>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
@@ -298,16 +306,24 @@ impl Store {
     ) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let store = self.reading()?;
+        let (by_tags, text) = match (&key, &tags) {
+            (Some(key), None) => (false, key),
+            (None, Some(tags)) => (true, tags),
+            _ => return Err(PyTypeError::new_err("query takes either a key or tags")),
+        };
         let query = KeyQuery {
             topic: topic.as_bytes(),
-            key: key.as_bytes(),
+            key: text.as_bytes(),
             // RocketMQ's callers begin at 0.
             begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
             end_ms: end_ms.unwrap_or(i64::MAX),
             max_messages,
             exact,
         };
-        let answer = py.detach(|| store.query(&query))?;
+        let answer = py.detach(|| match by_tags {
+            true => store.query_tags(&query),
+            false => store.query(&query),
+        })?;
         CLASS.import(py, "mqstore.results", "QueryResult")?.call1((
             PyList::new(py, messages(py, answer.records)?)?,
             answer.truncated,

@@ -382,18 +382,19 @@ impl CommitLog {
 #[pyclass(module = "mqstore", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Checkpoint {
-    fields: [i64; 5],
+    fields: [i64; 6],
 }
 
 impl Checkpoint {
     fn fields(&self) -> CheckpointFields {
-        let [physic, logics, index, master_flushed_offset, confirm_physical_offset] = self.fields;
+        let [physic, logics, index, master, confirmed, logics_physical_offset] = self.fields;
         CheckpointFields {
             physic_msg_timestamp_ms: physic,
             logics_msg_timestamp_ms: logics,
             index_msg_timestamp_ms: index,
-            master_flushed_offset,
-            confirm_physical_offset,
+            master_flushed_offset: master,
+            confirm_physical_offset: confirmed,
+            logics_physical_offset,
         }
     }
 }
@@ -415,6 +416,7 @@ impl Checkpoint {
                 fields.index_msg_timestamp_ms,
                 fields.master_flushed_offset,
                 fields.confirm_physical_offset,
+                fields.logics_physical_offset,
             ],
         })
     }
@@ -449,6 +451,12 @@ impl Checkpoint {
         self.fields().confirm_physical_offset
     }
 
+    /// Start of the last record whose queue entries are flushed; 0 where that is not known.
+    #[getter]
+    fn logics_physical_offset(&self) -> i64 {
+        self.fields().logics_physical_offset
+    }
+
     /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
     #[getter]
     fn min_timestamp_ms(&self) -> i64 {
@@ -465,12 +473,14 @@ impl Checkpoint {
         let fields = self.fields();
         format!(
             "Checkpoint(physic_msg_timestamp_ms={}, logics_msg_timestamp_ms={}, \
-             index_msg_timestamp_ms={}, master_flushed_offset={}, confirm_physical_offset={})",
+             index_msg_timestamp_ms={}, master_flushed_offset={}, confirm_physical_offset={}, \
+             logics_physical_offset={})",
             fields.physic_msg_timestamp_ms,
             fields.logics_msg_timestamp_ms,
             fields.index_msg_timestamp_ms,
             fields.master_flushed_offset,
-            fields.confirm_physical_offset
+            fields.confirm_physical_offset,
+            fields.logics_physical_offset
         )
     }
 
@@ -489,6 +499,7 @@ pub(crate) fn _checkpoint(
     index_msg_timestamp_ms: i64,
     master_flushed_offset: i64,
     confirm_physical_offset: i64,
+    logics_physical_offset: i64,
 ) -> Checkpoint {
     Checkpoint {
         fields: [
@@ -497,6 +508,7 @@ pub(crate) fn _checkpoint(
             index_msg_timestamp_ms,
             master_flushed_offset,
             confirm_physical_offset,
+            logics_physical_offset,
         ],
     }
 }

@@ -30,6 +30,8 @@ pub struct Wanted<'a> {
     pub topics: Option<&'a [Box<[u8]>]>,
     pub with_queues: bool,
     pub with_index: bool,
+    /// Whether to gather tags, for tag entries of the index.
+    pub with_tags: bool,
     /// Whether to gather keys beyond the index's limit too.
     pub with_surplus_keys: bool,
     /// Later store times do not count as the newest.
@@ -37,7 +39,7 @@ pub struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// Everything, without keys beyond the limit.
+    /// Everything, without tags and keys beyond the limit.
     #[must_use]
     pub fn all(queues: &'a QueueTable) -> Self {
         Self {
@@ -45,6 +47,7 @@ impl<'a> Wanted<'a> {
             topics: None,
             with_queues: true,
             with_index: true,
+            with_tags: false,
             with_surplus_keys: false,
             latest_ms: i64::MAX,
         }
@@ -75,6 +78,8 @@ pub struct Keyed {
     pub physical_offset: i64,
     pub store_timestamp_ms: i64,
     pub keys: u32,
+    /// Whether the last of them is that of its tags.
+    pub has_tags: bool,
     /// Whether it was rolled back and gets no entry.
     pub is_rolled_back: bool,
 }
@@ -269,10 +274,13 @@ impl<'a> Gather<'a> {
         if self.wanted.with_surplus_keys {
             hashes.extend(request.surplus_key_hashes_of(topic));
         }
+        let tags = if self.wanted.with_tags { request.tag_hash_of(topic) } else { None };
+        hashes.extend(tags);
         self.gathered.keyed.push(Keyed {
             physical_offset: request.physical_offset,
             store_timestamp_ms: request.store_timestamp_ms,
             keys: u32::try_from(hashes.len() - before).unwrap_or(0),
+            has_tags: tags.is_some(),
             is_rolled_back: request.transaction == Transaction::Rollback,
         });
     }

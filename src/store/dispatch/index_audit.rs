@@ -1,5 +1,8 @@
 //! Compares the index with the log at open for writing: whether files are consistent, and whether
 //! every key up to the index's end has its entry.
+//!
+//! A record may have more entries: its tags have one from RocketMQ 5.4 on, and a later release may put
+//! others. A file is not made again for them, since it would hold less afterwards.
 
 use std::sync::Arc;
 
@@ -88,7 +91,8 @@ impl IndexAudit {
         Ok(audit)
     }
 
-    /// Finds the entries of one record with these key hashes.
+    /// Finds the entries of one record with these hashes of keys and tags. An entry of the tags may be
+    /// missing: RocketMQ 5.3 puts none.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
@@ -104,7 +108,7 @@ impl IndexAudit {
         {
             self.advance()?;
         }
-        let wanted = hashes.len().min(MAX_KEYS);
+        let wanted = hashes.len().saturating_sub(usize::from(keyed.has_tags)).min(MAX_KEYS);
         let mut found = 0;
         // Expected position; a restarted broker may have put keys again before it.
         let mut passed_in = None;
@@ -123,7 +127,7 @@ impl IndexAudit {
                 return Ok(());
             };
             let hash = next.entry.key_hash;
-            if !self.is_time_of(next, keyed.store_timestamp_ms) || !hashes.contains(&hash) {
+            if !self.is_time_of(next, keyed.store_timestamp_ms) {
                 self.unsound_from = Some(file.name);
                 self.next = None;
                 return Ok(());

@@ -8,6 +8,7 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::Storage;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
+use crate::format::release::Release;
 use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
@@ -45,7 +46,8 @@ pub struct Analysis {
     pub queues: Vec<QueueFinding>,
     /// Offset of the first record without a queue entry.
     pub first_missing: Option<u64>,
-    /// First and last record with a key that the index must hold.
+    /// First record with a key that the index must hold, or with tags where none has a key, and the
+    /// last.
     pub keyed: Option<(u64, u64)>,
     /// First index file that differs from the log.
     pub unsound_index: Option<u64>,
@@ -156,13 +158,14 @@ impl FoundStore<'_> {
         let mut audit = Audit::new(queues);
         let wanted = Wanted {
             with_index: index.is_some(),
+            with_tags: self.config.rocketmq_version.is_some_and(Release::has_tag_entries),
             with_surplus_keys: true,
             latest_ms: self.latest_ms,
             ..Wanted::all(queues)
         };
         let reading = LogReading::new(log, wanted, log_end, verify_crc).flushed(self.flushed);
         let (mut newest, mut ahead) = (0, None);
-        let (mut last_record, mut keyed) = (None, None);
+        let (mut last_record, mut keyed) = (None, Keyed::default());
         let (mut unproven, mut lacking) = (None, None);
         let mut read = LastParts::default();
         let mut told = from;
@@ -180,7 +183,7 @@ impl FoundStore<'_> {
                 }
                 if of_record.keys > 0 {
                     let at = u64::try_from(of_record.physical_offset).unwrap_or(0);
-                    keyed = Some((keyed.map_or(at, |(first, _)| first), at));
+                    keyed.see(at, of_record.keys > u32::from(of_record.has_tags));
                 }
             }
             newest = newest.max(gathered.newest_ms);
@@ -214,7 +217,7 @@ impl FoundStore<'_> {
             tail,
             queues: findings,
             first_missing: audit.first_missing,
-            keyed,
+            keyed: keyed.span(self.is_clean),
             unsound_index: index.and_then(|index| index.unsound_from()),
             read,
             sealed: false,
@@ -296,6 +299,33 @@ fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
     };
     let expected = format!("the commit log that {lead} to, up to {reach}");
     Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
+}
+
+/// Where records lie that have entries in the index.
+#[derive(Default)]
+struct Keyed {
+    /// The first and the last with a key.
+    keys: Option<(u64, u64)>,
+    /// The first and the last with a key or tags.
+    any: Option<(u64, u64)>,
+}
+
+impl Keyed {
+    fn see(&mut self, at: u64, has_keys: bool) {
+        let join = |span: Option<(u64, u64)>| Some((span.map_or(at, |(first, _)| first), at));
+        self.any = join(self.any);
+        if has_keys {
+            self.keys = join(self.keys);
+        }
+    }
+
+    /// The part that the index must hold. RocketMQ 5.3 may have built some of it: tags there have no entry,
+    /// and after a clean stop nothing else is missing.
+    fn span(&self, is_clean: bool) -> Option<(u64, u64)> {
+        let any = self.any?;
+        let keys = self.keys.unwrap_or(any);
+        Some(if is_clean { keys } else { (keys.0, any.1) })
+    }
 }
 
 /// Corruption for a record that was not written whole.

@@ -13,6 +13,7 @@ use crate::format::queue::{batch, consume_queue};
 use crate::log::CommitLog;
 
 use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
+use crate::store::inventory;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::{self, QueueLayout, QueueTable};
 use crate::store::remembered::{self, Remembered};
@@ -127,6 +128,14 @@ pub(crate) fn load_parts(
     let (queues, more) =
         QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
     strays.extend(more);
+    // RocksDB keeps its files beside the folders of topics.
+    if inventory::is_database(&**storage, &paths.consume_queue())? {
+        let dir = paths.consume_queue();
+        let is_its = |stray: &Stray| {
+            stray.kind == FileKind::File && stray.path.parent().is_some_and(|parent| parent == dir)
+        };
+        strays.retain(|stray| !is_its(stray));
+    }
     let in_the_way = strays.iter().find(|stray| stray.kind == FileKind::Other);
     let in_the_way = in_the_way.map(|stray| stray.path.clone());
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();

@@ -12,6 +12,7 @@ pub mod plan;
 pub mod recover;
 pub mod seal;
 pub mod tail;
+pub mod version;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -189,6 +190,11 @@ fn open_to_write(
         warnings.extend(findings.iter().map(ToString::to_string));
         index = Some(service);
     }
+    let run = index.as_ref().map(|index| &**index.run());
+    let release = version::settle(&mut config, &version::look(&*storage, &paths, &log, run)?)?;
+    if let Some(index) = &mut index {
+        index.put_tags(release.has_tag_entries());
+    }
     let is_clean = mode != RecoveryMode::Crash;
     let mut durable = read_mark(&*storage, &paths, &mut warnings)?;
     let found = FoundStore {
@@ -240,6 +246,7 @@ fn open_to_write(
         // messages.
         durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
     }
+    recover::lower_checkpoint(&analysis, &mut checkpoint, &*storage)?;
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
@@ -285,6 +292,8 @@ fn open_to_write(
     // An unread log does not tell where its last message begins.
     let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
     let last = last.unwrap_or(analysis.end);
+    let entered = analysis.last_record.and_then(|last| i64::try_from(last).ok());
+    let entered = entered.unwrap_or(checkpoint.fields.logics_physical_offset);
     let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
     let files = StoreFiles {
         paths,
@@ -307,6 +316,7 @@ fn open_to_write(
         dispatched: AtomicU64::new(dispatch_from),
         indexed: AtomicU64::new(dispatch_from),
         dispatched_ms: AtomicI64::new(newest),
+        entered: AtomicI64::new(entered),
         gate: FlushGate::default(),
         bell,
         log_front,
@@ -424,7 +434,9 @@ fn mend_index(
     service.skip_keys_already_put()?;
     let indexed = service.last_keyed_offset()?.and_then(|offset| u64::try_from(offset).ok());
     match (indexed, analysis.keyed) {
-        (Some(at), Some((_, last))) if at >= last && has_all_keys(service, log, at)? => {
+        (Some(at), Some((_, last)))
+            if at >= last && has_all_keys(service, log, at, known_ms < i64::MAX)? =>
+        {
             Ok(analysis.end)
         }
         (Some(at), _) => Ok(at.max(log.min_offset())),
@@ -432,15 +444,23 @@ fn mend_index(
     }
 }
 
-/// Whether the index holds every key of its last record: a crash may have kept some.
-fn has_all_keys(service: &IndexService, log: &CommitLog, last_keyed: u64) -> Result<bool> {
+/// Whether the index holds every key of its last record: a crash may have kept some. After a clean stop
+/// tags without an entry are those of a release that puts none.
+fn has_all_keys(
+    service: &IndexService,
+    log: &CommitLog,
+    last_keyed: u64,
+    crashed: bool,
+) -> Result<bool> {
     let mut buffer = Vec::new();
     let Found::Message(view) = log.read(last_keyed, 0, &mut buffer)? else {
         return Ok(false);
     };
     let properties = properties::indexed(view.raw_properties());
     let keys = properties.keys.map_or(0, |keys| properties::split_keys(keys).count());
-    let wanted = keys + usize::from(properties.unique_key.is_some());
+    let has_tags = crashed && service.puts_tags();
+    let has_tags = has_tags && properties.tags.is_some_and(|tags| !tags.is_empty());
+    let wanted = keys + usize::from(properties.unique_key.is_some()) + usize::from(has_tags);
     Ok(service.keys_put(view.physical_offset())? >= wanted)
 }
 

@@ -16,6 +16,7 @@ use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::recover::{RecoveryMode, RecoveryReport};
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
+use crate::store::open::version;
 use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
@@ -79,6 +80,7 @@ pub fn plan(
         }
         None => None,
     };
+    version::settle(&mut config, &version::look(&**storage, &paths, &log, index.as_ref())?)?;
     let mark = match Mark::read(&**storage, &paths) {
         Err(Error::Corrupt(_)) => None,
         other => other?,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Corruption, Error, Result};
 use crate::files::run::new_files;
 use crate::files::{FileRun, Storage};
-use crate::log::{CommitLog, ConsumeQueue};
+use crate::log::{CommitLog, ConsumeQueue, StoreCheckpoint};
 
 use super::analysis::Analysis;
 use super::tail::QuarantinedMessage;
@@ -80,6 +80,32 @@ pub(crate) fn beside<T>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// Takes back what the checkpoint says of queue entries that are not there, before anything else is
+/// changed: RocketMQ 5.5 begins there after a crash, and builds no entry before.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn lower_checkpoint(
+    analysis: &Analysis,
+    checkpoint: &mut StoreCheckpoint,
+    storage: &dyn Storage,
+) -> Result<()> {
+    let fields = &mut checkpoint.fields;
+    // Of a sealed log only the end is known.
+    let last = if analysis.sealed { analysis.end.checked_sub(1) } else { analysis.last_record };
+    let most = last.unwrap_or(0).min(analysis.first_missing.unwrap_or(u64::MAX));
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    if (0..=most).contains(&fields.logics_physical_offset) {
+        return Ok(());
+    }
+    fields.logics_physical_offset = if fields.logics_physical_offset < 0 { 0 } else { most };
+    if fields.logics_physical_offset == 0 {
+        // Without a place it goes by this time.
+        fields.logics_msg_timestamp_ms = 0;
+    }
+    checkpoint.flush(storage)
 }
 
 /// Cuts log and queues according to an analysis. Dispatch and [`make_durable`] follow.

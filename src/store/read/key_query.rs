@@ -1,27 +1,32 @@
-//! Queries by key: RocketMQ's (`DefaultMessageStore.queryMessage`), and exact ones that check every
-//! message.
+//! Queries by key or by tags: RocketMQ's (`DefaultMessageStore.queryMessage`), and exact ones that check
+//! every message.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::format::java::key_hash;
+use crate::error::{Error, Result};
+use crate::format::java::{TAG_PREFIX, TopicHash, key_hash};
 use crate::format::message::MessageView;
+use crate::format::message::sys_flag::Transaction;
+use crate::format::release::Release;
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexPut;
 use crate::log::index::query::Candidate;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
-use crate::log::{CommitLog, IndexRun};
+use crate::log::{CommitLog, IndexFile, IndexRun};
 
 use super::reader::Reader;
 use crate::store::dispatch::dispatcher::DispatchRequest;
+
+use super::tag_entries::TagEntries;
 
 /// A query.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyQuery<'a> {
     /// The topic, as its bytes.
     pub topic: &'a [u8],
-    /// The key, or the unique key.
+    /// The key or unique key; of a query by tags the whole text of the tags.
     pub key: &'a [u8],
     /// Earliest store time.
     pub begin_ms: i64,
@@ -32,6 +37,37 @@ pub struct KeyQuery<'a> {
     /// Whether to check topic, key and store time of each message; otherwise the answer is
     /// RocketMQ's.
     pub exact: bool,
+}
+
+/// What the text of a query is (`MessageConst.INDEX_KEY_TYPE`, `INDEX_TAG_TYPE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexType {
+    /// A key, or the unique key.
+    Key,
+    /// The tags. Only RocketMQ 5.4 and later put entries for them.
+    Tags,
+}
+
+impl IndexType {
+    /// The text of the index entries, without the topic.
+    fn text(self, text: &[u8]) -> Cow<'_, [u8]> {
+        match self {
+            Self::Key => text.into(),
+            Self::Tags => [TAG_PREFIX, text].concat().into(),
+        }
+    }
+
+    /// Whether a message is one of those asked for.
+    fn is_of(self, request: &DispatchRequest<'_>, query: &KeyQuery<'_>) -> bool {
+        request.topic == query.topic
+            && match self {
+                Self::Key => request.keys().any(|own| own == query.key),
+                Self::Tags => {
+                    request.transaction != Transaction::Rollback
+                        && request.properties.tags == Some(query.key)
+                }
+            }
+    }
 }
 
 /// Answer.
@@ -67,20 +103,21 @@ const CHUNK: usize = 256;
 const MOST_READ: u64 = 1 << 30;
 
 /// Answers a query from the index, and from the log for later messages, without a writer's lock.
-pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
+pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>, by: IndexType) -> Result<QueryResult> {
+    let text = by.text(query.key);
     reader.ask_index(|| {
         // First the offset, then the index: messages appended in between are found in the log.
         if query.exact {
-            exact(reader, query, reader.indexed_offset()?)
+            exact(reader, query, (by, &*text), reader.indexed_offset()?)
         } else {
-            as_rocketmq(reader, query)
+            as_rocketmq(reader, query, &text)
         }
     })
 }
 
 /// RocketMQ's answer: the newest by the index alone, oldest first. In the writer's process waiting
 /// keys count as put.
-fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
+fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<QueryResult> {
     let mut result = QueryResult::default();
     let log = reader.log();
     let Some(index) = &reader.files.index else {
@@ -92,7 +129,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
         true => waiting_keys(reader, reader.indexed_offset()?)?,
         false => Vec::new(),
     };
-    let answer = index.query_offsets_with(&waiting, query.topic, query.key, span, most)?;
+    let answer = index.query_offsets_with(&waiting, query.topic, text, span, most)?;
     result.complete = answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();
@@ -115,6 +152,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
 /// Keys of the messages from `from` on, oldest first.
 fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
     let end = reader.readable_end();
+    let with_tags = reader.files.config.rocketmq_version.is_some_and(Release::has_tag_entries);
     let mut waiting = Vec::new();
     if from >= end {
         return Ok(waiting);
@@ -124,7 +162,8 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
         let Scanned::Message(view) = scanned else { continue };
         let request = DispatchRequest::of(&view);
         let DispatchRequest { physical_offset, store_timestamp_ms, .. } = request;
-        waiting.extend(request.key_hashes().map(|key_hash| IndexPut {
+        let tags = with_tags.then(|| request.tag_hash_of(TopicHash::of(request.topic))).flatten();
+        waiting.extend(request.key_hashes().chain(tags).map(|key_hash| IndexPut {
             key_hash,
             physical_offset,
             store_timestamp_ms,
@@ -134,13 +173,20 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
 }
 
 /// Every message of the key, newest first, each checked.
-fn exact(reader: &Reader, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
+fn exact(
+    reader: &Reader,
+    query: &KeyQuery<'_>,
+    (by, text): (IndexType, &[u8]),
+    tail_from: u64,
+) -> Result<QueryResult> {
     // One more shows that there are more.
     let most = query.max_messages.saturating_add(1);
     let mut asking = Asking {
         reader,
         query,
-        key_hash: key_hash(query.topic, query.key),
+        by,
+        text,
+        key_hash: key_hash(query.topic, text),
         most,
         tail_from,
         result: QueryResult::default(),
@@ -165,6 +211,8 @@ fn exact(reader: &Reader, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryR
 struct Asking<'a> {
     reader: &'a Reader,
     query: &'a KeyQuery<'a>,
+    by: IndexType,
+    text: &'a [u8],
     key_hash: i32,
     most: usize,
     /// Messages from here on were found in the log.
@@ -196,16 +244,17 @@ impl Asking<'_> {
     /// Adds the index's messages, file by file. A file with a fault is ignored, and its part of the
     /// log read instead, unless too long.
     fn ask_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
-        let KeyQuery { topic, key, begin_ms, end_ms, .. } = *self.query;
-        let mut candidates = index.candidates(topic, key, begin_ms, end_ms);
+        let KeyQuery { topic, begin_ms, end_ms, .. } = *self.query;
+        let mut candidates = index.candidates(topic, self.text, begin_ms, end_ms);
         let (mut chunk, mut findings) = (Vec::new(), Vec::new());
         while !self.is_full() && candidates.next_file(&mut findings)? {
             let (records, last, repeats) = (self.result.records.len(), self.last, self.repeats);
             let rejected = (self.result.rejected_by_hash, self.result.rejected_by_time);
+            let has_entries = self.has_entries(candidates.file())?;
             loop {
                 chunk.clear();
                 let more = candidates.next_chunk(CHUNK, &mut chunk, &mut findings)?;
-                let mut is_sound = true;
+                let mut is_sound = has_entries;
                 for candidate in &chunk {
                     is_sound &= self.look(candidate)? == Entry::Sound;
                     if self.is_full() {
@@ -243,6 +292,20 @@ impl Asking<'_> {
         Ok(())
     }
 
+    /// Whether a file has entries of the type that is asked for, throughout. One that cannot be read has
+    /// none to begin with.
+    fn has_entries(&self, file: Option<&IndexFile>) -> Result<bool> {
+        match (self.by, file) {
+            (IndexType::Tags, Some(file)) => match TagEntries::of(file, self.reader.log()) {
+                Ok(tags) => Ok(tags.with.is_some() && tags.without.is_none()),
+                Err(Error::Corrupt(_)) => Ok(false),
+                Err(error) => Err(error),
+            },
+            (IndexType::Tags, None) => Ok(false),
+            (IndexType::Key, _) => Ok(true),
+        }
+    }
+
     /// Compares an entry with its message, and takes a matching one.
     fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
         let log = self.reader.log();
@@ -272,9 +335,11 @@ impl Asking<'_> {
 
     fn look_at(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
         let request = DispatchRequest::of(view);
-        let is_own = request.topic == self.query.topic && has_key(&request, self.query.key);
-        let of_hash =
-            request.keys().filter(|key| key_hash(request.topic, key) == candidate.key_hash).count();
+        let is_own = self.by.is_of(&request, self.query);
+        let topic = TopicHash::of(request.topic);
+        let keys = request.keys().map(|key| topic.with_key(key));
+        let hashes = keys.chain(request.tag_hash_of(topic));
+        let of_hash = hashes.filter(|hash| *hash == candidate.key_hash).count();
         // Another key of this slot, unless one bit of its hash is wrong.
         if candidate.key_hash != self.key_hash {
             let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
@@ -310,9 +375,8 @@ impl Asking<'_> {
         let mut is_passed_over = false;
         let is_whole = self.walk(from, to, |asking, _, view| {
             let request = DispatchRequest::of(view);
-            is_passed_over |= !ends.contains(&view.physical_offset())
-                && request.topic == asking.query.topic
-                && has_key(&request, asking.query.key);
+            is_passed_over |=
+                !ends.contains(&view.physical_offset()) && asking.by.is_of(&request, asking.query);
             Ok(())
         })?;
         Ok(if is_passed_over || !is_whole { Entry::Damaged } else { Entry::Sound })
@@ -325,10 +389,7 @@ impl Asking<'_> {
         let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
         let is_whole = self.walk(from, to, |asking, _, view| {
             let request = DispatchRequest::of(view);
-            if request.topic == asking.query.topic
-                && has_key(&request, asking.query.key)
-                && asking.is_time(view)
-            {
+            if asking.by.is_of(&request, asking.query) && asking.is_time(view) {
                 asking.reader.log().check_body(view)?;
                 if newest.len() == room {
                     newest.pop_front();
@@ -381,8 +442,4 @@ impl Asking<'_> {
         self.result.rejected_by_time += u64::from(!is_wanted);
         is_wanted
     }
-}
-
-fn has_key(request: &DispatchRequest<'_>, key: &[u8]) -> bool {
-    request.keys().any(|own| own == key)
 }

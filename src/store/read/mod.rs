@@ -21,4 +21,5 @@ pub(crate) mod reader;
 pub mod scan;
 pub mod scan_part;
 pub mod slice;
+pub(crate) mod tag_entries;
 pub mod time_search;

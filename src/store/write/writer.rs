@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Result};
 use crate::files::{Bell, Front, Moved};
+use crate::format::release::Release;
 use crate::log::StoreCheckpoint;
 use crate::log::index::writer::IndexService;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
@@ -52,6 +53,8 @@ pub(crate) struct Writer {
     pub(crate) indexed: AtomicU64,
     /// Newest store time in the queues.
     pub(crate) dispatched_ms: AtomicI64,
+    /// Where the last record begins that has queue entries.
+    pub(crate) entered: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.
     pub(crate) log_front: Arc<Front>,
@@ -316,6 +319,9 @@ impl Writer {
         if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
             self.dispatched_ms.store(request.store_timestamp_ms, Ordering::Release);
         }
+        if request.is_queued() {
+            self.entered.store(request.physical_offset, Ordering::Release);
+        }
         self.set_dispatched(dispatcher, request.end());
     }
 
@@ -438,6 +444,7 @@ impl Writer {
         let files = &*self.files;
         let dispatched_ms = self.dispatched_ms.load(Ordering::Acquire);
         let dispatched = self.dispatched.load(Ordering::Acquire);
+        let entered = self.entered.load(Ordering::Acquire);
         // No time from the future: it would call later messages flushed.
         let newest_ms = self.appender.lock().newest_timestamp_ms;
         files.queues.flush()?;
@@ -451,6 +458,9 @@ impl Writer {
         let fields = &mut checkpoint.fields;
         fields.logics_msg_timestamp_ms =
             fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
+        if files.config.rocketmq_version.is_some_and(Release::has_logics_offset) {
+            fields.logics_physical_offset = fields.logics_physical_offset.max(entered);
+        }
         if let Some(index_ms) = index_ms.filter(|index_ms| *index_ms <= newest_ms) {
             fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.max(index_ms);
         }

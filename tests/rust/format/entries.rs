@@ -103,10 +103,10 @@ fn every_byte_of_a_batch_entry_counts_in_its_field() {
 
 #[test]
 fn every_byte_of_a_checkpoint_counts_in_its_field() {
-    let mut bytes = [0; 40];
+    let mut bytes = [0; 48];
     CheckpointFields { physic_msg_timestamp_ms: 1, ..CheckpointFields::default() }
         .encode_into(&mut bytes);
-    each_byte_is_its_own_field(bytes, [8; 5], |bytes| {
+    each_byte_is_its_own_field(bytes, [8; 6], |bytes| {
         let fields = CheckpointFields::decode(bytes);
         [
             Some(fields.physic_msg_timestamp_ms),
@@ -114,6 +114,7 @@ fn every_byte_of_a_checkpoint_counts_in_its_field() {
             Some(fields.index_msg_timestamp_ms),
             Some(fields.master_flushed_offset),
             Some(fields.confirm_physical_offset),
+            Some(fields.logics_physical_offset),
         ]
     });
 }
@@ -146,9 +147,9 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let fields = CheckpointFields::decode(&bytes);
-        let mut written = [0; 40];
+        let mut written = [0; 48];
         fields.encode_into(&mut written);
-        let whole = bytes.len().min(40) / 8 * 8;
+        let whole = bytes.len().min(48) / 8 * 8;
         prop_assert_eq!(&written[..whole], &bytes[..whole]);
         prop_assert!(written[whole..].iter().all(|byte| *byte == 0));
         prop_assert!(fields.min_timestamp_ms() >= 0);

@@ -70,6 +70,7 @@ def _info(store: Store) -> dict[str, object]:
         "last_store_timestamp_ms": max(lasts, default=None),
         "index": _index_info(store),
         "checkpoint": _checkpoint_info(store),
+        "versions": store.versions(),
         "settings": {name: getattr(store.config, name) for name in _LEARNT},
         "files": [
             {
@@ -148,6 +149,11 @@ def _info_lines(info: dict[str, object]) -> Iterator[str]:
     first, last = info["first_store_timestamp_ms"], info["last_store_timestamp_ms"]
     if isinstance(first, int) and isinstance(last, int):
         yield line("store times", f"{time_text(first)} to {time_text(last)}")
+    versions = info["versions"]
+    assert isinstance(versions, dict)  # noqa: S101 - made above
+    yield line("RocketMQ", " or ".join(versions["can_be"]))
+    for mark in versions["marks"]:
+        yield line("", f"{mark['path']}: {mark['what']}")
     index = info["index"]
     assert isinstance(index, dict)  # noqa: S101 - made above
     yield line("index", _index_text(index))

@@ -182,8 +182,9 @@ def get_command(
 @click.command("query")
 @store_argument
 @topics_option()
+@click.option("-k", "--key", metavar="KEY", help="A key, a unique key or a message id.")
 @click.option(
-    "-k", "--key", required=True, metavar="KEY", help="A key, a unique key or a message id."
+    "--tags", metavar="TAGS", help="The whole text of the tags, as RocketMQ 5.4 and later index it."
 )
 @begin_end_options
 @limit_option(32, "messages")
@@ -200,7 +201,8 @@ def query_command(
     output: Output,
     store: str,
     topics: tuple[str, ...],
-    key: str,
+    key: str | None,
+    tags: str | None,
     begin_ms: int | None,
     end_ms: int | None,
     limit: int,
@@ -209,10 +211,12 @@ def query_command(
     preview: int,
     config: str | None,
 ) -> int:
-    """Print the messages of a key, newest first; without -t those of every topic.
+    """Print the messages of a key or of tags, newest first; without -t those of every topic.
 
     Exits with 1 where there are none, and says how far the index reaches.
     """
+    if (key is None) == (tags is None):
+        raise click.UsageError("give either -k KEY or --tags TAGS")
     timed = begin_ms is not None or end_ms is not None
     view = MessageView(body, preview=preview)
     with open_store(store, config) as opened:
@@ -221,6 +225,7 @@ def query_command(
             opened,
             topics,
             key,
+            tags=tags,
             begin_ms=begin_ms,
             end_ms=end_ms,
             max_messages=limit,
@@ -239,7 +244,9 @@ def query_command(
         else:
             print_messages(output, result, view, view.line)
         if not result:
-            note_not_found(opened, topics, key, timed=timed, exact=not rocketmq)
+            note_not_found(
+                opened, topics, key, tags=tags, timed=timed, exact=not rocketmq
+            )
     if result.truncated:
         note(f"there are more; -n {limit} was the limit")
     if result.rejected_by_hash:

@@ -32,6 +32,9 @@ _TIMES = (
     Column("last_store_timestamp_ms", time_text, title="LAST"),
 )
 
+# `$` is not legal in the name of a topic.
+_LITE_PREFIX = "%LMQ%$"
+
 _bytes_option = click.option(
     "--bytes/--no-bytes",
     "with_bytes",
@@ -149,7 +152,16 @@ def _queue_row(queue: QueueInfo) -> dict[str, object]:
         "messages": queue.max_offset - queue.min_offset,
         "first_store_timestamp_ms": queue.first_store_timestamp_ms,
         "last_store_timestamp_ms": queue.last_store_timestamp_ms,
+        **_lite(queue.topic),
     }
+
+
+def _lite(name: str) -> dict[str, object]:
+    """The parent topic and the lite topic of a queue ``%LMQ%$parent$lite`` of RocketMQ 5.5."""
+    parent, separator, lite = name.removeprefix(_LITE_PREFIX).partition("$")
+    if not (name.startswith(_LITE_PREFIX) and separator and parent and lite) or "$" in lite:
+        return {}
+    return {"parent_topic": parent, "lite_topic": lite}
 
 
 def _topic_row(topic: str, queues: list[dict[str, object]]) -> dict[str, object]:

@@ -35,7 +35,11 @@ _CHECKPOINT_TIMES = (
     "min_timestamp_ms",
     "min_timestamp_index_ms",
 )
-_CHECKPOINT_OFFSETS = ("master_flushed_offset", "confirm_physical_offset")
+_CHECKPOINT_OFFSETS = (
+    "master_flushed_offset",
+    "confirm_physical_offset",
+    "logics_physical_offset",
+)
 
 # Its queues hold delivery times and not codes of tags.
 _DELAYED_TOPIC = "SCHEDULE_TOPIC_XXXX"

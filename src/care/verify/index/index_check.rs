@@ -1,10 +1,11 @@
-//! Compares each message's keys with the index during the log walk: both have the same order, so
-//! they are read side by side.
+//! Compares each message's keys and tags with the index during the log walk: both have the same order,
+//! so they are read side by side.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::tag_runs::TagRuns;
 use super::{Entries, Index, Judge, keys_of};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State, Walked};
@@ -92,6 +93,8 @@ pub(in crate::care::verify) struct IndexCheck<'a> {
     /// The first gap, once a correct message followed.
     first_gap: Option<Gap>,
     wanted: Vec<(i32, bool)>,
+    /// Messages with tags, by whether the tags have an entry.
+    pub(in crate::care::verify) tags: TagRuns,
     /// Messages after and before the index's range.
     pub(in crate::care::verify) behind: Unindexed,
     pub(in crate::care::verify) before: Unindexed,
@@ -115,6 +118,7 @@ impl<'a> IndexCheck<'a> {
             gap: Gap::default(),
             first_gap: None,
             wanted: Vec::new(),
+            tags: TagRuns::default(),
             behind: Unindexed::default(),
             before: Unindexed::default(),
         };
@@ -195,8 +199,21 @@ impl<'a> IndexCheck<'a> {
             }
             passed += 1;
         }
-        if left.next().is_none_or(|entry| entry.physical_offset <= at) {
+        let mut next = left.next();
+        let tags = tags_of(properties);
+        let mut has_tags = false;
+        if let (Some(tags), Some(entry)) = (tags, &next)
+            && entry.physical_offset == at
+            && entry.key_hash == topic.with_tags(tags)
+            && entry.seconds == seconds
+        {
+            (passed, has_tags, next) = (passed + 1, true, left.next());
+        }
+        if next.is_none_or(|entry| entry.physical_offset <= at) {
             return false;
+        }
+        if tags.is_some() {
+            self.tags.see(at, has_tags);
         }
         entries.pass(passed as u32); // no more than are asked for
         if self.first_gap.is_none() || self.gap.missing > 0 || self.gap.wrong > 0 {
@@ -218,6 +235,7 @@ impl<'a> IndexCheck<'a> {
         }
         self.damaged.damaged.clear();
         let mut keys = keys_of(properties);
+        let tags = tags_of(properties);
         if self.entries.is_none() {
             // Behind the last entry of the index.
             let count = keys.take(KEYS_ASKED).count() as u64;
@@ -236,13 +254,31 @@ impl<'a> IndexCheck<'a> {
                 _ => return self.see_others(topic, properties, at, store_timestamp_ms, hash),
             }
         }
+        let mut has_tags = false;
+        if let (Some(tags), Some((number, entry))) = (tags, self.head()?)
+            && entry.physical_offset == at
+            && entry.key_hash == topic.with_tags(tags)
+        {
+            self.check_time(number, &entry, store_timestamp_ms);
+            self.advance();
+            has_tags = true;
+        }
         if self.head()?.is_some_and(|(_, entry)| entry.physical_offset == at) {
             return self.see_others(topic, properties, at, store_timestamp_ms, -1);
         }
+        self.see_tags(at, tags.map(|_| has_tags));
         if self.gap.missing > 0 || self.gap.wrong > 0 || self.first_gap.is_none() {
             self.settle();
         }
         Ok(())
+    }
+
+    /// Notes whether a message's tags have an entry, where the index reaches it.
+    fn see_tags(&mut self, at: i64, has_tags: Option<bool>) {
+        let is_within = self.index.span().is_some_and(|(first, last)| first <= at && at < last);
+        if let Some(has_tags) = has_tags.filter(|has_tags| *has_tags || is_within) {
+            self.tags.see(at, has_tags);
+        }
     }
 
     #[inline]
@@ -267,6 +303,8 @@ impl<'a> IndexCheck<'a> {
         wanted.extend(keys_of(properties).map(|key| (topic.with_key(key), false)));
         let done = wanted.iter().position(|(hash, _)| *hash == next).unwrap_or(wanted.len());
         wanted.iter_mut().take(done).for_each(|(_, seen)| *seen = true);
+        let keys = wanted.len();
+        wanted.extend(tags_of(properties).map(|tags| (topic.with_tags(tags), next == -1)));
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset == at) {
             let hash = entry.key_hash;
             let unseen = wanted.iter().position(|(key, seen)| *key == hash && !seen);
@@ -287,8 +325,11 @@ impl<'a> IndexCheck<'a> {
             }
             self.advance();
         }
-        let missing = wanted.iter().take(KEYS_ASKED).filter(|(_, seen)| !seen).count() as u64;
+        let has_tags = wanted.get(keys).map(|(_, seen)| *seen);
+        let missing =
+            wanted.iter().take(keys.min(KEYS_ASKED)).filter(|(_, seen)| !seen).count() as u64;
         self.wanted = wanted;
+        self.see_tags(at, has_tags);
         if missing == 0 {
             self.settle();
         } else {
@@ -356,6 +397,12 @@ impl<'a> IndexCheck<'a> {
         }
         Ok(())
     }
+}
+
+/// The tags of a message, unless they are empty.
+#[inline]
+fn tags_of<'a>(properties: &Indexed<'a>) -> Option<&'a [u8]> {
+    properties.tags.filter(|tags| !tags.is_empty())
 }
 
 /// Reports how far the index reaches after the whole walk.

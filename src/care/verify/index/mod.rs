@@ -1,6 +1,7 @@
 //! Checks index files by themselves, and single entries against the log.
 
 pub(crate) mod index_check;
+pub(crate) mod tag_runs;
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::FileRun;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
-use crate::format::java::key_hash;
+use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::properties::{self, Indexed, split_keys};
 use crate::log::index::file::IndexFile;
@@ -423,10 +424,12 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// The hashes of all entries that a message may have, that of its tags last.
 fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
     let properties = properties::indexed(view.raw_properties());
-    let topic = view.topic();
-    keys_of(&properties).map(move |key| key_hash(topic, key))
+    let topic = TopicHash::of(view.topic());
+    let tags = properties.tags.filter(|tags| !tags.is_empty());
+    keys_of(&properties).map(move |key| topic.with_key(key)).chain(tags.map(|t| topic.with_tags(t)))
 }
 
 /// Keys of a message in the order of entries.

@@ -23,6 +23,7 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::log::QueueKind;
+use crate::store::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds, names_a_folder};
 
 const BLOCK: usize = 3200;
@@ -272,11 +273,15 @@ fn each_folder(
     if !cx.is_folder(root)? {
         return Ok(());
     }
+    let has_database = inventory::is_database(&*cx.storage, root)?;
     let mut topics = cx.list(root)?;
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     for topic in topics {
         let topic_dir = root.join(&topic.name);
         let name = topic.name.as_encoded_bytes();
+        if has_database && topic.kind == FileKind::File {
+            continue;
+        }
         if topic.kind != FileKind::Directory || !names_a_folder(name) {
             cx.stray(&Stray { path: topic_dir, kind: topic.kind });
             continue;

@@ -1,0 +1,68 @@
+"""``preflight``: say what a release of RocketMQ would do with a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+import mqstore
+from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.output import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import PreflightNote, PreflightReport
+    from mqstore.cli.output import Output
+
+
+@click.command("preflight", short_help="Say what a start of RocketMQ would do.")
+@store_argument
+@click.option(
+    "--to",
+    type=click.Choice(["5.3", "5.4", "5.5"]),
+    required=True,
+    help="The release that is to open the store.",
+)
+@config_option
+@output_options
+def preflight_command(output: Output, store: str, to: str, config: str | None) -> int:
+    """Say what a release of RocketMQ would do with the store at its next start.
+
+    Whether it starts, which messages would come out of reach, what it would drop or build anew, and
+    the command to run before. Never writes. Exits with 1 where it does not start or something would
+    be lost.
+    """
+    report = mqstore.preflight(store, to=to, config=config)
+    if output.form == "jsonl":
+        output.rows(_row(note) for note in report.notes)
+    else:
+        document = {
+            "path": report.path,
+            "to": report.to,
+            "ok": report.ok,
+            "starts": report.starts,
+            "begin_physical_offset": report.begin_physical_offset,
+            "lost": report.lost,
+            "notes": [_row(note) for note in report.notes],
+        }
+        output.document(document, lambda: _lines(report))
+    return int(not report.ok)
+
+
+def _row(note: PreflightNote) -> dict[str, object]:
+    return {"severity": note.severity, "what": note.what, "before": note.before}
+
+
+def _lines(report: PreflightReport) -> Iterator[str]:
+    for note in report.notes:
+        yield f"{note.severity}: {escape(note.what)}"
+        if note.before is not None:
+            yield f"    before: {escape(note.before)}"
+    if report.ok:
+        yield f"{report.to} opens it, and every message stays in its queue"
+    elif report.starts:
+        yield f"{report.to} opens it, and {report.lost} messages come out of reach"
+    else:
+        yield f"{report.to} does not start on it"

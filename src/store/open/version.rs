@@ -1,0 +1,240 @@
+//! Which releases of RocketMQ can have written a store: the marks that each leaves, and the release
+//! whose files a writer goes on with.
+//!
+//! No file carries a version of RocketMQ. A store may have been written by several of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::format::release::Release;
+use crate::log::index::file::IndexOpen;
+use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
+
+use super::index_settings::{NoLayout, index_layout};
+use super::inspect;
+use crate::store::config_file;
+use crate::store::paths::StorePaths;
+use crate::store::read::tag_entries::TagEntries;
+use crate::store::remembered::Remembered;
+
+/// A database that every start of 5.4 or later makes (`MessageRocksDBStorage`).
+pub const DATABASE: &str = "rocksdbstore";
+/// More of a file that names its database's version than its beginning has.
+const OPTIONS_HEAD: usize = 4096;
+/// First release line of RocksDB that RocketMQ 5.5 has, where 5.3 and 5.4 have 8.4.0.
+const ROCKSDB_OF_5_5: &str = "rocksdb_version=8.4.4";
+
+/// Something in a store that only some releases leave there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionMark {
+    /// The oldest release that does.
+    pub since: Release,
+    /// The newest release that does.
+    pub until: Release,
+    /// The file or folder, below the root.
+    pub path: String,
+    /// What it tells, in words.
+    pub what: String,
+}
+
+/// What the marks of a store tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// The marks that were found.
+    pub marks: Vec<VersionMark>,
+}
+
+impl Versions {
+    /// The oldest release that can have left the newest mark; `None` where none tells a later release
+    /// than the first.
+    #[must_use]
+    pub fn newest(&self) -> Option<Release> {
+        self.marks.iter().map(|mark| mark.since).max().filter(|since| *since > Release::V5_3)
+    }
+
+    /// The releases that can have written the store or a part of it.
+    #[must_use]
+    pub fn can_be(&self) -> Vec<Release> {
+        let newest = self.newest();
+        let oldest = self.marks.iter().map(|mark| mark.until).min();
+        let is_possible = |release: &Release| match (newest, oldest) {
+            (None, None) => true,
+            (newest, oldest) => {
+                newest.is_some_and(|since| *release >= since)
+                    || oldest.is_some_and(|until| *release <= until && until < Release::V5_5)
+            }
+        };
+        Release::ALL.into_iter().filter(is_possible).collect()
+    }
+
+    fn add(&mut self, since: Release, until: Release, path: &str, what: String) {
+        self.marks.push(VersionMark { since, until, path: path.to_owned(), what });
+    }
+}
+
+/// Looks for the marks of a store whose log and index are open.
+///
+/// # Errors
+/// [`Error::Io`] when the system cannot read.
+pub fn look(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    log: &CommitLog,
+    index: Option<&IndexRun>,
+) -> Result<Versions> {
+    let mut found = Versions::default();
+    let last = Release::V5_5;
+    let dir = paths.root().join(DATABASE);
+    if storage.kind(&dir).map_err(Error::io("stat", &dir))? == Some(FileKind::Directory) {
+        let what = "every start of 5.4 or later makes this folder".to_owned();
+        found.add(Release::V5_4, last, DATABASE, what);
+    }
+    // What of these cannot be read says nothing; `verify` tells of it.
+    let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
+    let offset = checkpoint.map_or(0, |checkpoint| checkpoint.fields.logics_physical_offset);
+    if offset != 0 {
+        let what = format!("bytes 40 to 47 hold {offset}, which 5.5 writes there");
+        found.add(Release::V5_5, last, "checkpoint", what);
+    }
+    if let Ok(Some(bytes)) = config_file::read_json(storage, &paths.consumer_offsets(false))
+        && has_bytes(&bytes, b"\"pullOffsetTable\"")
+    {
+        let what = "a table `pullOffsetTable`, which 5.5 writes".to_owned();
+        found.add(Release::V5_5, last, "config/consumerOffset.json", what);
+    }
+    for name in ["consumequeue", "consumequeue_rocksdb", DATABASE] {
+        let options = newest_options(storage, &paths.root().join(name))?;
+        if let Some(file) = options.filter(|(_, head)| has_bytes(head, ROCKSDB_OF_5_5.as_bytes())) {
+            let what = "RocksDB 8.4.4, which 5.5 has".to_owned();
+            found.add(Release::V5_5, last, &format!("{name}/{}", file.0), what);
+        }
+    }
+    if let Some(index) = index {
+        look_at_index(index, log, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Looks for the marks of the store at `paths`.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where a setting differs from the files, [`Error::Io`].
+pub fn versions_of(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<Versions> {
+    let log_size = inspect::commit_log_file_size(storage, paths, config)?;
+    let dirs = paths.commit_log().to_vec();
+    let (run, _) =
+        FileRun::load(Arc::clone(storage), Arc::default(), dirs, log_size, Access::Read)?;
+    let end = run.end_offset().unwrap_or(0);
+    let log = CommitLog::new(run, end);
+    let index = match index_layout(&**storage, paths, config)? {
+        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => {
+            let how = IndexOpen::Read;
+            Some(IndexRun::load(Arc::clone(storage), &paths.index(), layout, how)?.0)
+        }
+        Err(_) => None,
+    };
+    look(&**storage, paths, &log, index.as_ref())
+}
+
+/// Says whose files a writer goes on with: the release that is given, else the newest one that marks or
+/// `config/mqstore.json` tell of, else the first.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] where an older release is given than the marks tell: its files hold less.
+pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
+    let release = match config.rocketmq_version {
+        Some(given) if config.given.contains("rocketmq_version") => {
+            let newest = found.marks.iter().max_by_key(|mark| mark.since);
+            if let Some(mark) = newest.filter(|mark| mark.since > given) {
+                return Err(Error::InvalidConfig {
+                    field: "rocketmq_version".to_owned(),
+                    reason: format!(
+                        "{:?} is given, but {} shows {} or later: {}; give that or leave it out",
+                        given.name(),
+                        mark.path,
+                        mark.since.name(),
+                        mark.what
+                    ),
+                });
+            }
+            given
+        }
+        remembered => remembered.max(found.newest()).unwrap_or(Release::V5_3),
+    };
+    config.rocketmq_version = Some(release);
+    Ok(release)
+}
+
+/// [`settle`] for a store that is not open: what a repair of it writes.
+///
+/// # Errors
+/// As [`versions_of`] and [`settle`].
+pub fn release_of(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<Release> {
+    let mut config = config.clone();
+    Remembered::load(&**storage, paths).fill_in(&mut config);
+    let found = versions_of(storage, paths, &config)?;
+    settle(&mut config, &found)
+}
+
+/// Whether some of the bytes are these.
+fn has_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// The newest file of a database that names its settings, and its beginning.
+fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, Vec<u8>)>> {
+    let entries = match storage.list(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("list", dir)(error)),
+    };
+    let names = entries.into_iter().filter(|entry| entry.kind == FileKind::File);
+    let names = names.filter_map(|entry| entry.name.into_string().ok());
+    let Some(name) = names.filter(|name| name.starts_with("OPTIONS-")).max() else {
+        return Ok(None);
+    };
+    let mut head = vec![0; OPTIONS_HEAD];
+    let read = storage.open(&dir.join(&name), Access::Read);
+    let read = read.and_then(|file| file.read_at(&mut head, 0)).unwrap_or(0);
+    head.truncate(read);
+    Ok(Some((name, head)))
+}
+
+/// Adds what the entries of the index tell: an entry for tags is of 5.4 or later, tags without one are of
+/// 5.3.
+fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
+    let (mut with, mut without) = (None, None);
+    for file in index.files() {
+        let tags = match index.open(&file).and_then(|open| TagEntries::of(&open, log)) {
+            // It was removed meanwhile, or is damaged.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                continue;
+            }
+            Err(Error::Corrupt(_)) => continue,
+            tags => tags?,
+        };
+        let name = format!("index/{}", file.path.file_name().unwrap_or_default().display());
+        with = with.or_else(|| tags.with.map(|at| (name.clone(), at)));
+        without = without.or_else(|| tags.without.map(|at| (name.clone(), at)));
+    }
+    if let Some((path, at)) = with {
+        let what = format!("an entry for the tags of the message at physical offset {at}");
+        found.add(Release::V5_4, Release::V5_5, &path, what);
+    }
+    if let Some((path, at)) = without {
+        let what = format!("no entry for the tags of the message at physical offset {at}");
+        found.add(Release::V5_3, Release::V5_3, &path, what);
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Whether an index file has entries for the tags of its messages: RocketMQ 5.3 puts none, 5.4 and later
+//! put one for each message with tags. No header says so; the messages tell.
+
+use crate::error::Result;
+use crate::format::java::TopicHash;
+use crate::log::commit_log::Found;
+use crate::log::{CommitLog, IndexFile};
+
+use crate::store::dispatch::dispatcher::DispatchRequest;
+
+/// How many entries at each end of a file are looked at.
+const ENTRIES_ASKED: u32 = 64;
+
+/// What the messages at both ends of an index file tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TagEntries {
+    /// Where a message lies whose tags have an entry.
+    pub(crate) with: Option<u64>,
+    /// Where a message lies whose tags have none.
+    pub(crate) without: Option<u64>,
+}
+
+impl TagEntries {
+    /// Looks at the first and the last entries of `file`.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) where the file was cut
+    /// short.
+    pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
+        let mut found = Self::default();
+        let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);
+        let last = count.saturating_sub(ENTRIES_ASKED).saturating_add(1);
+        found.look(file, log, last, count)?;
+        if last > 1 {
+            found.look(file, log, 1, count)?;
+        }
+        Ok(found)
+    }
+
+    fn look(&mut self, file: &IndexFile, log: &CommitLog, first: u32, count: u32) -> Result<()> {
+        let asked = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
+        let entries = file.entries_from(first, asked)?;
+        let mut buffer = Vec::new();
+        let mut begin = 0;
+        for group in entries.chunk_by(|a, b| a.physical_offset == b.physical_offset) {
+            // The first and the last message may have entries that were not read.
+            let is_whole = (begin > 0 || first == 1)
+                && (begin + group.len() < entries.len() || first + asked > count);
+            begin += group.len();
+            let at = group.first().and_then(|entry| u64::try_from(entry.physical_offset).ok());
+            let Some(at) = at else { continue };
+            let Found::Message(view) = log.read(at, 0, &mut buffer)? else { continue };
+            let request = DispatchRequest::of(&view);
+            let hash = request.tag_hash_of(TopicHash::of(request.topic));
+            // A key may have the text of a tag entry.
+            let hash = hash.filter(|hash| request.key_hashes().all(|key| key != *hash));
+            let Some(hash) = hash else { continue };
+            if group.iter().any(|entry| entry.key_hash == hash) {
+                self.with.get_or_insert(at);
+            } else if is_whole {
+                self.without.get_or_insert(at);
+            }
+        }
+        Ok(())
+    }
+}

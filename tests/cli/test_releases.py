@@ -1,0 +1,60 @@
+"""Stores of RocketMQ 5.4 and 5.5 in the shell: ``query --tags``, ``info``, ``preflight``."""
+
+import shutil
+
+import pytest
+
+import mqstore
+from helpers.golden import Case
+
+SMALL = {"mapped_file_size_commit_log": 1024, "mapped_file_size_consume_queue": 20_000}
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store of 5.5 with more than ten files of the log."""
+    root = tmp_path / "store"
+    settings = {**SMALL, "max_hash_slot_num": 50, "max_index_num": 400, "rocketmq_version": "5.5"}
+    with mqstore.open(root, "a", config=settings) as opened:
+        for number in range(100):
+            opened.append("orders", b"x" * 20, tags=f"t{number % 2}", keys=f"k{number}")
+    return root
+
+
+def test_query_takes_tags_or_a_key(mq, store):
+    found = mq("query", store, "-t", "orders", "--tags", "t1", "-n", 3, "--json").json
+    assert [row["keys"] for row in found["messages"]] == [["k99"], ["k97"], ["k95"]]
+    assert "either -k KEY or --tags TAGS" in mq("query", store, "-t", "orders", code=2).err
+    both = ("-k", "a", "--tags", "b")
+    assert "either -k KEY or --tags TAGS" in mq("query", store, "-t", "orders", *both, code=2).err
+
+
+def test_info_says_which_releases_wrote_a_store_and_by_what_marks(mq, store, tmp_path):
+    found = mq("info", store, "--json").json["versions"]
+    assert found["can_be"] == ["5.5"]
+    assert {mark["path"] for mark in found["marks"]} > {"checkpoint"}
+    assert "RocketMQ                       5.5" in mq("info", store).out
+    root = Case("rocksdb-55").unpack(tmp_path / "other")
+    assert mq("info", root, "--json").json["warnings"] == []
+
+
+def test_preflight_prints_what_would_be_lost_and_the_command_that_prevents_it(mq, store):
+    assert "every message stays in its queue" in mq("preflight", store, "--to", "5.5").out
+    shutil.rmtree(store / "consumequeue")
+    lost = mq("preflight", store, "--to", "5.4", code=1)
+    assert f"before: mqstore recover {store} --apply" in lost.out
+    assert mq("preflight", store, "--to", "5.4", "--json", code=1).json["lost"] > 0
+    mq("recover", store, "--apply")
+    assert mq("preflight", store, "--to", "5.5", "--jsonl").jsonl == []
+
+
+def test_a_lite_topic_is_named_with_its_parent(mq, tmp_path):
+    settings = {**SMALL, "enable_lmq": True, "enable_multi_dispatch": True}
+    properties = {"__LITE_TOPIC": "c1", "INNER_MULTI_DISPATCH": "%LMQ%$P$c1,%LMQ%plain"}
+    with mqstore.open(tmp_path, "a", config=settings) as opened:
+        opened.append("P", b"x", properties=properties)
+    rows = {row["topic"]: row for row in mq("queues", tmp_path, "--json").json}
+    lite = rows["%LMQ%$P$c1"]
+    assert (lite["parent_topic"], lite["lite_topic"]) == ("P", "c1")
+    assert "lite_topic" not in rows["%LMQ%plain"]
+    assert "lite_topic" not in rows["P"]

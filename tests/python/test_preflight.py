@@ -1,0 +1,101 @@
+"""What a start of RocketMQ would do with a store, told before."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mqstore
+from helpers.files import stamps
+from helpers.golden import Case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = {
+    "mapped_file_size_commit_log": 1024,
+    "mapped_file_size_consume_queue": 20_000,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+}
+
+
+def put(root: Path, release: str, count: int = 100) -> None:
+    """Messages in two queues, over more than ten files of the log."""
+    with mqstore.open(root, "a", config={**SMALL, "rocketmq_version": release}) as store:
+        for number in range(count):
+            store.append("T", b"x" * 20, queue_id=number % 2, tags="t", keys=f"k{number}")
+    assert len(list((root / "commitlog").iterdir())) > 12
+
+
+@pytest.mark.parametrize("to", ["5.3", "5.4", "5.5"])
+def test_a_whole_store_goes_through(to: str, tmp_path: Path) -> None:
+    put(tmp_path, "5.5")
+    before = stamps(tmp_path)
+    report = mqstore.preflight(tmp_path, to=to)
+    assert (report.ok, report.starts, report.lost) == (True, True, 0)
+    assert [note.severity for note in report.notes if note.severity != "info"] == []
+    assert stamps(tmp_path) == before
+
+
+@pytest.mark.parametrize(("to", "lost"), [("5.3", 0), ("5.4", 1), ("5.5", 1)])
+def test_later_releases_look_back_at_ten_files(to: str, lost: int, tmp_path: Path) -> None:
+    put(tmp_path, "5.3")
+    shutil.rmtree(tmp_path / "consumequeue")
+    report = mqstore.preflight(tmp_path, to=to)
+    assert (report.ok, report.lost > 0) == (not lost, bool(lost))
+    if lost:
+        note = report.notes[0]
+        assert note.severity == "error"
+        assert note.before == f"mqstore recover {tmp_path} --apply"
+        files = sorted(int(path.name) for path in (tmp_path / "commitlog").iterdir())
+        assert report.begin_physical_offset == files[-10]
+    mqstore.recover(tmp_path, dry_run=False)
+    assert mqstore.preflight(tmp_path, to=to).ok
+
+
+def test_a_crash_of_5_5_without_queues_brings_back_the_last_file_only(tmp_path: Path) -> None:
+    put(tmp_path, "5.5")
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "abort").write_text("1")
+    with mqstore.open(tmp_path) as store:
+        messages = list(store.scan())
+    report = mqstore.preflight(tmp_path, to="5.5")
+    last = max(int(path.name) for path in (tmp_path / "commitlog").iterdir())
+    assert report.begin_physical_offset == last
+    assert report.lost == sum(message.physical_offset < last for message in messages)
+    texts = [note.what for note in report.notes]
+    assert any("1 index files are newer than the checkpoint" in text for text in texts)
+    mqstore.recover(tmp_path, dry_run=False)
+    assert mqstore.preflight(tmp_path, to="5.5").ok
+
+
+def test_tags_and_releases_are_told(tmp_path: Path) -> None:
+    old = Case("plain").unpack(tmp_path / "old")
+    texts = [note.what for note in mqstore.preflight(old, to="5.5").notes]
+    assert any("not by tag" in text for text in texts)
+    new = Case("plain-55").unpack(tmp_path / "new")
+    texts = [note.what for note in mqstore.preflight(new, to="5.3").notes]
+    assert texts == [
+        "5.5 or later wrote to the store; 5.3 opens it, and puts no index entries for tags"
+    ]
+
+
+def test_queues_in_a_database_are_told(tmp_path: Path) -> None:
+    root = Case("rocksdb-55").unpack(tmp_path)
+    notes = mqstore.preflight(root, to="5.5").notes
+    assert any("RocksDB database consumequeue" in note.what for note in notes)
+
+
+def test_a_log_with_a_hole_does_not_start(tmp_path: Path) -> None:
+    put(tmp_path, "5.5")
+    (tmp_path / "commitlog" / f"{2048:020}").unlink()
+    report = mqstore.preflight(tmp_path, to="5.5")
+    assert (report.ok, report.starts) == (False, False)
+
+
+def test_another_release_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(mqstore.ConfigError, match=r"to: must be 5\.3, 5\.4 or 5\.5"):
+        mqstore.preflight(tmp_path, to="5.6")
