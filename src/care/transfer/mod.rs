@@ -2,8 +2,8 @@
 //! and the configuration that goes with them.
 
 mod deleted;
-mod new_store;
-mod numbering;
+pub mod new_store;
+pub mod numbering;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::deleted::{self, ConfigFile};
+pub use super::deleted::ConfigFile;
+
+use super::deleted;
 use crate::config::StoreConfig;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};

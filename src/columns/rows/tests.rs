@@ -3,7 +3,7 @@
 use arrow_array::types::Int32Type;
 use arrow_array::*;
 use arrow_buffer::OffsetBuffer;
-use arrow_schema::{Field, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::*;
 use crate::format::message::properties::{self, Indexed};
