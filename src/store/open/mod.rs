@@ -41,7 +41,6 @@ use super::message_store::OpenMode;
 use super::paths::StorePaths;
 use super::progress::Progress;
 use super::read::follower::Follower;
-use super::read::groups;
 use super::read::reader::Reader;
 use super::store_files::StoreFiles;
 use super::swap;
@@ -327,7 +326,7 @@ fn open_to_write(
     writer.topics = Mutex::new(topics);
     writer.mark = Some(durable);
     writer.recovery.dispatched = dispatched;
-    warnings.extend(groups::set_offsets_back(&files));
+    warnings.extend(files.set_offsets_back());
     reckon_room(&files);
     let writer = Arc::new(writer);
     Ok(Opened { reader: Reader::of_writer(Arc::clone(&writer)), writer: Some(writer), warnings })

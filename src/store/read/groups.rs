@@ -149,50 +149,50 @@ impl StoreFiles {
         }
         Ok((path, table, before))
     }
-}
 
-/// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
-/// was ahead of the log on the disk: else the next messages would not be delivered. Returns a warning for
-/// each.
-pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
-    // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
-    let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
-    let mut beyond = Vec::new();
-    for at in table.iter() {
-        let queue = files.queues.get(at.topic.as_bytes(), at.queue_id);
-        let end = queue.map_or(0, |queue| queue.max_offset());
-        if at.queue_offset > end {
-            beyond.push((
-                at.topic.to_owned(),
-                at.group.to_owned(),
-                at.queue_id,
-                at.queue_offset,
-                end,
-            ));
+    /// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
+    /// was ahead of the log on the disk: else the next messages would not be delivered. Returns a warning for
+    /// each.
+    pub(crate) fn set_offsets_back(&self) -> Vec<String> {
+        // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+        let Ok((path, mut table, before)) = self.to_commit() else { return Vec::new() };
+        let mut beyond = Vec::new();
+        for at in table.iter() {
+            let queue = self.queues.get(at.topic.as_bytes(), at.queue_id);
+            let end = queue.map_or(0, |queue| queue.max_offset());
+            if at.queue_offset > end {
+                beyond.push((
+                    at.topic.to_owned(),
+                    at.group.to_owned(),
+                    at.queue_id,
+                    at.queue_offset,
+                    end,
+                ));
+            }
         }
+        if beyond.is_empty() {
+            return Vec::new();
+        }
+        let now_ms = self.clock.now_ms();
+        for (topic, group, queue_id, _, end) in &beyond {
+            let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+            let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
+            table.put(&back, now_ms);
+        }
+        let wrote = config_file::write(&*self.storage, &path, before.as_deref(), &table.to_bytes());
+        let outcome = match wrote {
+            Ok(()) => "set back to there".to_owned(),
+            Err(error) => format!("which could not be set back: {error}"),
+        };
+        let warnings = beyond.iter().map(|(topic, group, queue_id, found, end)| {
+            format!(
+                "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
+                 beyond the queue's end {end}: {outcome}",
+                path.display()
+            )
+        });
+        warnings.collect()
     }
-    if beyond.is_empty() {
-        return Vec::new();
-    }
-    let now_ms = files.clock.now_ms();
-    for (topic, group, queue_id, _, end) in &beyond {
-        let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
-        let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
-        table.put(&back, now_ms);
-    }
-    let wrote = config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes());
-    let outcome = match wrote {
-        Ok(()) => "set back to there".to_owned(),
-        Err(error) => format!("which could not be set back: {error}"),
-    };
-    let warnings = beyond.iter().map(|(topic, group, queue_id, found, end)| {
-        format!(
-            "{}: group {group} stood at queue offset {found} of queue {queue_id} of topic {topic}, \
-             beyond the queue's end {end}: {outcome}",
-            path.display()
-        )
-    });
-    warnings.collect()
 }
 
 /// A queue by topic and number.
