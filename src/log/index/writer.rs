@@ -24,9 +24,6 @@ use crate::time::Clock;
 /// on between puts.
 const LAG: usize = 16;
 
-/// More keys than a message's properties, 32,767 bytes at most, have room for.
-const MOST_KEYS: usize = 1 << 15;
-
 /// What came of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
@@ -534,23 +531,7 @@ impl IndexService {
     /// # Errors
     /// As [`IndexFile::header`].
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
-        let mut keys = 0;
-        for file in self.run.files().iter().rev() {
-            let open = self.run.open(file)?;
-            let count = open.head()?.count;
-            let mut number = count.saturating_sub(1);
-            while number > 0
-                && keys < MOST_KEYS
-                && open.physical_offset_of(number)? == physical_offset
-            {
-                number -= 1;
-                keys += 1;
-            }
-            if number > 0 {
-                break;
-            }
-        }
-        Ok(keys)
+        self.run.keys_put(physical_offset)
     }
 
     /// Removes the oldest files as long as all their messages lie before `min_physical_offset`, never
