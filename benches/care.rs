@@ -1,4 +1,4 @@
-//! What verify, rebuild and recovery of a store take, beside what two threads take that only read it
+//! Time of verify, rebuild and recovery of a store, beside two threads that only read it
 //! and its checksums: `care FOLDER MIB [ROUNDS [WORK ...]]` makes a store of that size below the folder
 //! unless it is there, does each work, or those named beside the limit, in turns, and prints a line of
 //! JSON for each: the median of the rounds, the rate, the share of the limit's and the most memory that
@@ -129,7 +129,7 @@ fn fill(folder: &Path, bytes: u64) {
     store.close().unwrap();
 }
 
-/// What a crash leaves: all of it, or the log alone.
+/// Prepares the state after a crash: everything, or the log alone.
 fn prepare(name: &str, store: &Path) {
     if name.starts_with("recover") {
         std::fs::write(store.join("abort"), b"1").unwrap();

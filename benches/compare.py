@@ -44,7 +44,7 @@ MAPPED = 512 << 20
 BEFORE = 5000
 # So much memory was just in use before a side begins.
 WARM_MEMORY = 768 << 20
-# What a message of 1 KiB with a tag and two keys takes in the log, about.
+# Approximate bytes in the log of a message of 1 KiB with a tag and two keys.
 RECORD = 1200
 # The export is for `warmMapedFileEnable`: RocketMQ locks the file it warms.
 EXPORTS = "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED"
@@ -94,7 +94,7 @@ class Race:
         return float(done.stdout)
 
     def settle(self) -> None:
-        """What the side before left behind is on the disk, so much free memory is there at once.
+        """Flushes the previous side's data, so that memory is free at once.
 
         Python's collector does not walk through the messages that were built before the clock.
         """
@@ -408,7 +408,7 @@ def crashed(store: Path, checkpoint: bytes | None) -> None:
 
 
 def limits(race: Race) -> None:
-    """What this machine can do at most."""
+    """Limits of this machine."""
     block, size = bytearray(256 << 10), 512 << 20
     source = bytes(64 << 20)
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What each kind of work costs as a store grows: `make bench-series`.
+"""Cost of each kind of work as a store grows: `make bench-series`.
 
 One store of messages of 128 B for each size, 8 queues, a tag, one key and a unique key. Each kind
 of work runs in a process of its own, so that its processor time and its memory are its own. The

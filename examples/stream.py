@@ -1,4 +1,4 @@
-"""What is new in stores since the last run, as Parquet: python examples/stream.py 'STORES' OUT."""
+"""New messages of stores since the last run, as Parquet: python examples/stream.py 'STORES' OUT."""
 
 import os
 import sys

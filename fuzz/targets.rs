@@ -1,4 +1,4 @@
-//! What a fuzzer feeds bytes to: each function must come back from any bytes, without a panic, in
+//! Targets of the fuzzer: each function must return from any bytes, without a panic, in
 //! little time and memory. Used by the fuzz targets, and with seeded damage by `tests/rust/fuzz.rs`.
 
 mod memory;
@@ -104,7 +104,7 @@ pub(crate) fn index(bytes: &[u8]) {
     }
 }
 
-/// What is found in an index file of those bytes, whichever way they are read.
+/// Looks up keys in an index file of those bytes, in every way of reading.
 fn select(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Option<Selected> {
     let layout = IndexLayout::new(7, 28).unwrap();
     match storage.open(path, Access::ReadWrite) {

@@ -15,8 +15,8 @@ HEAD = """\
 # Commands
 
 Written from the commands themselves by `make reference`. Data goes to standard output, everything
-else to standard error; `--json` gives one document, `--jsonl` one for each row. What writes into a
-store that exists does so only with `--apply`.
+else to standard error; `--json` gives one document, `--jsonl` one for each row. Commands change
+an existing store only with `--apply`.
 
 TIME is ISO 8601 (`2026-11-21T10:00:00Z`), epoch milliseconds, or relative to now (`-2h`). SIZE is
 bytes, or `64k`, `16m`, `1g`.

@@ -35,7 +35,7 @@ class Covered:
             self.branches[key] = max(self.branches.get(key, 0), ran)
 
     def before(self, end: int) -> Covered:
-        """What stands before line ``end``."""
+        """The source before line ``end``."""
         lines = {line: count for line, count in self.lines.items() if line < end}
         branches = {key: count for key, count in self.branches.items() if key[0] < end}
         return Covered(lines, branches)

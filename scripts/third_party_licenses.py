@@ -77,7 +77,7 @@ def linked_crates() -> list[dict[str, Any]]:
 
 
 def cargo_metadata(target: str, features: list[str]) -> dict[str, Any]:
-    """What cargo resolves for one platform."""
+    """Packages that cargo resolves for one platform."""
     command = ["cargo", "metadata", "--locked", "--format-version=1"]
     command += [f"--filter-platform={target}", "--features", ",".join(features)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
@@ -91,7 +91,7 @@ def is_macro(package: dict[str, Any]) -> bool:
 
 
 def licence_texts(package: dict[str, Any]) -> list[str]:
-    """What must go along with the crate: its notices, and its licences unless ours is a choice."""
+    """Files to ship with the crate: its notices, and its licences unless ours is a choice."""
     folder = Path(package["manifest_path"]).parent
     choices = re.split(r" OR |\s*/\s*", package["license"])
     patterns = NOTICES if len(choices) > 1 and "Apache-2.0" in choices else ALL_FILES

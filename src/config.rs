@@ -236,16 +236,23 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
+    /// Default file size of the commit log.
     pub const COMMIT_LOG_FILE: u64 = 1 << 30;
+    /// Default file size of consume queues.
     pub const CONSUME_QUEUE_FILE: u64 = 6_000_000;
+    /// Default file size of batch queues.
     pub const BATCH_QUEUE_FILE: u64 = 13_800_000;
+    /// Default file size of queue extensions.
     pub const QUEUE_EXT_FILE: u64 = 50_331_648;
+    /// Default slots of an index file.
     pub const INDEX_SLOTS: u32 = IndexLayout::DEFAULT.slots();
+    /// Default entries of an index file.
     pub const INDEX_ENTRIES: u32 = IndexLayout::DEFAULT.entries();
 
     /// Sets one setting from text; returns `false` for an unknown name.
     ///
-    /// # Errors [`Error::InvalidConfig`] for an invalid value.
+    /// # Errors
+    /// [`Error::InvalidConfig`] for an invalid value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         let is_known = self.assign(name, value)?;
         if is_known {
@@ -277,7 +284,7 @@ impl StoreConfig {
             }
             "enable_consume_queue_ext" => self.enable_consume_queue_ext = flag(name, value)?,
             "mapped_file_size_consume_queue_ext" => {
-                // // The shortest unit and the end mark.
+                // The shortest unit and the end mark.
                 self.mapped_file_size_consume_queue_ext = Some(in_range(name, value, 24, 1 << 31)?);
             }
             "message_delay_level" => {
@@ -402,7 +409,8 @@ impl StoreConfig {
 
     /// Refuses `keep_hours` and `keep_bytes` beside rules that contradict them.
     ///
-    /// # Errors [`Error::InvalidConfig`], naming the limit.
+    /// # Errors
+    /// [`Error::InvalidConfig`], naming the limit.
     pub fn check_retention(&self) -> Result<()> {
         let Some(retention) = self.retention else { return Ok(()) };
         let given = [("keep_hours", self.keep_hours), ("keep_bytes", self.keep_bytes)];

@@ -32,6 +32,7 @@ pub enum Error {
     /// The path holds no store or does not exist.
     #[error("{}: not a store: {reason}", path.display())]
     NotAStore {
+        /// The file or folder.
         path: PathBuf,
         /// The reason.
         reason: String,
@@ -119,6 +120,7 @@ pub enum Error {
         path: PathBuf,
         /// Start of the undispatched part.
         physical_offset: u64,
+        /// Its length.
         bytes: u64,
         /// The reader's limit.
         limit: u64,
@@ -140,7 +142,7 @@ fn by_pid(pid: Option<i32>) -> String {
 impl Error {
     /// Returns an [`Error::Io`] for `op` on `path`, for `map_err`.
     pub fn io(op: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        // // The path is copied only on failure.
+        // The path is copied only on failure.
         move |source| Self::Io { op, path: path.into(), source }
     }
 
@@ -390,6 +392,7 @@ pub struct AppendResult {
     pub physical_offset: i64,
     /// Length of the record.
     pub store_size: u32,
+    /// Queue offset.
     pub queue_offset: i64,
     /// Store time, Unix milliseconds.
     pub store_timestamp_ms: i64,

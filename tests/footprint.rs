@@ -1,4 +1,4 @@
-//! What a store takes of the machine while it is written to: memory, open files, maps.
+//! Resources of a store while it is written to: memory, open files, maps.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::hint::black_box;
@@ -17,7 +17,7 @@ fn taken(flush_disk_type: FlushDiskType, count: usize) -> u64 {
         mapped_file_size_commit_log: Some(64 << 20),
         max_hash_slot_num: Some(1000),
         max_index_num: Some(1_000_000),
-        // What waits for the queues' files keeps its memory meanwhile.
+        // Entries keep their memory until they reach the queues' files.
         flush_interval_consume_queue: 3_600_000,
         ..StoreConfig::default()
     };

@@ -22,7 +22,7 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What one round writes."""
+    """Messages of one round."""
 
     body: bytes
     count: int

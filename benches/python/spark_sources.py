@@ -1,4 +1,4 @@
-"""What the scan through Spark is measured against: a plain-Python decoder, and no decoder at all.
+"""Baselines of the scan through Spark: a plain-Python decoder, and no decoder.
 
 Workers of Spark import this module by its name.
 """

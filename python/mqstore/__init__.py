@@ -198,7 +198,7 @@ __all__ = [
     "verify",
 ]
 
-# What brings msgspec or dataclasses along is imported when it is first asked for.
+# Modules that need msgspec or dataclasses are imported on first use.
 _LATER = {
     "ConfigWarning": "mqstore.config",
     "StoreConfig": "mqstore.config",

@@ -1,4 +1,4 @@
-"""What is known of each setting: its default, its range, RocketMQ's name for it."""
+"""Each setting's default, range and name in RocketMQ."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _camel(name: str) -> str:
 FIELD_OF: Final = {_SPELT.get(name, _camel(name)): name for name in DEFAULTS if name not in _OURS}
 
 IN_BROKER_CONF: Final = {name: name for name in _OURS[:4]} | FIELD_OF
-"""What a line of a ``broker.conf`` sets: ours of retention too, which a broker does not look at."""
+"""Setting of a ``broker.conf`` line; also our own of retention, which a broker ignores."""
 
 # Settings of the broker around a store that stand in nearly every broker.conf.
 NOT_OF_A_STORE: Final = frozenset(

@@ -107,7 +107,7 @@ class StoreConfig(
         keep_bytes: Delete a file once so many bytes of the log lie behind it. With both limits
             given one is enough. Not beside ``retention``. None.
         disk_reserve_bytes: Bytes that appends leave free on the disk; an append that would leave
-            less fails with ``StoreIOError``, ``ENOSPC``. What closing in good order needs.
+            less fails with ``StoreIOError``, ``ENOSPC``. By default what a clean close needs.
 
     RocketMQ's rules, under ``retention="rocketmq"`` and ``mqstore clean``:
         file_reserved_time: Hours that a commit log file is kept. 72.
@@ -325,7 +325,7 @@ class StoreConfig(
 
 
 ConfigLike: TypeAlias = "StoreConfig | Mapping[str, object] | str | os.PathLike[str] | None"
-"""What ``config=`` takes: settings, a mapping of them, a path of a ``broker.conf``."""
+"""Argument of ``config=``: settings, a mapping, or the path of a ``broker.conf``."""
 
 
 def load_config(config: ConfigLike) -> StoreConfig:

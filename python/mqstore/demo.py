@@ -90,7 +90,7 @@ def message(number: int) -> mqstore.Message:
 
 
 def write_until_killed(folder: str, count: int) -> NoReturn:
-    """What the child does: writes messages 0, 1, ... without end.
+    """Runs in the child: writes messages 0, 1, ... without end.
 
     Of each chunk of the first `count` it says on standard output how many messages are stored now,
     where the log ends, and how many seconds the store has taken so far. Then it goes on one by one
@@ -305,7 +305,7 @@ def _verify(folder: Path, done: Callable[[Step], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RocketmqAnswers:
-    """What a store answers that RocketMQ wrote.
+    """Reads a store that RocketMQ wrote.
 
     Attributes:
         topics: Its topics, and how many messages each has.

@@ -1,4 +1,4 @@
-"""What the store raises.
+"""Exceptions of the store.
 
 ::
 

@@ -122,7 +122,7 @@ class QueryResult(Sequence["StoredMessage"]):
 
 
 class _Report:
-    """What every report can do."""
+    """Methods of every report."""
 
     __slots__ = ()
 
@@ -150,12 +150,12 @@ class QuarantinedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport(_Report):
-    """What opening a store for writing found and did, or would do.
+    """Result or plan of opening a store for writing.
 
     The extension makes it by position, with plain tuples for the messages.
 
     Attributes:
-        mode: ``"new"`` where there was no store, ``"clean"`` after a close in good order,
+        mode: ``"new"`` where there was no store, ``"clean"`` after a clean close,
             ``"crash"`` where ``abort`` lay.
         end_physical_offset: Where the log ends now, and writing goes on.
         cut: How many bytes behind that end were kept aside and then zeroed, counted to the last
@@ -246,7 +246,7 @@ class Diagnosis(_Report):
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport(_Report):
-    """What ``mqstore.verify`` found.
+    """Result of ``mqstore.verify``.
 
     Attributes:
         path: The store.

@@ -7,7 +7,7 @@ __all__ = ["GetStatus", "PutStatus"]
 
 @unique
 class GetStatus(StrEnum):
-    """What became of a read of a queue (``org.apache.rocketmq.store.GetMessageStatus``)."""
+    """Status of a read of a queue (``org.apache.rocketmq.store.GetMessageStatus``)."""
 
     FOUND = "FOUND"
     """At least one message is given."""
@@ -33,7 +33,7 @@ class GetStatus(StrEnum):
 
 @unique
 class PutStatus(StrEnum):
-    """What became of a put (``org.apache.rocketmq.store.PutMessageStatus``).
+    """Status of a put (``org.apache.rocketmq.store.PutMessageStatus``).
 
     A store gives the first by returning, the others as ``status`` of what it raises.
     """

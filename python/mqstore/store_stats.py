@@ -64,7 +64,7 @@ class StoreStats:
 
     @property
     def by(self) -> tuple[Grouping, ...]:
-        """What the messages are grouped by."""
+        """Groupings of the messages."""
         return self._by
 
     @property
@@ -74,7 +74,7 @@ class StoreStats:
 
     @property
     def skipped_ranges(self) -> int:
-        """How many damaged ranges were passed over (``on_error="skip"``)."""
+        """How many damaged ranges were skipped (``on_error="skip"``)."""
         return self._skipped[0]
 
     @property
@@ -143,7 +143,7 @@ def stats(
 
     Args:
         path: The store's root folder.
-        by: What to group by, one or several in the order of the columns: ``"topic"``,
+        by: Groupings, one or several in the order of the columns: ``"topic"``,
             ``"queue_id"``, ``"hour"``, ``"day"``, ``"tags"``; hours and days are those of the
             store time in UTC. Nothing gives one row.
         topics: Only these topics.

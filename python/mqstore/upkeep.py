@@ -111,7 +111,7 @@ def recover(
 ) -> RecoveryReport:
     """Says what opening for writing would do to a store; told so, does it.
 
-    A dry run reads only. Otherwise the store is recovered and closed in good order, also where
+    A dry run reads only. Otherwise the store is recovered and cleanly closed, also where
     opening it for writing would refuse: then the log ends at the damage, and what lies behind is
     kept in ``quarantine`` below the store.
 

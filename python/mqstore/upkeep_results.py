@@ -1,4 +1,4 @@
-"""What rebuilding and cleaning a store report."""
+"""Reports of rebuilding and cleaning a store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RebuiltQueue(_Report):
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport(_Report):
-    """What ``mqstore.rebuild`` read and made, or would make.
+    """Result or plan of ``mqstore.rebuild``.
 
     Attributes:
         path: The store.
@@ -113,7 +113,7 @@ class UnreadMessages(_Report):
 
 @dataclass(frozen=True, slots=True)
 class CleanReport(_Report):
-    """What ``mqstore.clean`` deleted, or would delete.
+    """Result or plan of ``mqstore.clean``.
 
     Attributes:
         path: The store.

@@ -1,4 +1,4 @@
-//! Retention from outside: what would be deleted and why, and doing it.
+//! Retention of a closed store: plan and deletion.
 
 use std::path::{Path, PathBuf};
 
@@ -8,28 +8,27 @@ use crate::store::write::retention::clean::Judgement;
 use crate::store::write::retention::{DiskUse, Levels, Occasion, Pressure};
 use crate::store::{MessageStore, OpenMode};
 
-/// What retention deletes, or would delete.
+/// Result of retention or of a dry run.
 #[derive(Clone, Debug)]
 pub struct CleanReport {
     /// The store.
     pub path: PathBuf,
-    /// Every file, with its fate.
+    /// Every file with the decision.
     pub judgement: Judgement,
-    /// The settings that decided, those taken from the files filled in.
+    /// The settings used, completed from the files.
     pub config: StoreConfig,
-    /// How full the disks were.
+    /// Disk usage.
     pub disk: DiskUse,
-    /// What that asks for.
+    /// Resulting pressure.
     pub pressure: Pressure,
-    /// How many bytes the files have that go.
+    /// Bytes of the deleted files.
     pub freed_bytes: u64,
-    /// What the deletion has to tell.
+    /// Notices of the deletion.
     pub notices: Vec<String>,
 }
 
-/// Says what retention would delete of the store at `path` when asked by hand at `now_ms`: by the limits
-/// that the settings give, else by RocketMQ's rules, whatever the hour of the day. Unless it is a dry run,
-/// deletes it.
+/// Runs retention on the store at `path` at any hour: by its limits, else by RocketMQ's rules. A
+/// dry run only reports.
 ///
 /// # Errors
 /// As [`MessageStore::open`], for reading in a dry run and else for writing.

@@ -1,8 +1,6 @@
-//! Two stores held against each other: which messages one has and the other has not, and which are
-//! not the same, queue by queue.
+//! Compares two stores queue by queue: messages that one lacks or that differ.
 //!
-//! Both queues are read in the order of their offsets, a bounded piece at a time. Where a message
-//! lies in the log makes no difference.
+//! Both queues are read in order, a bounded piece at a time. Physical offsets are ignored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -14,20 +12,20 @@ use crate::format::queue::consume_queue::TagFilter;
 use crate::store::progress::{Progress, tell};
 use crate::store::{MessageStore, OpenMode};
 
-/// How many differences are listed; all are counted.
+/// Differences listed; all are counted.
 pub const MOST_LISTED: usize = 10_000;
-/// How much of a queue is held at a time.
+/// Messages of a queue held at a time.
 const PIECE_MESSAGES: usize = 512;
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// What is not the same.
+/// Kind of difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
     /// The second store lacks the message.
     Missing,
     /// Only the second store has it.
     Extra,
-    /// Both have one of that number, with other content.
+    /// Both have that queue offset, with different content.
     Different,
 }
 
@@ -43,57 +41,58 @@ impl DifferenceKind {
     }
 }
 
-/// One message that is not the same.
+/// A message that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What is the matter.
+    /// Kind.
     pub kind: DifferenceKind,
+    /// Topic bytes.
     pub topic: Box<[u8]>,
-    /// Its queue.
+    /// The queue.
     pub queue_id: i32,
-    /// The message's number there.
+    /// The message's queue offset.
     pub queue_offset: i64,
-    /// Of messages that both have: what differs in them.
+    /// Differing fields of messages that both have.
     pub fields: Vec<&'static str>,
 }
 
-/// One queue with a difference.
+/// A queue that differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueDiff {
+    /// Topic bytes.
     pub topic: Box<[u8]>,
-    /// Its queue.
+    /// The queue.
     pub queue_id: i32,
-    /// Messages that are the same.
+    /// Equal messages.
     pub same: u64,
     /// Messages that the second store lacks.
     pub missing: u64,
     /// Messages that only the second store has.
     pub extra: u64,
-    /// Messages with other content.
+    /// Messages with different content.
     pub different: u64,
 }
 
-/// What [`diff`] found.
+/// Result of [`diff`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiffReport {
     /// Queues of both stores.
     pub queues: u64,
-    /// Messages that are the same.
+    /// Equal messages.
     pub messages: u64,
-    /// The queues that differ, by topic and number.
+    /// Differing queues, sorted.
     pub differing: Vec<QueueDiff>,
     /// The first differences.
     pub differences: Vec<Difference>,
 }
 
-/// One queue of one store on its way.
 struct Side<'s> {
     store: &'s MessageStore,
     topic: &'s [u8],
     queue_id: i32,
     next: i64,
     ended: bool,
-    /// Records, each with one past its last queue offset.
+    /// Records with the end of their queue offsets.
     held: VecDeque<(i64, Box<[u8]>)>,
 }
 
@@ -104,7 +103,7 @@ impl<'s> Side<'s> {
         Ok(Self { store, topic, queue_id, next: min, ended: min >= max, held: VecDeque::new() })
     }
 
-    /// One past the next message's last queue offset; `None` at the end.
+    /// End of the next message's queue offsets; `None` at the end.
     fn peek(&mut self) -> Result<Option<i64>> {
         while self.held.is_empty() && !self.ended {
             let found = self.store.read(
@@ -128,8 +127,8 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Holds the store at `b` against the one at `a`. Both are only read. `progress` is told how many
-/// queues are done, of how many, and can end it.
+/// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
+/// all, and can end it.
 ///
 /// # Errors
 /// [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
@@ -162,7 +161,6 @@ pub fn diff(
     Ok(report)
 }
 
-/// Merges the two sides of a queue.
 fn compare(
     [mut first, mut second]: [Side<'_>; 2],
     listed: &mut Vec<Difference>,
@@ -219,7 +217,7 @@ fn record(bytes: &[u8]) -> Option<Record<'_>> {
     }
 }
 
-/// What two records do not have the same, their places and checksums left aside.
+/// Differing fields of two records, except offsets and checksums.
 fn differing(a: &Record<'_>, b: &Record<'_>) -> Vec<&'static str> {
     [
         ("body", a.body == b.body),

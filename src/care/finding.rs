@@ -1,4 +1,4 @@
-//! What can be wrong with a store: codes that never change, and the list of what was found.
+//! Findings: stable codes, and the list of what was found.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Severity {
     /// Damage.
     Error,
-    /// No damage, but something may get lost, or RocketMQ be led astray.
+    /// A risk of loss, or of misleading RocketMQ.
     Warning,
-    /// Worth knowing, and no fault.
+    /// Information, no fault.
     Info,
 }
 
@@ -32,7 +32,7 @@ impl Severity {
 
 macro_rules! codes {
     ($($variant:ident $name:literal $title:literal $fix:literal)*) => {
-        /// What kind of finding it is. The names are stable: a code is never used for another thing.
+        /// Kind of a finding. A code's name and meaning never change.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize,
         )]
@@ -42,22 +42,22 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code, in the order of their names.
+            /// All codes, sorted by name.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The stable name.
+            /// Stable name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What it is, in a few words.
+            /// Title.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* }
             }
 
-            /// What to do about it.
+            /// Remedy.
             #[must_use]
             pub const fn fix(self) -> &'static str {
                 match self { $(Self::$variant => $fix,)* }
@@ -97,7 +97,7 @@ codes! {
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
     QueueOrder "MQ-CQ-06" "queue entries are out of order"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueHole "MQ-CQ-07" "a queue has entries behind empty ones, which nobody reads"
+    QueueHole "MQ-CQ-07" "a queue has entries behind empty ones, which no reader finds"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
     QueueTail "MQ-CQ-08" "the newest messages are not in their queue yet"
         "none needed: a running broker adds them, and so does `mqstore recover STORE --apply` after a crash"
@@ -118,7 +118,7 @@ codes! {
     DocUndispatched "MQ-DOC-01" "messages are in the log and not in their queues, so that consumers never get them"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
     DocIndexDoomed "MQ-DOC-02" "the next start of RocketMQ destroys index files that are newer than the checkpoint"
-        "`mqstore recover STORE --apply`: the store is closed in good order, and the files stay"
+        "`mqstore recover STORE --apply`: the store is closed cleanly, and the files stay"
     DocIndexLacks "MQ-DOC-03" "the index lacks keys of messages, so that key queries of RocketMQ do not find them"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
     DocQueueOrder "MQ-DOC-04" "a queue has gaps, or its entries are out of order"
@@ -163,7 +163,7 @@ codes! {
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
     IndexSlot "MQ-IX-03" "an index slot names the wrong entry, so keys are not found"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexChain "MQ-IX-04" "an index chain leads astray, so keys are not found"
+    IndexChain "MQ-IX-04" "an index chain is broken, so keys are not found"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
     IndexNowhere "MQ-IX-05" "an index entry leads to no message"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
@@ -225,26 +225,26 @@ impl fmt::Display for Code {
     }
 }
 
-/// One thing that is not as it should be.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Finding {
-    /// The file or folder, below the store's root where it lies there.
+    /// The file or folder, relative to the root if inside.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// The byte in that file; `None` where the whole of it is meant.
+    /// The byte in it; `None` for the whole file.
     pub offset: Option<u64>,
-    /// The feature.
+    /// Its code.
     pub code: Code,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What should be there.
+    /// Expected.
     pub expected: String,
-    /// What is there.
+    /// Found.
     pub found: String,
 }
 
 impl Finding {
-    /// All of it in one line.
+    /// One line with everything.
     #[must_use]
     pub fn message(&self) -> String {
         let place = match self.offset {
@@ -256,10 +256,10 @@ impl Finding {
     }
 }
 
-/// What was found, counted in full and listed up to a limit.
+/// Findings, all counted and listed up to a limit.
 ///
-/// Past the limit the list keeps the first findings of each code, and as many of one code as of
-/// another, whichever thread reports first: the same store always gives the same list.
+/// Beyond the limit the first findings of each code are kept, equally many of each. So the list
+/// does not depend on the order of threads.
 #[derive(Debug)]
 pub struct Findings {
     root: PathBuf,
@@ -276,13 +276,13 @@ struct Kept {
 }
 
 impl Findings {
-    /// No findings yet, of a store at `root`; at most `limit` are listed.
+    /// An empty list for the store at `root`.
     #[must_use]
     pub fn new(root: &Path, limit: usize) -> Self {
         Self { root: root.to_owned(), limit, kept: Mutex::default() }
     }
 
-    /// Adds one; the root is taken off its path.
+    /// Adds a finding; its path becomes relative to the root.
     pub fn add(
         &self,
         code: Code,
@@ -313,8 +313,7 @@ impl Findings {
         }
     }
 
-    /// The list in the order of paths and offsets, how many there are of each code in all, and
-    /// whether anything is wrong.
+    /// The sorted list, totals by code, and whether anything is wrong.
     #[must_use]
     pub fn into_parts(self) -> (Vec<Finding>, BTreeMap<Code, u64>, bool) {
         let kept = self.kept.into_inner();
@@ -324,7 +323,7 @@ impl Findings {
     }
 }
 
-/// What a part of a check found, to be joined with the rest elsewhere.
+/// Findings of one part of a divided check.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Found {
     list: Vec<Finding>,
@@ -333,13 +332,13 @@ pub(super) struct Found {
 }
 
 impl Findings {
-    /// Everything, on its way to [`Findings::join`].
+    /// Everything, for [`Findings::join`].
     pub(super) fn into_found(self) -> Found {
         let (list, counts, wrong) = self.into_parts();
         Found { list, counts, wrong }
     }
 
-    /// Adds what another part found; its root was the same.
+    /// Adds findings of another part of the same check.
     pub(super) fn join(&self, found: Found) {
         let mut kept = self.kept.lock();
         kept.wrong |= found.wrong;
@@ -363,7 +362,7 @@ impl Findings {
     }
 }
 
-/// A path as its bytes, which need not be text.
+/// A path as bytes, which may be invalid UTF-8.
 mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -381,7 +380,7 @@ mod path_bytes {
 }
 
 impl Kept {
-    /// Forgets the last finding of the code that has the most.
+    /// Drops the last finding of the most frequent code.
     fn drop_one(&mut self) {
         let most = self.by_code.iter_mut().max_by_key(|(_, findings)| findings.len());
         if let Some((_, findings)) = most
@@ -449,18 +448,15 @@ mod tests {
             offsets.iter().for_each(|offset| add(&findings, *offset));
             findings
         };
-        // The same finding is one, here and over there.
         let all = part(3, &[1, 1, 2]);
         all.join(part(3, &[2]).into_found());
         assert_eq!(all.into_parts().1, BTreeMap::from([(Code::LogFrame, 2)]));
-        // What a part counted and did not list counts here too.
         let all = part(3, &[9]);
         all.join(part(2, &[1, 2, 3, 4]).into_found());
         all.join(part(2, &[5, 6]).into_found());
         let (list, counts, wrong) = all.into_parts();
         assert_eq!(list.iter().filter_map(|f| f.offset).collect::<Vec<_>>(), [1, 2, 5]);
         assert_eq!((counts, wrong), (BTreeMap::from([(Code::LogFrame, 7)]), true));
-        // Nothing is listed where nothing may be.
         let none = part(0, &[1]);
         none.join(part(0, &[2]).into_found());
         let (list, counts, wrong) = none.into_parts();

@@ -1,4 +1,4 @@
-//! The bytes that a part of divided work hands to the parts behind it, which may run on other machines.
+//! Bytes that a part of divided work hands to the next parts, perhaps on other machines.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// What a part hands on.
+/// Encodes a part's result.
 ///
 /// # Errors
 /// [`Error::Io`] that names the store.
@@ -15,7 +15,7 @@ pub(super) fn encode(path: &Path, part: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::io("hand on a part of", path)(std::io::Error::other(error)))
 }
 
-/// What a part before has handed on.
+/// Decodes a previous part's result.
 ///
 /// # Errors
 /// [`Error::Io`] that names the store, for other bytes.

@@ -1,4 +1,4 @@
-//! Long work on threads of its own, while the calling thread hears how far it is and may end it.
+//! Runs long work on other threads; the caller's thread reports progress and may end it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,10 +8,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::store::progress::{Progress, interrupted};
 
-/// How often the calling thread looks.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How far some work is, as the thread that waits sees it.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     done: AtomicU64,
@@ -33,9 +31,8 @@ impl Meter {
     }
 }
 
-/// Does `work` on `threads` threads and tells `progress` now and then, on the calling thread, how many
-/// bytes are done and how many there are. Once it says so the work must end soon, and the answer is an
-/// error of kind `Interrupted`.
+/// Runs `work` on `threads` threads; `progress` gets the bytes done and in all on the calling
+/// thread. If it ends the work, the result is an error of kind `Interrupted`.
 pub(super) fn watched<T: Send>(
     op: &'static str,
     path: &Path,
@@ -52,7 +49,7 @@ pub(super) fn watched<T: Send>(
     pool.in_place_scope(|scope| {
         let meter = &meter;
         scope.spawn(move |_| {
-            // The receiver lives until this has come.
+            // The receiver lives until then.
             let _ = done.send(work(meter));
         });
         loop {
@@ -78,7 +75,7 @@ pub(super) fn watched<T: Send>(
     })
 }
 
-/// As many threads as were asked for, or as there are processors.
+/// Requested threads, or one for each processor.
 pub(super) fn thread_count(asked: Option<usize>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     asked.unwrap_or_else(processors).clamp(1, 1024)

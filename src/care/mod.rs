@@ -1,5 +1,5 @@
-//! What is done to a store from outside, without opening it for writing: looking for damage,
-//! naming the states that it shows, counting, making queues and index again.
+//! Operations on a whole store without opening it for writing: verify, doctor, stats, rebuild and
+//! others.
 
 pub mod clean;
 pub mod copy;

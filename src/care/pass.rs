@@ -1,4 +1,4 @@
-//! One walk over the messages of a store, for whoever counts them.
+//! One walk over a store's messages, for counting.
 
 use crate::error::Result;
 use crate::format::message::MessageView;
@@ -7,24 +7,24 @@ use crate::store::MessageStore;
 use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-/// How much is read between two calls of `progress`.
+/// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
-/// Damage that a walk passed over.
+/// Skipped damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many ranges of bytes.
+    /// Number of byte ranges.
     pub ranges: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// Hands every message of the log to `take`, in order. `progress` is called now and then with the
-/// bytes that were read and those there are, and can end it.
+/// Passes every message to `take` in order. `progress` gets the bytes done and in all, and can end
+/// it.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] at damage unless it is to be skipped; [`crate::Error::Io`] when the system cannot
-/// read, or of kind `Interrupted` when `progress` ended it.
+/// [`crate::Error::Corrupt`] at damage unless skipped; [`crate::Error::Io`], or of kind
+/// `Interrupted` if `progress` ended it.
 pub(super) fn each_message(
     store: &MessageStore,
     on_damage: OnDamage,

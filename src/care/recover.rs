@@ -1,4 +1,4 @@
-//! Recovery from outside: what opening for writing would do, and doing it without going on to write.
+//! Recovery of a closed store, without opening it for writing afterwards.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use crate::store::open::plan::{self, RecoveryPlan};
 use crate::store::progress::Progress;
 use crate::time::SystemClock;
 
-/// Says what recovery would do to the store at `path`; unless it is a dry run, does it: also where
-/// opening for writing would refuse, since messages that were flushed lie behind damage. These are
-/// kept in the quarantine then. `progress` is called now and then with the bytes that were read and
-/// those there are, and can end it before anything was changed.
+/// Plans recovery of the store at `path` and, unless a dry run, does it, even if opening would
+/// refuse because flushed messages lie behind damage; these are kept in quarantine. `progress` gets
+/// the bytes done and in all, and can end it before anything changes.
 ///
 /// # Errors
-/// As [`plan::plan`], and as [`MessageStore::open_cutting`] where it is done.
+/// As [`plan::plan`], and as [`MessageStore::open_cutting`] if it is done.
 pub fn recover(
     path: &Path,
     config: StoreConfig,
@@ -33,7 +32,7 @@ pub fn recover(
     store.close()?;
     match report {
         Some(report) => Ok(RecoveryPlan { report, refusal: None }),
-        // A store that is open for writing has one.
+        // A writable store has one.
         None => Err(crate::Error::Closed),
     }
 }

@@ -1,7 +1,7 @@
-//! How many messages and bytes there are: by topic, queue, hour, day, tags, or several of these.
+//! Counts messages and bytes by topic, queue, hour, day or tags.
 //!
-//! One walk over the log. Memory is bounded: once the groups take [`StatsOptions::most_bytes`], what
-//! belongs to a group that is not known yet is counted together.
+//! One walk over the log in bounded memory: beyond [`StatsOptions::most_bytes`] new groups are
+//! counted together.
 
 use std::hash::{Hash, Hasher};
 use std::path::Path;
@@ -19,26 +19,26 @@ use crate::store::{MessageStore, OpenMode};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// What a group takes beside its topic and tags, about.
+/// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
 
-/// What messages are grouped by.
+/// A dimension of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
-    /// Their topic.
+    /// Topic.
     Topic,
-    /// The number of their queue.
+    /// Queue number.
     QueueId,
-    /// The hour of their store time, in UTC.
+    /// Hour of the store time, UTC.
     Hour,
-    /// The day of it, in UTC.
+    /// Day of the store time, UTC.
     Day,
-    /// Their tags.
+    /// Tags.
     Tags,
 }
 
 impl Grouping {
-    /// Each of them.
+    /// All groupings.
     pub const ALL: [Self; 5] = [Self::Topic, Self::QueueId, Self::Hour, Self::Day, Self::Tags];
 
     /// Stable name.
@@ -53,28 +53,28 @@ impl Grouping {
         }
     }
 
-    /// The one of that name.
+    /// Finds it by name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|grouping| grouping.name() == name)
     }
 }
 
-/// How [`stats`] goes about it.
+/// Options of [`stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {
-    /// What it groups by.
+    /// Dimensions.
     pub by: Vec<Grouping>,
-    /// Which messages count.
+    /// Messages to count.
     pub filter: ScanFilter,
-    /// What it does at damage.
+    /// Policy for damage.
     pub on_damage: OnDamage,
-    /// How much memory the groups may take, about.
+    /// Approximate maximum memory of groups.
     pub most_bytes: usize,
 }
 
 impl StatsOptions {
-    /// All messages, grouped by these.
+    /// Counts all messages.
     #[must_use]
     pub fn by(by: &[Grouping]) -> Self {
         Self {
@@ -86,16 +86,16 @@ impl StatsOptions {
     }
 }
 
-/// How many messages, how large, from when to when.
+/// Number, size and time range of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many messages.
+    /// Messages.
     pub messages: u64,
-    /// Sizes of their records together.
+    /// Bytes of their records.
     pub bytes: u64,
-    /// The least store time among them, Unix milliseconds; 0 where there is none.
+    /// Lowest store time, Unix milliseconds; 0 for none.
     pub first_store_timestamp_ms: i64,
-    /// The greatest.
+    /// Highest store time.
     pub last_store_timestamp_ms: i64,
 }
 
@@ -112,22 +112,22 @@ impl Totals {
     }
 }
 
-/// What the messages of a group have in common; what was not asked for is empty or 0.
+/// A group; unused dimensions are empty or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// Their topic, as its bytes.
+    /// Topic bytes.
     pub topic: Box<[u8]>,
-    /// Their queue.
+    /// Queue.
     pub queue_id: i32,
-    /// When the day of their store time begins, Unix milliseconds.
+    /// Start of the day, Unix milliseconds.
     pub day_ms: i64,
-    /// When the hour of it begins.
+    /// Start of the hour.
     pub hour_ms: i64,
-    /// Their tags, as bytes; `None` where they have none.
+    /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
 }
 
-/// The same, borrowed from a message.
+/// A borrowed [`Group`].
 struct GroupOf<'a> {
     topic: &'a [u8],
     queue_id: i32,
@@ -138,7 +138,7 @@ struct GroupOf<'a> {
 
 impl Hash for GroupOf<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // As `Group` derives it: a box and a slice hash alike.
+        // Equal to `Group`'s derived hash: a box hashes like its slice.
         self.topic.hash(state);
         self.queue_id.hash(state);
         self.day_ms.hash(state);
@@ -169,27 +169,27 @@ impl From<&GroupOf<'_>> for Group {
     }
 }
 
-/// What [`stats`] counted.
+/// Result of [`stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// What it grouped by.
+    /// Groupings.
     pub by: Vec<Grouping>,
-    /// The groups, sorted.
+    /// Sorted.
     pub groups: Vec<(Group, Totals)>,
-    /// Messages whose groups had no room.
+    /// Messages of groups beyond the limit.
     pub others: Totals,
-    /// What was passed over.
+    /// Skipped damage.
     pub skipped: Skipped,
-    /// Messages and bytes of the whole store that its log no longer holds.
+    /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),
 }
 
-/// Counts the messages of the store at `path`. `progress` is called now and then with the bytes that
-/// were read and those there are, and can end it.
+/// Counts the messages of the store at `path`. `progress` gets the bytes done and in all, and can
+/// end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan of the log:
-/// [`Error::Corrupt`](crate::error::Error::Corrupt) at damage unless it is to be skipped.
+/// [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan:
+/// [`Error::Corrupt`](crate::error::Error::Corrupt) at damage unless skipped.
 pub fn stats(
     path: &Path,
     config: StoreConfig,
@@ -283,7 +283,7 @@ mod tests {
         let places =
             [-1_i64, 0, i64::MIN].map(|time| (time, store.append(&NewMessage::new(b"t", b""))));
         store.close().unwrap();
-        // No such time is appended, but a log may have it: it lies at byte 56 of a record.
+        // Appends refuse such a time, but a log may have it at byte 56 of a record.
         let log = dir.path().join("commitlog").join("0".repeat(20));
         let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
         for (time_ms, place) in places {

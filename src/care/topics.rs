@@ -1,5 +1,5 @@
-//! Topics that a broker makes for itself, and topics that were deleted: their messages stay in the log until
-//! its files expire, but neither the broker's table nor a folder of queues names them.
+//! Topics that a broker creates for itself, and deleted topics: their messages stay in the log
+//! until it expires, but neither the broker's table nor a queue folder names them.
 
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
@@ -8,8 +8,7 @@ use crate::store::dispatch::lmq;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::is_broker_topic;
 
-/// Topics that a broker makes for itself at each start, whatever the table says
-/// (`TopicConfigManager#init`).
+/// Topics that a broker creates at each start (`TopicConfigManager#init`).
 const SYSTEM_TOPICS: [&[u8]; 6] = [
     SCHEDULE_TOPIC,
     b"TBW102",
@@ -18,18 +17,18 @@ const SYSTEM_TOPICS: [&[u8]; 6] = [
     b"OFFSET_MOVED_EVENT",
     b"TRANS_CHECK_MAX_TIME_TOPIC",
 ];
-/// What the names of others begin with (`TopicValidator`), or end with.
+/// Prefixes and suffixes of other system topics (`TopicValidator`).
 const SYSTEM_PREFIXES: [&[u8]; 3] = [b"RMQ_SYS_", b"rmq_sys_", lmq::PREFIX];
 const REPLY_TOPIC: &[u8] = b"_REPLY_TOPIC";
 
-/// Whether a broker has the topic at each start, whatever the table says.
+/// Whether a broker creates the topic at each start.
 pub(super) fn is_system(topic: &[u8]) -> bool {
     SYSTEM_TOPICS.contains(&topic)
         || topic.ends_with(REPLY_TOPIC)
         || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))
 }
 
-/// Whether a topic with messages was deleted, as far as table and folders tell.
+/// Whether a topic with messages was deleted, by table and folders.
 pub(super) fn is_deleted(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -1,9 +1,9 @@
 //! Builds batches on several threads, each from its own part of the log, so that what a thread read
 //! is still in its cache.
 //!
-//! The log is cut while it is read: a free thread takes the next part and guesses its first record.
-//! Batches are returned in order. A part whose guess was wrong, because of a record inside a body,
-//! is built again. One batch waits with each thread, so memory is bounded.
+//! A free thread takes the next part and guesses its first record. Batches are returned in order. A
+//! part whose guess was wrong, because of a record inside a body, is built again. One batch waits
+//! with each thread, so memory is bounded.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -20,13 +20,11 @@ use arrow_schema::ArrowError;
 use crate::error::Error;
 use crate::store::read::halt::Halt;
 
-/// A shorter log uses one thread.
 const LONG: u64 = 16 << 20;
 /// Minimum and maximum bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
 /// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
-/// Maximum threads: each holds some batches.
 const MOST_THREADS: usize = 4;
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 
@@ -53,7 +51,8 @@ pub trait Maker: Send + fmt::Debug {
 
     /// Next batch of the part, `None` after its last.
     ///
-    /// # Errors An error ends the whole scan.
+    /// # Errors
+    /// An error ends the whole scan.
     fn next(&mut self) -> Made;
 
     /// Whether the part is known to have no more.
@@ -77,7 +76,6 @@ pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
     if threads < 2 { 0 } else { threads.min(MOST_THREADS) }
 }
 
-/// State of cutting the log.
 #[derive(Debug)]
 struct Cuts {
     next: u64,
@@ -85,7 +83,6 @@ struct Cuts {
     step: u64,
 }
 
-/// Result of a part.
 #[derive(Clone, Copy)]
 struct Came {
     rows: usize,
@@ -94,8 +91,8 @@ struct Came {
 }
 
 impl Cuts {
-    /// Cuts the next part. A part should give one batch, so no thread waits with a second. After
-    /// damage parts are large, since each search may start at a file's beginning.
+    /// Cuts the next part, large enough for one batch. After damage parts are large, since each
+    /// search may start at a file's beginning.
     fn cut(&mut self, last: Option<Came>) -> Option<Range<u64>> {
         if let Some(Came { rows, batches, met_damage }) = last {
             if rows < FEW_ROWS || met_damage {
@@ -134,7 +131,6 @@ pub struct BatchesAhead {
     makers: Vec<Receiver<Told>>,
     cuts: Arc<Mutex<Cuts>>,
     threads: Vec<JoinHandle<()>>,
-    /// Position after what was returned.
     next: u64,
     /// Maker that rebuilds parts with a wrong start, and whether it is at work.
     again: Box<dyn Maker>,
@@ -149,7 +145,8 @@ impl BatchesAhead {
     /// Starts one thread for each maker but the last, which rebuilds parts with a wrong start.
     /// `bytes` begin with a record; the first part has about `part_bytes`.
     ///
-    /// # Errors The system's, when it starts no thread.
+    /// # Errors
+    /// The system's, when it starts no thread.
     pub fn start(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,
@@ -181,7 +178,7 @@ impl BatchesAhead {
             halt: Halt::default(),
         };
         for (number, maker) in makers.into_iter().enumerate() {
-            // // Rendezvous: a batch waits with its maker only, which saves memory.
+            // Rendezvous: a batch waits with its maker only, which saves memory.
             let (out, told) = mpsc::sync_channel(0);
             ahead.makers.push(told);
             let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
@@ -287,14 +284,14 @@ impl Drop for BatchesAhead {
         let makers = std::mem::take(&mut self.makers);
         let threads = std::mem::take(&mut self.threads);
         if self.process != std::process::id() {
-            // // They belong to the parent process, and so do their locks.
+            // They belong to the parent process, and so do their locks.
             std::mem::forget((makers, threads));
             return;
         }
-        // // Makers with a batch learn that nobody takes it.
+        // Makers with a batch learn that nobody takes it.
         drop(makers);
         for thread in threads {
-            // // A panicked thread has ended, too.
+            // A panicked thread has ended, too.
             let _ = thread.join();
         }
     }
@@ -313,7 +310,7 @@ fn make(
         let part = {
             let mut cuts = cuts.lock();
             let Some(part) = cuts.cut(last) else { return };
-            // // Sent with the lock held, to keep the order of turns.
+            // Sent with the lock held, to keep the order of turns.
             if turns.send(number).is_err() {
                 return;
             }
@@ -329,7 +326,7 @@ fn make(
                 batches += 1;
             }
             let (part, places) = (part.clone(), maker.places());
-            // // Bytes that are no record may give an error here.
+            // Bytes that are no record may give an error here.
             if out.send(Told { made, over, part, places }).is_err() {
                 return;
             }

@@ -54,7 +54,6 @@ pub enum Function {
     Crc32,
     /// Texts to `String.hashCode`.
     JavaHash,
-    /// Tags to the codes of the consume queue.
     TagsCode,
     /// Topics and keys to the index's hashes.
     KeyHash,
@@ -74,13 +73,11 @@ pub enum FunctionError {
         name: &'static str,
         /// Expected.
         wanted: &'static str,
-        /// Found.
         found: String,
     },
     /// The struct is no message.
     #[error("mq_encode: {0}")]
     Rows(#[from] RowsError),
-    /// An invalid message.
     #[error("row {row}: {error}")]
     Message { row: usize, error: Error },
     /// Output larger than a column.
@@ -143,7 +140,6 @@ impl Function {
         }
     }
 
-    /// Result type.
     #[must_use]
     pub fn returns(self) -> DataType {
         match self {
@@ -159,7 +155,8 @@ impl Function {
 
     /// Applies the function row by row.
     ///
-    /// # Errors See [`FunctionError`].
+    /// # Errors
+    /// See [`FunctionError`].
     pub fn call(self, arguments: &[ArrayRef]) -> Result<ArrayRef> {
         match (self, arguments) {
             (Self::Decode, [raw]) => decode(&self.bytes(raw)?),
@@ -261,7 +258,7 @@ impl Function {
         let Some(messages) = messages.as_struct_opt() else {
             return Err(self.wrong(std::slice::from_ref(messages)));
         };
-        // // A null struct may have anything in its fields, so only the others are read.
+        // A null struct may have anything in its fields, so only the others are read.
         let valid: UInt32Array = places(messages.nulls(), messages.len());
         let given = take(messages, &valid, None)?;
         let given = RecordBatch::from(given.as_struct());
@@ -326,7 +323,6 @@ fn at(numbers: &Int64Array, row: usize, column: Column) -> std::result::Result<i
     Err(Error::InvalidMessage { field: column.name(), reason, status, limit: None })
 }
 
-/// Columns stored in a record.
 fn decoded() -> Vec<Column> {
     let own = |column: &Column| !matches!(column, Column::Broker | Column::Error);
     Column::ALL.into_iter().filter(own).collect()
@@ -349,7 +345,7 @@ fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
     let mut rows = 0_u32;
     let mut places = Vec::with_capacity(raw.len());
     for bytes in raw {
-        // // A body that cannot be decompressed adds no row.
+        // A body that cannot be decompressed adds no row.
         let pushed = bytes.and_then(record).and_then(|view| builder.push(&view, None).ok());
         places.push(pushed.map(|_| rows));
         if let Some(full) = pushed {
@@ -402,7 +398,6 @@ fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
     Ok(Arc::new(StructArray::try_new(id_fields(), columns, Some(nulls))?))
 }
 
-/// Boolean bits.
 const BITS: [(&str, i32); 6] = [
     ("compressed", sys_flag::COMPRESSED),
     ("multi_tags", sys_flag::MULTI_TAGS),

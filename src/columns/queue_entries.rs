@@ -21,7 +21,6 @@ pub fn queue_schema() -> SchemaRef {
     ]))
 }
 
-/// Entries of a range of one queue, in batches.
 #[derive(Debug)]
 pub struct QueueBatches {
     queue: Arc<QueueFolder>,
@@ -39,7 +38,8 @@ impl QueueBatches {
 
     /// Next batch, `None` after the last.
     ///
-    /// # Errors [`crate::Error::Io`] when the system cannot read.
+    /// # Errors
+    /// [`crate::Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         let count = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
         if count == 0 {

@@ -15,11 +15,11 @@ use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
 use crate::store::read::scan_part::{ScanPart, ScanParts};
 
-/// A scan, or a part of one.
 pub trait Scans {
     /// As [`Scan::run`].
     ///
-    /// # Errors As [`Scan::run`].
+    /// # Errors
+    /// As [`Scan::run`].
     fn run(
         &mut self,
         log: &CommitLog,
@@ -86,7 +86,8 @@ impl<S: Scans> MessageBatches<S> {
     /// Next batch, `None` after the last. Rows before damage come before its error; nothing follows
     /// it.
     ///
-    /// # Errors As [`Scan::run`].
+    /// # Errors
+    /// As [`Scan::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if let Some(error) = self.held.take() {
             return Err(error.into());

@@ -13,12 +13,15 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUni
 pub enum Column {
     /// The broker; null when reading one store.
     Broker,
+    /// The topic.
     Topic,
     /// The queue.
     QueueId,
+    /// Queue offset.
     QueueOffset,
     /// The record's offset in the commit log.
     PhysicalOffset,
+    /// Length of the record.
     StoreSize,
     /// Store time.
     StoreTimestamp,
@@ -30,12 +33,13 @@ pub enum Column {
     Keys,
     /// Property `UNIQ_KEY`.
     UniqueKey,
-    /// The store's id of the message.
+    /// The store's message id.
     MessageId,
+    /// All properties.
     Properties,
     /// The decompressed body.
     Body,
-    /// The body as it is stored.
+    /// The stored body.
     RawBody,
     /// Checksum of the stored body.
     BodyCrc,
@@ -43,6 +47,7 @@ pub enum Column {
     SysFlag,
     /// The user's flag.
     Flag,
+    /// Producer's address.
     BornHost,
     /// The store's address.
     StoreHost,
@@ -59,7 +64,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// Schema of all columns.
+    /// All columns.
     pub const ALL: [Self; 23] = [
         Self::Broker,
         Self::Topic,
@@ -91,6 +96,7 @@ impl Column {
         Self::ALL.into_iter().filter(|column| !matches!(column, Self::RawBody | Self::Error))
     }
 
+    /// Name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,7 +128,7 @@ impl Column {
         }
     }
 
-    /// The column of that name.
+    /// Finds it by name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|column| column.name() == name)
@@ -213,7 +219,6 @@ pub fn schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// Schema of some columns.
 #[must_use]
 pub fn schema_of(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Fields>()))

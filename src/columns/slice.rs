@@ -17,10 +17,8 @@ use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 use crate::store::read::slice::{Damage, Sink, Slice};
 
-/// Maximum damaged ranges held.
 const MOST_DAMAGE: usize = 1024;
 
-/// Batches of a slice's messages.
 #[derive(Debug)]
 pub struct SliceBatches {
     slice: Slice,
@@ -85,7 +83,8 @@ impl SliceBatches {
 
     /// Next batch, `None` after the last. Rows before an error come first; nothing follows it.
     ///
-    /// # Errors As [`Slice::run`].
+    /// # Errors
+    /// As [`Slice::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if !self.ended && self.rows.damage.is_empty() {
             match self.slice.run(log, &mut self.rows) {

@@ -12,7 +12,8 @@ use crate::care::stats::{Group, Grouping, Stats, Totals};
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
 /// `last_store_timestamp`. Times outside the years 1 to 9999 are null.
 ///
-/// # Errors When Arrow refuses a column.
+/// # Errors
+/// When Arrow refuses a column.
 pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     let mut columns = Vec::new();
     for grouping in &stats.by {

@@ -271,7 +271,6 @@ fn properties_are_read_as_a_message_reads_them() {
         b"\x01\x02\x02TAGS\x01\x02",
         b"KEYS\x01   \x02UNIQ_KEY\x01u",
         &many,
-        // // Thirty pairs of one name.
         &b"x\x01y\x02".repeat(30),
     ];
     let rows: Vec<_> =
@@ -339,7 +338,6 @@ fn a_body_that_cannot_be_undone_adds_no_row() {
     assert_eq!(&bad[error.position..error.position + 7], b"no zlib");
     assert!(builder.push(&view(&good), None).is_ok());
     assert_eq!(builder.finish().unwrap().num_rows(), 2);
-    // // Without the body.
     let topics = [Column::Topic];
     assert_eq!(super::tests::batch(&topics, &[bad]).num_rows(), 1);
 }
@@ -359,9 +357,7 @@ fn batches_end_by_rows_and_by_bytes_of_bodies() {
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1000 }, &columns), (Some(10), 10));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 1001 }, &columns), (Some(11), 10));
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 0 }, &columns), (Some(1), 1));
-    // // A body larger than the limit gets its own batch.
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 99 }, &columns), (Some(1), 1));
-    // // Unrequested bodies do not count.
     assert_eq!(ends(BatchLimits { rows: 20, body_bytes: 10 }, &[Column::Flag]), (Some(20), 20));
 }
 
@@ -451,8 +447,6 @@ proptest! {
     }
 }
 
-// // --- scans ---
-
 fn config() -> StoreConfig {
     StoreConfig { mapped_file_size_commit_log: Some(8192), ..StoreConfig::default() }
 }
@@ -464,7 +458,6 @@ pub(super) fn written(root: &std::path::Path) -> MessageStore {
         let topic = if number % 2 == 0 { &b"even"[..] } else { b"odd" };
         let mut message = NewMessage::new(topic, body.as_bytes());
         message.flag = number;
-        // // Every tenth wrongly claims to be compressed.
         message.sys_flag = if number % 10 == 9 { 1 } else { 0 };
         store.append(&message).unwrap();
     }
@@ -530,7 +523,6 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
         let filter = SliceFilter::new(ScanFilter::ALL);
         let slice = Slice::new(Places::Range(range), filter, at_damage, true, Lost::Refuse);
         let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
-        // // Without the body column there is no damage.
         let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
         let builder = builder.of_broker("b-1").unwrap();
         SliceBatches::new(slice, builder, columns.clone(), Some("b-1".to_owned()))
@@ -543,7 +535,6 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
     }
     assert_eq!(rows, (0..100).collect::<Vec<_>>());
     assert!(sound.is_over() && sound.next(store.log()).unwrap().is_none());
-    // // Damages a record in the middle.
     let place = 50 * (end / 100) / 8 * 8;
     let path = store.log().run().find(place).unwrap().path.clone();
     store.close().unwrap();
@@ -565,7 +556,6 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].contains(&path.to_string_lossy().into_owned()), "{errors:?}");
     assert!((90..100).contains(&rows.len()) && rows.is_sorted(), "{rows:?}");
-    // // `Fail` gives the rows before, then the error, then nothing.
     let mut strict = of(AtDamage::Fail);
     let mut count = 0;
     let error = loop {

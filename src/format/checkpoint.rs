@@ -27,7 +27,6 @@ const _: () = assert!(FIELDS_LEN == 40);
 /// Margin by which RocketMQ distrusts the log's and the queues' times.
 const SLACK_MS: i64 = 3000;
 
-/// Fields of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointFields {
     /// Store time of the newest record that was flushed, Unix milliseconds.
@@ -52,7 +51,6 @@ impl CheckpointFields {
         }
     }
 
-    /// Encodes the fields.
     pub const fn encode_into(&self, out: &mut [u8; FIELDS_LEN]) {
         put_i64_in::<PHYSIC_AT, FIELDS_LEN>(out, self.physic_msg_timestamp_ms);
         put_i64_in::<LOGICS_AT, FIELDS_LEN>(out, self.logics_msg_timestamp_ms);

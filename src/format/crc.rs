@@ -14,15 +14,52 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// The CRC-32 without its top bit (`UtilAll#crc32`).
+/// Checksum of a body (`UtilAll#crc32`).
 #[inline]
 #[must_use]
 pub fn body_crc(body: &[u8]) -> i32 {
     (crc32fast::hash(body) & MASK).cast_signed()
 }
 
-/// Formats the checksum property from the CRC-32 of the bytes before it: ten decimal digits, the
-/// least significant first (`MessageDecoder#createCrc32`).
+/// Checksum of a record up to its checksum property (`MessageDecoder#createCrc32`).
+#[inline]
+#[must_use]
+pub fn record_crc(record: &[u8]) -> u32 {
+    crc32fast::hash(record) & MASK
+}
+
+/// [`body_crc`] computed piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct BodyCrc(crc32fast::Hasher);
+
+impl BodyCrc {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    #[must_use]
+    pub fn value(&self) -> i32 {
+        (self.0.clone().finalize() & MASK).cast_signed()
+    }
+}
+
+/// [`record_crc`] computed piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct RecordCrc(crc32fast::Hasher);
+
+impl RecordCrc {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    #[must_use]
+    pub fn value(&self) -> u32 {
+        self.0.clone().finalize() & MASK
+    }
+}
+
+/// Formats the checksum property: ten decimal digits, the least significant first
+/// (`MessageDecoder#createCrc32`).
 #[must_use]
 pub fn property_crc_text(crc: u32) -> [u8; PROPERTY_CRC_LEN] {
     let mut text = *b"__CRC32#\x010000000000\x02";
@@ -51,6 +88,18 @@ pub fn parse_property_crc(text: &[u8; PROPERTY_CRC_LEN]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_checksum_in_pieces_is_that_of_the_whole() {
+        let (mut body, mut record) = (BodyCrc::default(), RecordCrc::default());
+        for piece in [b"12345".as_slice(), b"6789"] {
+            body.update(piece);
+            record.update(piece);
+        }
+        assert_eq!(body.value(), body_crc(b"123456789"));
+        assert_eq!(record.value(), record_crc(b"123456789"));
+        assert_eq!(BodyCrc::default().value(), 0);
+    }
 
     #[test]
     fn body_crc_is_zlib_without_the_top_bit() {

@@ -41,7 +41,7 @@ pub fn next_index_name(number: u64) -> String {
 }
 
 fn digits(name: &str, count: usize) -> Option<u64> {
-    // // `parse` alone would accept a sign.
+    // `parse` alone would accept a sign.
     let wanted = name.len() == count && name.bytes().all(|byte| byte.is_ascii_digit());
     wanted.then(|| name.parse().ok()).flatten()
 }

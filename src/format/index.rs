@@ -55,7 +55,6 @@ pub struct IndexHeader {
 }
 
 impl Default for IndexHeader {
-    /// The header of an empty file.
     fn default() -> Self {
         Self {
             begin_timestamp_ms: 0,
@@ -184,7 +183,7 @@ impl IndexLayout {
     #[inline]
     #[must_use]
     pub const fn slot_of(&self, key_hash: i32) -> u32 {
-        // // Never negative. A remainder in half the time (Lemire, Kaser, Kurz, "Faster remainder
+        // Never negative. A remainder in half the time (Lemire, Kaser, Kurz, "Faster remainder
         // by direct computation", 2019).
         let part = self.per_slot.wrapping_mul(key_hash.unsigned_abs() as u64);
         ((part as u128 * self.slots as u128) >> 64) as u32
@@ -195,7 +194,7 @@ impl IndexLayout {
     #[inline]
     #[must_use]
     pub const fn is_in_slot(&self, key_hash: i32, slot: u32) -> bool {
-        // // Layouts have fewer than 2^29 slots, so only whole multiples come out below 2^32.
+        // Layouts have fewer than 2^29 slots, so only whole multiples come out below 2^32.
         let above = key_hash.unsigned_abs() as u64 + (self.slots as u64 - slot as u64);
         self.slots == 1 || self.per_slot.wrapping_mul(above) < self.per_slot
     }
@@ -220,7 +219,7 @@ pub fn seconds_since(begin_ms: i64, time_ms: i64) -> i32 {
     if begin_ms <= 0 {
         return 0;
     }
-    // // Wraps as in Java.
+    // Wraps as in Java.
     let seconds = time_ms.wrapping_sub(begin_ms) / 1000;
     i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
 }

@@ -86,20 +86,20 @@ pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> 
     };
     let spreads: Vec<u32> = items.iter().map(spread).collect();
     let mask = capacity_after(&spreads, capacity) - 1;
-    // // A bucket keeps the order of insertion even when the map grows, so the sort must be stable.
+    // A bucket keeps the order of insertion even when the map grows, so the sort must be stable.
     items.sort_by_key(|item| spread(item) & mask);
 }
 
 /// Capacity after inserting all of `spreads`.
 fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
-    // // Java's maximum.
+    // Java's maximum.
     const MAXIMUM: u32 = 1 << 30;
     let mut capacity = u32::try_from(capacity.max(1).next_power_of_two()).unwrap_or(MAXIMUM);
     for (i, spread) in spreads.iter().enumerate() {
         let size = i as u64 + 1;
         let in_bucket =
             |mask: u32| spreads[..=i].iter().filter(|other| (*other ^ spread) & mask == 0).count();
-        // // Below 64 buckets a map grows instead of making a tree.
+        // Below 64 buckets a map grows instead of making a tree.
         if capacity < 64 && in_bucket(capacity - 1) > 8 {
             capacity *= 2;
         }
@@ -143,7 +143,7 @@ fn extend(hash: u32, utf8: &[u8]) -> u32 {
 /// Hash of eight ASCII characters: neighbours are joined to pairs, pairs to fours.
 #[inline]
 const fn of_eight(word: u64) -> u32 {
-    // // 127 * 31 + 127 fits in 16 bits, that times 31^2 in 32: lanes do not overflow.
+    // 127 * 31 + 127 fits in 16 bits, that times 31^2 in 32: lanes do not overflow.
     let pairs = ((word >> 8) & 0x00FF_00FF_00FF_00FF) * 31 + (word & 0x00FF_00FF_00FF_00FF);
     let fours =
         ((pairs >> 16) & 0x0000_FFFF_0000_FFFF) * (31 * 31) + (pairs & 0x0000_FFFF_0000_FFFF);
@@ -200,7 +200,6 @@ fn decode(utf8: &[u8], mut unit: impl FnMut(u16)) {
 mod tests {
     use super::*;
 
-    /// `String.hashCode` by its definition.
     fn slow_hash(text: &str) -> i32 {
         text.encode_utf16()
             .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
@@ -242,7 +241,6 @@ mod tests {
 
     #[test]
     fn malformed_text_is_hashed_as_java_decodes_it() {
-        // // Left: bytes; right: text from a JDK 17.
         let cases: [(&[u8], &str); 13] = [
             (b"\xFFa", "\u{FFFD}a"),
             (b"\xC0\x80", "\u{FFFD}\u{FFFD}"),
@@ -296,7 +294,7 @@ mod tests {
         assert_eq!(names, ["KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]);
         hash_map_order(&mut names, PARSED_MAP_CAPACITY, |name| name.as_bytes());
         assert_eq!(names, ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT"]);
-        // // "Aa" and "BB" share a hash: the order of insertion stays.
+        // "Aa" and "BB" share a hash: the order of insertion stays.
         let mut same = ["BB", "Aa"];
         hash_map_order(&mut same, PARSED_MAP_CAPACITY, |name| name.as_bytes());
         assert_eq!(same, ["BB", "Aa"]);

@@ -1,8 +1,7 @@
-//! The commit log: every message of every topic, one record behind the other
-//! (`org.apache.rocketmq.store.CommitLog`).
+//! The commit log: all messages, one record after another (`org.apache.rocketmq.store.CommitLog`).
 //!
-//! [`CommitLog`] is what everybody reads, by position, up to what is published;
-//! [`LogWriter`](super::log_writer::LogWriter) is the one that appends.
+//! [`CommitLog`] reads published bytes by position, [`LogWriter`](super::log_writer::LogWriter)
+//! appends.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +14,11 @@ use crate::format::message::{self, Frame, FrameError, MessageView};
 
 use super::read::frames::{self, Lies, Record};
 
-/// How much of a log is written over itself at a time.
 const WRITTEN_AGAIN: usize = 1 << 20;
-/// How much of it before the disk is told of it.
 const PART: u64 = 8 << 20;
-/// What a read of one record takes at first when its size is not known.
 const FIRST_READ: usize = 4 << 10;
 
-/// The log as its readers see it.
+/// The log for readers.
 #[derive(Debug)]
 pub struct CommitLog {
     run: FileRun,
@@ -31,18 +27,15 @@ pub struct CommitLog {
     room: OnceLock<Arc<Room>>,
 }
 
-/// What lies at a physical offset.
 #[derive(Debug)]
 pub enum Found<'a> {
-    /// A record begins there.
     Message(MessageView<'a>),
-    /// The rest of the file is filler of this many bytes.
+    /// The rest of the file, in bytes.
     Blank(u32),
     /// Nothing was written there.
     Empty,
     /// Bytes that are no record.
     Bad(FormatError),
-    /// Outside of the log.
     OutOfRange,
 }
 
@@ -54,56 +47,55 @@ impl CommitLog {
         Self { run, wrote: AtomicU64::new(end), flushed: AtomicU64::new(end), room }
     }
 
-    /// The disk space that appends leave free, once it was set.
+    /// Disk space that appends leave free.
     #[must_use]
     pub fn room(&self) -> Option<&Arc<Room>> {
         self.room.get()
     }
 
-    /// Has appends leave that disk space free.
+    /// Sets this reserve.
     pub fn leave(&self, room: Arc<Room>) {
         self.room.get_or_init(|| room);
     }
 
-    /// The files below.
+    /// Its files.
     #[must_use]
     pub fn run(&self) -> &FileRun {
         &self.run
     }
 
-    /// The first offset of the log; its end where it has no file.
+    /// The first offset; without files the end.
     #[must_use]
     pub fn min_offset(&self) -> u64 {
         self.run.min_offset().unwrap_or_else(|| self.end_offset())
     }
 
-    /// One past the last byte that may be read.
+    /// End of the readable bytes.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
         self.wrote.load(Ordering::Acquire)
     }
 
-    /// One past the last byte that is known to be durable.
+    /// End of the bytes known to be durable.
     #[must_use]
     pub fn flushed_offset(&self) -> u64 {
         self.flushed.load(Ordering::Acquire)
     }
 
-    /// Moves the readable end, for a reader whose log another process writes, or after a cut.
+    /// Moves the readable end: another process writes the log, or it was truncated.
     pub fn set_end(&self, end: u64) {
         self.wrote.store(end, Ordering::Release);
         self.flushed.store(end, Ordering::Release);
     }
 
-    /// Lets readers see the log up to `end`.
+    /// Publishes the log up to `end`.
     #[inline]
     pub(super) fn publish(&self, end: u64) {
         self.wrote.store(end, Ordering::Release);
     }
 
-    /// Makes everything before `target` durable, file by file, and tells how far that is. Of the file
-    /// `mapped`, with its offset, no more than that is written to the disk: what is ready behind it
-    /// would only have to be made ready again.
+    /// Flushes everything before `target` and returns how far the log is durable. Of the file
+    /// `mapped` only this range is written: prepared pages behind it stay ready.
     ///
     /// # Errors
     /// [`Error::Io`]; nothing may be appended any more then.
@@ -116,7 +108,6 @@ impl CommitLog {
                 let end = target.min(base.saturating_add(self.run.file_size()));
                 if begin < end {
                     match mapped.filter(|(mapped, _)| *mapped == base) {
-                        // Positions in a mapped file fit into memory.
                         Some((_, ahead)) => {
                             let range = (begin - base) as usize..(end - base) as usize;
                             self.run.sync_range(file, ahead, range)?;
@@ -130,9 +121,8 @@ impl CommitLog {
         Ok(target)
     }
 
-    /// Writes what the files hold from `offset` on over itself, zeros that were written too, so that
-    /// the next flush takes all of it to the disk. The disk begins with it at once. It ends early when
-    /// that is no longer wanted.
+    /// Rewrites the files' bytes from `offset` on, so that the next flush writes them again, and
+    /// starts writeback. Ends early when `is_wanted` says so.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -156,20 +146,18 @@ impl CommitLog {
         Ok(())
     }
 
-    /// How many bytes of its file lie between `offset` and `end`.
     fn room_at(&self, offset: u64, end: u64) -> usize {
         let size = self.run.file_size();
         let in_file = size - offset.checked_rem(size).unwrap_or(0);
         usize::try_from(in_file.min(end.saturating_sub(offset))).unwrap_or(usize::MAX)
     }
 
-    /// Reads what lies at `offset` into `buffer`; `size_hint` is the record's length where a queue
-    /// or the caller knows it, 0 otherwise.
+    /// Reads the frame at `offset` into `buffer`; `size_hint` is the record's length or 0.
     ///
-    /// A record is taken only if its lengths add up and it names `offset` as its own place.
+    /// A record must have consistent lengths and store `offset` as its own.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn read<'b>(
         &self,
         offset: u64,
@@ -179,11 +167,11 @@ impl CommitLog {
         self.read_before(offset, self.end_offset(), size_hint, buffer)
     }
 
-    /// Reads as [`CommitLog::read`] does, from a log that ends at `end`: for a search that must not
-    /// move the end that other threads see.
+    /// [`CommitLog::read`] of a log that ends at `end`, for searches that must not move the end for
+    /// other threads.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn read_before<'b>(
         &self,
         offset: u64,
@@ -202,7 +190,7 @@ impl CommitLog {
             let read = self.run.read_at(buffer, offset)?;
             buffer.truncate(read);
             if read == 0 && offset < self.min_offset() {
-                // Deleted since.
+                // Deleted meanwhile.
                 return Ok(Found::OutOfRange);
             }
             match message::read_frame(buffer) {
@@ -218,11 +206,11 @@ impl CommitLog {
         Ok(Self::judge(message::read_frame(buffer), offset, room))
     }
 
-    /// A copy of the record that begins at `physical_offset`, of a log that is read up to `end`.
+    /// Copies the record at `physical_offset` from a log that ends at `end`.
     ///
     /// # Errors
-    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins there,
-    /// [`Error::Corrupt`] when one does but its body's checksum is wrong, [`Error::Io`].
+    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
+    /// there, [`Error::Corrupt`] for a wrong body checksum, [`Error::Io`].
     pub fn get(&self, physical_offset: i64, end: u64) -> Result<Box<[u8]>> {
         let min = self.min_offset();
         let at = u64::try_from(physical_offset).ok().filter(|&at| at >= min && at < end);
@@ -252,7 +240,7 @@ impl CommitLog {
         }
     }
 
-    /// Holds a record's body against its checksum.
+    /// Checks a record's body checksum.
     ///
     /// # Errors
     /// [`Error::Corrupt`], with the file and the byte.
@@ -266,7 +254,7 @@ impl CommitLog {
         })
     }
 
-    /// What a frame read at `offset`, with `room` bytes to its file's end, amounts to.
+    /// Judges a frame read at `offset`, `room` bytes before its file's end.
     pub(super) fn judge<'b>(
         frame: Result<Frame<'b>, FrameError>,
         offset: u64,
@@ -284,12 +272,11 @@ impl CommitLog {
         }
     }
 
-    /// The store time of the record at `offset`, `None` where none is readable.
+    /// Store time of the record at `offset`; `None` if unreadable.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn store_timestamp_ms(&self, offset: u64, size: usize) -> Result<Option<i64>> {
-        // The time lies within the first 76 bytes, wherever the hosts end.
         let mut head = [0_u8; peek::HEAD];
         if offset < self.min_offset()
             || offset.saturating_add(size as u64) > self.end_offset()
@@ -301,7 +288,7 @@ impl CommitLog {
     }
 }
 
-/// Writes bytes `from..to` of a file over themselves, holes left out; whether there were any.
+/// Rewrites bytes `from..to` of a file except holes; returns whether there were any.
 fn write_part_again(
     file: &dyn StorageFile,
     path: &Path,
@@ -314,7 +301,7 @@ fn write_part_again(
         && let Some(data) = file.next_data(position).map_err(Error::io("read", path))?
         && data < to
     {
-        // Blocks end at whole multiples: what is written in a hole must not count as data behind it.
+        // Whole blocks: bytes written in a hole must not count as data.
         let left = WRITTEN_AGAIN as u64 - data % WRITTEN_AGAIN as u64;
         let len = usize::try_from(left.min(to - data)).unwrap_or(WRITTEN_AGAIN);
         let bytes = block.get_mut(..len).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The fields of a record that queues and index are made from (`DispatchRequest`).
+//! Fields of a record for queues and index (`DispatchRequest`).
 
 use super::QueueKind;
 use super::queue::Unit;
@@ -9,31 +9,25 @@ use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::consume_queue::{self, DelayLevels, QueueEntry};
 
-/// How many keys of one message are put: all that its properties have room for, and the unique one.
+/// Maximum keys of a message: as many as its properties hold, and the unique key.
 pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
 
-/// What the queues and the index take from one record.
+/// Input of queues and index for one record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchRequest<'a> {
-    /// The topic, as its bytes.
     pub topic: &'a [u8],
-    /// The queue's number.
     pub queue_id: i32,
-    /// The record's entry number there.
     pub queue_offset: i64,
-    /// Where the record lies.
+    /// Its offset in the commit log.
     pub physical_offset: i64,
     pub store_size: u32,
-    /// The store's time of it.
     pub store_timestamp_ms: i64,
-    /// What kind of transaction message it is, if it is one.
     pub transaction: Transaction,
-    /// The properties that matter here.
     pub properties: Indexed<'a>,
 }
 
 impl<'a> DispatchRequest<'a> {
-    /// The request of a stored record (`CommitLog.checkMessageAndReturnSize`).
+    /// The request for a record (`CommitLog.checkMessageAndReturnSize`).
     #[inline(always)]
     #[must_use]
     pub fn of(view: &MessageView<'a>) -> Self {
@@ -49,20 +43,19 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// Whether the record has an entry in a queue: a prepared or rolled back message has none.
+    /// Whether the record gets a queue entry: a prepared or rolled back message does not.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         matches!(self.transaction, Transaction::None | Transaction::Commit)
     }
 
-    /// One past the record's last byte.
     #[must_use]
     pub fn end(&self) -> u64 {
         u64::try_from(self.physical_offset).unwrap_or(0).saturating_add(u64::from(self.store_size))
     }
 
-    /// The queue offsets that the record stands for in a queue of that kind: one, or those of a batch
-    /// that is kept together. A batch whose properties do not tell them counts as one message.
+    /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
+    /// invalid properties counts as one message.
     #[inline]
     #[must_use]
     pub fn range(&self, kind: QueueKind) -> InnerRange {
@@ -75,7 +68,7 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// The record in a queue that has it at `range`.
+    /// The queue's unit for the record at `range`.
     #[inline]
     #[must_use]
     pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> Unit {
@@ -95,26 +88,26 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// The keys in the order of their entries.
+    /// The keys in the order of entries.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let keys = self.properties.keys.unwrap_or_default();
         self.properties.unique_key.into_iter().chain(split_keys(keys))
     }
 
-    /// The hashes that its entries hold, in order: those of at most [`MAX_KEYS`] keys, and none of a
-    /// message that was rolled back.
+    /// Hashes of at most [`MAX_KEYS`] keys, in the order of entries; none for a rolled back
+    /// message.
     pub fn key_hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
         self.key_hashes_of(TopicHash::of(self.topic))
     }
 
-    /// [`DispatchRequest::key_hashes`] where the hash of the topic is known.
+    /// [`DispatchRequest::key_hashes`] with the topic's hash given.
     #[inline]
     pub fn key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
         let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
         self.keys().take(most).map(move |key| topic.with_key(key))
     }
 
-    /// The hashes of the keys beyond [`MAX_KEYS`], which get no entry.
+    /// Hashes of the keys beyond [`MAX_KEYS`].
     pub fn surplus_key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
         let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };
         self.keys().take(all).skip(MAX_KEYS).map(move |key| topic.with_key(key))

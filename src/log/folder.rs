@@ -1,4 +1,4 @@
-//! The files of one log or queue, found in a folder that is looked at on its own.
+//! Files of one log or queue, opened from their folder alone.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,16 +7,14 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::OpenFiles;
 use crate::files::{Access, FileKind, FileRun, Storage};
 
-/// How many files of one folder are kept open.
 const OPEN_FILES: usize = 16;
 
-/// The run of files in a folder, for reading. Each must have `file_size` bytes, which is taken from
-/// the first of them where it is left out, and from `otherwise` where there is none; and one must
-/// follow the other.
+/// Opens a folder's files for reading. Their size is `file_size`, or detected, or `otherwise`
+/// without files; there may be no gap.
 ///
 /// # Errors
-/// [`Error::NotAStore`] when there is no such folder, [`Error::Corrupt`] for a name or length that
-/// cannot be and for a gap, [`Error::Io`].
+/// [`Error::NotAStore`] without such a folder, [`Error::Corrupt`] for an invalid name or
+/// length or a gap, [`Error::Io`].
 pub fn open(
     storage: Arc<dyn Storage>,
     path: &Path,

@@ -1,5 +1,5 @@
-//! The appending end of the commit log: records are written through a map of the last file, which
-//! other threads make ready ahead of the writer, and so is the file behind it.
+//! Appends to the commit log through a map of the last file. Other threads prepare that file ahead
+//! of the writer, and the next one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,39 +10,36 @@ use crate::format::message::{self, BLANK_LEN};
 
 use super::commit_log::CommitLog;
 
-/// How much of a file gets disk space at a time, ahead of the writer.
+/// Step in which disk space is taken ahead of the writer.
 pub const RESERVE_STEP: usize = 64 << 20;
-/// How often, in bytes, the writer wakes the thread that works ahead of it: at first after so many, then
-/// after twice as many each time, up to the most.
+/// Bytes after which the writer first wakes the thread ahead of it; the distance doubles each time.
 const FIRST_TOLD: u64 = 128 << 10;
 const TOLD_EVERY: u64 = 16 << 20;
-/// At most so much of the next record's place is fetched into the processor's cache ahead of it.
+/// Maximum bytes of the next record prefetched.
 const FETCHED: usize = 2 << 10;
-/// From so many bytes before its end on, the file behind the last is brought into memory.
+/// Distance from the end at which the next file is loaded into memory.
 pub const NEAR_THE_END: usize = 64 << 20;
 
-/// The appending end of the log. There is one, and it owns the map of the last file.
+/// The single appender; it owns the map of the last file.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Arc<CommitLog>,
     active: Option<Active>,
     end: u64,
-    /// Where the bell rings next, and how far behind it the time after.
     tell_at: u64,
     tell_after: u64,
     bell: Arc<Bell>,
     front: Arc<Front>,
-    /// A record on its way into the file, where records are written and not mapped.
+    /// A record to be written by a system call instead of the map.
     staged: Option<Vec<u8>>,
-    /// Whether each file is made ready whole when it is opened.
+    /// Whether files are prepared whole at open.
     warms: bool,
-    /// The file behind the last, made ready by another thread.
+    /// The next file, prepared by another thread.
     next: Option<Active>,
-    /// A file that is full: to take it out of memory takes a while, so another thread does.
+    /// A full file; another thread unmaps it, which takes a while.
     full: Option<Active>,
 }
 
-/// A file of the log that is open for writing.
 #[derive(Debug)]
 pub struct Active {
     base_offset: u64,
@@ -50,11 +47,10 @@ pub struct Active {
 }
 
 impl Active {
-    /// Opens the file at `base_offset` for writing from `position` on, and makes it where there is
-    /// none.
+    /// Opens the file at `base_offset` for writing from `position` on, creating it if missing.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be made, [`Error::Corrupt`] when it is too short.
+    /// [`Error::Io`] when it cannot be created, [`Error::Corrupt`] when it is too short.
     pub fn open(log: &CommitLog, base_offset: u64, position: u64) -> Result<Active> {
         let file = log.run().create_if_missing(base_offset)?;
         let open = log.run().open(&file)?;
@@ -71,9 +67,8 @@ impl Active {
         if let Some(room) = log.room() {
             map.ahead().leave(room, base_offset);
         }
-        // What lies before the position must not be touched, not even its page: where the system can
-        // take no space, zeros are written. But a file that was copied without its empty blocks lacks
-        // some there, too.
+        // Pages before the position must not be touched: without a call for space, zeros are
+        // written. But a sparse copy lacks space there, too.
         let position = position as usize;
         fill_holes(&**map.file(), &file.path, position..position)?;
         map.assume_reserved(position);
@@ -89,7 +84,6 @@ impl Active {
 }
 
 impl LogWriter {
-    /// A writer that goes on at the log's end.
     #[must_use]
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.end_offset();
@@ -109,51 +103,49 @@ impl LogWriter {
         }
     }
 
-    /// The same, each file made ready whole when it is opened (`warmMapedFileEnable`).
+    /// Prepares whole files at open (`warmMapedFileEnable`).
     #[must_use]
     pub fn warming(self) -> Self {
         Self { warms: true, ..self }
     }
 
-    /// The same, each record written to the file by a call: what is flushed at once is flushed sooner
-    /// so, since no page has to be write-protected and mapped again.
+    /// Writes records by system calls: an immediate flush is faster, since no page has to be
+    /// write-protected and mapped again.
     #[must_use]
     pub fn through_the_file(self) -> Self {
-        // Nothing is to be brought into memory.
+        // No pages to prepare.
         Self { staged: Some(Vec::new()), tell_at: u64::MAX, ..self }
     }
 
-    /// What rings while the writer goes on.
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
 
-    /// What is written now, for the threads that work ahead.
+    /// The current files, for the threads that work ahead.
     #[must_use]
     pub fn front(&self) -> &Arc<Front> {
         &self.front
     }
 
-    /// Where the next record goes if it fits into the last file.
+    /// Offset of the next record if it fits into the last file.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
         self.end
     }
 
-    /// Bytes of a file.
     #[must_use]
     pub fn file_size(&self) -> u64 {
         self.log.run().file_size()
     }
 
-    /// Finds room for `len` bytes, opening the next file behind a blank where the last has none
-    /// (`CommitLog.DefaultAppendMessageCallback.doAppend`), and hands out the bytes to fill with
-    /// their physical offset. They are published by [`LogWriter::publish`].
+    /// Returns `len` writable bytes and their offset, after a blank and a new file if the last has
+    /// no room (`CommitLog.DefaultAppendMessageCallback.doAppend`). [`LogWriter::publish`]
+    /// publishes them.
     ///
     /// # Errors
-    /// [`Error::Io`] when the next file cannot be made or the disk is full; nothing has changed
-    /// then but, perhaps, an empty file behind the last.
+    /// [`Error::Io`] when the next file cannot be created or the disk is full; nothing
+    /// changes except, perhaps, an empty file at the end.
     #[inline]
     pub fn window(&mut self, len: usize) -> Result<(u64, &mut [u8])> {
         let size = self.log.run().file_size();
@@ -166,7 +158,6 @@ impl LogWriter {
         }
         let end = self.end;
         let Some(active) = &mut self.active else { return Err(Error::Closed) };
-        // The file's size fits into memory, so a position in it does.
         let position = (end - active.base_offset) as usize;
         match &mut self.staged {
             None => Ok((end, active.map.window(position, len)?)),
@@ -178,10 +169,10 @@ impl LogWriter {
         }
     }
 
-    /// Makes the `len` bytes of the last window readable.
+    /// Publishes the `len` bytes of the last window.
     ///
     /// # Errors
-    /// [`Error::Io`] where they could not be written; the log ends where it did.
+    /// [`Error::Io`] when they could not be written; the log ends as before.
     #[inline]
     pub fn publish(&mut self, len: usize) -> Result<()> {
         if let Some(active) = &self.active {
@@ -193,8 +184,8 @@ impl LogWriter {
             let next = position as usize + len;
             active.ahead().went_to(next);
             if self.staged.is_none() {
-                // The next record is mostly about as long. Without, the lock that comes after it would wait
-                // until its place has come from memory.
+                // The next record is likely as long. Otherwise the following lock would wait for
+                // this memory.
                 active.map.prefetch_range(next, len.min(FETCHED));
             }
         }
@@ -213,7 +204,7 @@ impl LogWriter {
         self.bell.ring();
     }
 
-    /// Opens the file that takes `len` bytes at the end of the log.
+    /// Opens the next file, for a record of `len` bytes.
     #[cold]
     fn roll(&mut self, len: usize) -> Result<()> {
         let size = self.log.run().file_size();
@@ -228,7 +219,7 @@ impl LogWriter {
             self.tell_front();
             return Ok(());
         }
-        // The next file comes first: without it the last must not be closed.
+        // Without the next file the last must not be closed.
         if self.next.as_ref().is_none_or(|next| next.base_offset != base + size) {
             self.next = Some(Active::open(&self.log, base + size, 0)?);
         }
@@ -237,7 +228,7 @@ impl LogWriter {
         }
         self.tell_front();
         let Some(last) = &mut self.active else { return Err(Error::Closed) };
-        // Positions in a file fit into memory, and a file's size into an i32 record size.
+        // Positions fit into memory, and a file's size into an i32 record size.
         let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
         let window = last.map.window(position as usize, BLANK_LEN)?;
         message::write_blank(window, blank);
@@ -256,15 +247,14 @@ impl LogWriter {
         });
     }
 
-    /// The file that is written through a map, with its offset. Records that are written by calls
-    /// need no pages.
+    /// The mapped file with its offset; `None` when records are written by calls.
     #[must_use]
     pub fn mapped(&self) -> Option<(u64, Arc<Ahead>)> {
         let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
         mapped.map(|active| (active.base_offset, Arc::clone(active.ahead())))
     }
 
-    /// Offset of the next file, where the last is half full and the next not there.
+    /// Offset of the next file if it is due: the last is half full.
     #[must_use]
     pub fn missing(&self) -> Option<u64> {
         let size = self.file_size();
@@ -274,7 +264,7 @@ impl LogWriter {
         missing.then_some(next_base)
     }
 
-    /// A file that is full, to be let go of by another thread.
+    /// A full file for another thread to release.
     #[must_use]
     pub fn take_full(&mut self) -> Option<Active> {
         let full = self.full.take();
@@ -284,14 +274,14 @@ impl LogWriter {
         full
     }
 
-    /// Takes the file that is written behind the last; whether it is in time.
+    /// Sets the prepared next file; returns whether it is in time.
     pub fn set_next(&mut self, next: Active) -> bool {
         self.next = Some(next).filter(|next| next.base_offset > self.end);
         self.tell_front();
         self.next.is_some()
     }
 
-    /// Lets go of the map; the next append makes it anew.
+    /// Releases the map; the next append maps again.
     pub fn release(&mut self) {
         (self.active, self.next, self.full) = (None, None, None);
         self.tell_front();

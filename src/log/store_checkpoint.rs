@@ -1,4 +1,4 @@
-//! The checkpoint file: up to which message each part of the store is on disk
+//! The checkpoint file: how far each part of the store is durable
 //! (`org.apache.rocketmq.store.StoreCheckpoint`).
 
 use std::io;
@@ -9,21 +9,19 @@ use crate::error::{Error, Result};
 use crate::files::{Access, Storage, StorageFile};
 use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields};
 
-/// The checkpoint of one store.
 #[derive(Debug)]
 pub struct StoreCheckpoint {
     path: PathBuf,
     file: Option<Arc<dyn StorageFile>>,
     on_disk: Option<CheckpointFields>,
-    /// The fields as they should be.
     pub fields: CheckpointFields,
 }
 
 impl StoreCheckpoint {
-    /// Reads the checkpoint; what is missing of it counts as zero, and nothing is changed.
+    /// Reads the checkpoint without changing it; missing bytes count as zero.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is one and it cannot be read.
+    /// [`Error::Io`] when it cannot be read.
     pub fn load(storage: &dyn Storage, path: &Path, access: Access) -> Result<Self> {
         let file = match storage.open(path, access) {
             Ok(file) => Some(file),
@@ -40,7 +38,7 @@ impl StoreCheckpoint {
         Ok(Self { path: path.to_owned(), file, on_disk, fields })
     }
 
-    /// Writes the fields and makes them durable; bytes behind them are kept.
+    /// Writes and flushes the fields; bytes behind them are kept.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -72,7 +70,7 @@ impl StoreCheckpoint {
         Ok(())
     }
 
-    /// Closes the file, which must not be written any more.
+    /// Closes the file; it must not be written afterwards.
     pub fn close_file(&mut self) {
         self.file = None;
     }

@@ -23,7 +23,7 @@ pub(super) const HASH_CHUNK: usize = 1024;
 
 /// Chunks of an Arrow object; `None` for any other.
 fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<ArrayRef>>> {
-    // // The most common case, and the slowest to probe for attributes.
+    // The most common case, and the slowest to probe for attributes.
     if given.is_exact_instance_of::<PyList>()
         || !given.hasattr("__arrow_c_array__")? && !given.hasattr("__arrow_c_stream__")?
     {
@@ -41,12 +41,12 @@ fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ar
 }
 
 /// Keys as `topic#key`: hashes or texts.
-pub(super) enum Keys {
+pub(super) enum IndexKeys {
     Hashes(Vec<i32>),
     Texts(Vec<ArrayRef>),
 }
 
-impl Keys {
+impl IndexKeys {
     pub(super) fn of(argument: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Some(chunks) = chunks_of(argument, keys)? {
             for chunk in &chunks {

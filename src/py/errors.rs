@@ -66,9 +66,8 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     }
 }
 
-/// Error number for an error found by this library.
 fn errno_of(kind: io::ErrorKind) -> Option<i32> {
-    // // `ENOSPC` on Linux and macOS.
+    // `ENOSPC` on Linux and macOS.
     (kind == io::ErrorKind::StorageFull).then_some(28)
 }
 
@@ -94,14 +93,12 @@ impl From<FormatError> for PyErr {
     }
 }
 
-/// An invalid field of a message.
 #[cold]
 pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
     let reason = reason.into();
     Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }.into()
 }
 
-/// An argument that is not one of the allowed words.
 #[cold]
 pub(crate) fn not_one_of(argument: &str, words: &str, found: &str) -> PyErr {
     let found: String = found.chars().take(64).collect();

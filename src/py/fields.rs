@@ -69,7 +69,6 @@ pub(super) fn too_wide(
     invalid(field, format!("{shown} does not fit {bits} bits"))
 }
 
-/// The text's bytes, borrowed.
 #[inline]
 pub(super) fn text_bytes<'a>(
     field: &'static str,
@@ -91,7 +90,6 @@ fn not_utf8(py: Python<'_>, field: &'static str, error: PyErr) -> PyErr {
     }
 }
 
-/// Extracts an argument; its error names the field.
 macro_rules! arguments {
     ($($name:ident = $take:ident($field:literal) -> $type:ty;)*) => {
         $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
@@ -142,7 +140,6 @@ pub(super) fn saturated_if_given(value: &Bound<'_, PyAny>) -> PyResult<Option<i6
     if value.is_none() { Ok(None) } else { saturated(value).map(Some) }
 }
 
-/// A maximum.
 fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let number = saturated(value)?;
     T::try_from(number)
@@ -163,7 +160,6 @@ pub(super) fn host_of(field: &'static str, text: Option<&str>) -> PyResult<Optio
     }
 }
 
-/// A message's properties as given.
 pub(super) struct Named<'a, 'py> {
     pub(super) tags: Option<&'a str>,
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
@@ -226,18 +222,14 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 }
 
-/// Position of a message's property block.
 pub(super) enum Block<'a, 'py> {
-    /// In the buffer.
     Written {
         /// Whether it has a property reserved for batches.
         counts_inner_messages: bool,
     },
-    /// Given by the caller.
     Whole(&'a Bound<'py, PyBytes>),
 }
 
-/// Calls `take` with each key.
 #[inline]
 pub(super) fn each_key<'py>(
     keys: &Bound<'py, PyAny>,
@@ -268,7 +260,7 @@ pub(super) fn each_pair<'py>(
     mut take: impl FnMut(&Bound<'py, PyString>, &Bound<'py, PyString>) -> PyResult<()>,
 ) -> PyResult<()> {
     if let Ok(pairs) = properties.cast_exact::<PyDict>() {
-        // // Another thread may change the dict during iteration, but not its copy.
+        // Another thread may change the dict during iteration, but not its copy.
         for (name, value) in pairs.copy()? {
             take(name.cast()?, value.cast()?)?;
         }

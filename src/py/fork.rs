@@ -1,8 +1,7 @@
 //! Detects forks after a store was opened.
 //!
-//! Threads do not survive a fork and their locks stay held: a writer is unusable in the child and
-//! must leave the files alone. The child closes its copy of the lock file, so the parent's close
-//! releases the lock.
+//! Threads do not survive a fork and their locks stay held, so a writer is unusable in the child.
+//! The child closes its copy of the lock file, so the parent's close releases the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

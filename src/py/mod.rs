@@ -64,7 +64,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(care::salvage::salvage, module)?)?;
     module.add_function(wrap_pyfunction!(care::upkeep::recover, module)?)?;
     module.add_function(wrap_pyfunction!(care::upkeep::clean, module)?)?;
-    // // Internal, so not in `__all__`.
+    // Internal, so not in `__all__`.
     let stored_message = wrap_pyfunction!(store::stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
     for function in [

@@ -18,7 +18,7 @@ pub(super) fn with_progress<T: Send>(
     let outcome = py.detach(|| {
         work(&mut |done, total| {
             let told = Python::attach(|py| {
-                // // An interrupt must not wait for the end of a large store.
+                // An interrupt must not wait for the end of a large store.
                 py.check_signals()?;
                 match progress {
                     Some(progress) => progress.call1(py, (done, total)).map(|_| ()),
@@ -40,7 +40,6 @@ pub(super) fn with_progress<T: Send>(
     }
 }
 
-/// A thread count from Python.
 pub(super) fn threads_of(threads: Option<i64>) -> PyResult<Option<usize>> {
     match threads.map(usize::try_from) {
         None => Ok(None),

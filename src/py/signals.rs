@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 
 use crate::store::read::halt::Halt;
 
-/// Interval between signal checks.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Checks signals for one piece of work and keeps a handler's exception. The work must run inside
@@ -45,18 +44,16 @@ impl Signals {
         Halt::when(move || signals.has_raised())
     }
 
-    /// Makes the current thread the caller.
     pub(super) fn is_called(&self) {
         self.state().caller = thread::current().id();
     }
 
-    /// Whether a handler raised.
     pub(super) fn has_raised(&self) -> bool {
         if self.has_raised.load(Ordering::Relaxed) {
             return true;
         }
         {
-            // // Released while waiting for the interpreter, whose holder may want this lock.
+            // Released while waiting for the interpreter, whose holder may want this lock.
             let mut state = self.state();
             let now = Instant::now();
             if state.caller != thread::current().id() || now < state.next {
@@ -70,7 +67,6 @@ impl Signals {
         true
     }
 
-    /// Takes the exception.
     pub(super) fn take(&self) -> Option<PyErr> {
         if !self.has_raised.swap(false, Ordering::Relaxed) {
             return None;
@@ -78,7 +74,6 @@ impl Signals {
         self.state().raised.take()
     }
 
-    /// Raises the exception.
     pub(super) fn check(&self) -> PyResult<()> {
         self.take().map_or(Ok(()), Err)
     }
@@ -86,6 +81,6 @@ impl Signals {
 
 /// Drops an interrupted call's data on another thread, since freeing much of it takes long.
 pub(super) fn drop_aside(read: impl Send + 'static) {
-    // // Without a thread it is dropped here.
+    // Without a thread it is dropped here.
     let _ = thread::Builder::new().spawn(move || drop(read));
 }

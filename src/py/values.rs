@@ -149,7 +149,7 @@ value_methods!(AppendResult {
     "store_timestamp_ms",
 });
 
-/// What ``Store.append_arrow`` wrote.
+/// Result of ``Store.append_arrow``.
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendSummary {

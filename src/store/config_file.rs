@@ -1,4 +1,4 @@
-//! The broker's small files below `config`, read and replaced whole (`ConfigManager`).
+//! Reads and replaces the broker's small files below `config` (`ConfigManager`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use crate::format::config::json;
 
 use super::lock;
 
-/// A file of at most `most` bytes, whole; `None` where there is none.
+/// Reads a whole file of at most `most` bytes; `None` if it is missing.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] for one that is longer.
+/// [`Error::Io`]; [`Error::Corrupt`] if it is longer.
 pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     match read_at_most(storage, path, most) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -20,15 +20,15 @@ pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Ve
     }
 }
 
-/// A file that must be there, whole.
+/// Reads a file that must exist.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] for one that is longer than any such file.
+/// [`Error::Io`]; [`Error::Corrupt`] if it is too long.
 pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
     read_at_most(storage, path, json::MAX_LEN)
 }
 
-/// [`read`] for one of the broker's files.
+/// [`read`] of one of the broker's files.
 ///
 /// # Errors
 /// As [`read`].
@@ -54,41 +54,39 @@ fn read_at_most(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// A table as it counts: the file's, or its backup's where the file is gone, empty or no table.
+/// The effective table: the file, or its backup if the file is missing, empty or damaged.
 #[derive(Debug)]
 pub struct Loaded<T> {
-    /// The table.
     pub table: T,
     path: PathBuf,
     bytes: Vec<u8>,
     instead: Option<Instead>,
 }
 
-/// Why a backup counts.
 #[derive(Debug)]
 struct Instead {
     reason: String,
-    /// What is wrong with the file, if it is there and not empty.
+    /// Fault of the file, if it exists and is not empty.
     error: Option<Error>,
 }
 
 impl<T> Loaded<T> {
-    /// The file, even where its backup was read.
+    /// The file, even if its backup was read.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why the backup was read, where it was.
+    /// Why the backup was read.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.instead.as_ref().map(|instead| instead.reason.as_str())
     }
 
-    /// The table to be changed, and what the file held that takes it.
+    /// The table to be changed, and the file's content that it replaces.
     ///
     /// # Errors
-    /// What is wrong with the file, where it holds something that would be lost.
+    /// The file's fault, if content would be lost.
     pub fn for_writing(self) -> Result<(T, Option<Vec<u8>>)> {
         match self.instead {
             None => Ok((self.table, Some(self.bytes))),
@@ -98,7 +96,6 @@ impl<T> Loaded<T> {
     }
 }
 
-/// The path of the file's backup.
 #[must_use]
 pub fn backup_of(path: &Path) -> PathBuf {
     let mut backup = path.as_os_str().to_owned();
@@ -106,11 +103,10 @@ pub fn backup_of(path: &Path) -> PathBuf {
     backup.into()
 }
 
-/// Reads a file, or else its backup, as a broker does (`ConfigManager.load`); `None` where neither is
-/// there.
+/// Reads a file or its backup, as a broker does (`ConfigManager.load`); `None` without either.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] where what is there can be read from neither of them.
+/// [`Error::Io`]; [`Error::Corrupt`] if neither can be read.
 pub fn load<T>(
     storage: &dyn Storage,
     path: &Path,
@@ -144,12 +140,11 @@ pub fn load<T>(
     }
 }
 
-/// Puts `bytes` in the place of what the file held, which is kept beside it as `.bak`. A crash leaves
-/// the old file or the new one.
+/// Replaces a file atomically; its old content becomes `.bak`.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Unsupported`] for what [`json::parse`] would not read again. The old file is
-/// untouched then.
+/// [`Error::Io`]; [`Error::Unsupported`] for what [`json::parse`] would refuse. The old
+/// file is unchanged then.
 pub fn write(
     storage: &dyn Storage,
     path: &Path,
@@ -206,7 +201,6 @@ mod tests {
         let loaded = load(&Os, &path, digits).unwrap().unwrap();
         assert_eq!(loaded.table, 2);
         assert!(loaded.warning().unwrap().contains("a.json.bak is read"), "{loaded:?}");
-        // What cannot be read is not replaced.
         assert!(matches!(loaded.for_writing(), Err(Error::Corrupt(_))));
         for text in ["", "-"] {
             std::fs::write(&path, text).unwrap();

@@ -1,5 +1,5 @@
-//! The inventory of a store's folder: every name that may lie below the root, and what is counted in the
-//! structures that are not read as messages, queues or keys.
+//! Inventory of a store's folder: every name below the root, and counts for structures that are not
+//! read as messages, queues or keys.
 
 use std::path::Path;
 
@@ -12,29 +12,27 @@ use crate::format::queue::batch::{self, BatchQueueEntry};
 
 use super::paths;
 
-/// A structure that a store's folder may hold.
+/// A structure in a store's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
-    /// `timerwheel`: where the messages of each second begin.
+    /// `timerwheel`: start of each second's messages.
     TimerWheel,
-    /// `timerlog`: the messages that the wheel leads to.
+    /// `timerlog`: messages of the wheel.
     TimerLog,
     /// `compaction/compactionCq`: queues of compacted topics.
     SparseQueue,
     /// `compaction/compactionLog`: their messages.
     CompactionLog,
-    /// Queues or configuration in RocksDB.
     RocksDb,
     /// `dledger-*`: a replicated log.
     DLedger,
-    /// `epochFileCheckpoint`: where each master's time began.
+    /// `epochFileCheckpoint`: start of each master's epoch.
     EpochFile,
-    /// `brokerIdentity`: who a broker is to its controller.
+    /// `brokerIdentity`: a broker's identity to its controller.
     BrokerIdentity,
 }
 
 impl Structure {
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,7 +47,7 @@ impl Structure {
         }
     }
 
-    /// The feature.
+    /// Description.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -65,35 +63,30 @@ impl Structure {
     }
 }
 
-/// What was found of one structure. None of them is read for messages, queues or keys.
+/// A structure that was found. None is read for messages, queues or keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The feature.
     pub structure: Structure,
-    /// Its path below the root, with `/` between names.
+    /// Path below the root, with `/`.
     pub path: String,
-    /// How many files it has.
     pub files: u64,
-    /// Their lengths in bytes.
     pub bytes: u64,
-    /// What can be counted in it, by name.
     pub counts: Vec<(&'static str, u64)>,
 }
 
 /// A name directly below a store's root.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownName {
-    /// The name.
     pub name: &'static str,
-    /// The meaning of the file, or of the files in the folder.
+    /// Meaning of the file, or of the folder's files.
     pub what: &'static str,
-    /// The names that the folder may hold; `None` for a file.
+    /// Names that the folder may hold; `None` for a file.
     pub below: Option<Below>,
-    /// Parts of it that are counted, by their paths from the root.
+    /// Counted parts, by path from the root.
     parts: &'static [(&'static str, Structure, Unit)],
 }
 
-/// The names that a folder of a store may hold.
+/// Names that a folder may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
     /// Files named by an offset in the log.
@@ -102,9 +95,7 @@ pub enum Below {
     Index,
     /// `topic/queue/file`, the last named by an offset in the queue.
     Queues,
-    /// Files of any name.
     Files,
-    /// A tree of any names.
     Tree,
 }
 
@@ -115,14 +106,14 @@ const fn known(name: &'static str, below: Option<Below>, what: &'static str) -> 
 const CONTROLLER: &str = "RocketMQ's controller mode";
 const TIMED: &str = "RocketMQ's timed messages";
 
-/// Every name that RocketMQ or mqstore puts below a store's root.
+/// Every name that RocketMQ or mqstore creates below a store's root.
 const NAMES: [KnownName; 20] = [
     known("abort", None, "there while the store is open, left behind by a crash"),
     known("abort.bak", None, "former content of abort"),
     known("mqstore.mark", None, "up to which place the log is on the disk"),
-    known("mqstore.seal", None, "what closing in good order says of the files"),
+    known("mqstore.seal", None, "state of the files at a clean close"),
     known("checkpoint", None, "how far log, queues and index are known to be flushed"),
-    known("lock", None, "held by whoever writes"),
+    known("lock", None, "held by the writer"),
     known(paths::COMMIT_LOG, Some(Below::Log), "the messages"),
     known(paths::CONSUME_QUEUE, Some(Below::Queues), "queues"),
     known(paths::CONSUME_QUEUE_EXT, Some(Below::Queues), "extensions of queues"),
@@ -160,8 +151,7 @@ const NAMES: [KnownName; 20] = [
     },
 ];
 
-/// The known name that a path below a store's root belongs to, with `/` between its parts; `None` for
-/// one that is not a store's.
+/// The known name of a path below a store's root, with `/`; `None` for a foreign one.
 #[must_use]
 pub fn known_name(path: &str) -> Option<&'static KnownName> {
     let mut parts = path.split('/');
@@ -189,15 +179,13 @@ pub fn known_name(path: &str) -> Option<&'static KnownName> {
     belongs.then_some(known)
 }
 
-/// How deep folders are followed below one structure.
 const DEEPEST: usize = 4;
-/// Bytes read at a time.
 const BLOCK: usize = 1 << 16;
 
-/// Names what lies below `root` and is not read. Nothing is changed, and no link followed.
+/// Lists what lies below `root` and is not read, without following links.
 ///
 /// # Errors
-/// [`Error::Io`] when the system cannot read.
+/// [`Error::Io`].
 pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
     for (name, structure, unit) in NAMES.iter().flat_map(|known| known.parts) {
@@ -232,7 +220,6 @@ fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>
     }
 }
 
-/// What the files of a structure are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     None,
@@ -240,7 +227,7 @@ enum Unit {
     Slot,
     /// A unit of the timer log (`org.apache.rocketmq.store.timer.TimerLog`).
     Timer,
-    /// An entry of a batch queue, up to the one that ends the file (`SparseConsumeQueue`).
+    /// An entry of a batch queue, up to the end mark (`SparseConsumeQueue`).
     Sparse,
     /// A line `epoch-offset` (`org.apache.rocketmq.store.ha.autoswitch.EpochFileCache`).
     Epoch,
@@ -284,7 +271,6 @@ impl Inventory<'_> {
         Ok(())
     }
 
-    /// A folder with RocksDB's own files in it.
     fn add_database(&mut self, name: &str) -> Result<()> {
         let path = self.root.join(name);
         if self.storage.kind(&path).map_err(Error::io("stat", &path))? != Some(FileKind::Directory)
@@ -329,7 +315,7 @@ impl Inventory<'_> {
         let mut block = vec![0; BLOCK / len * len];
         let mut position = 0;
         loop {
-            // A wheel is mostly holes; its slots begin at multiples of their length.
+            // A wheel is mostly holes; slots begin at multiples of their length.
             if unit == Unit::Slot {
                 let data = file.next_data(position).map_err(Error::io("read", path))?;
                 let Some(data) = data else { return Ok(()) };
@@ -345,12 +331,11 @@ impl Inventory<'_> {
     }
 }
 
-/// Counts the units in a block; whether the file goes on behind it.
 fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
     match unit {
         Unit::None => return false,
         Unit::Epoch => {
-            // The checksum and the number of lines stand in front, without a dash.
+            // The leading checksum and number of lines have no dash.
             sums.units += block.iter().filter(|&&byte| byte == b'-').count() as u64;
         }
         Unit::Slot => {
@@ -364,7 +349,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
         }
         Unit::Timer => {
             for timer in block.as_chunks::<TIMER_UNIT_LEN>().0 {
-                // The end of a file has its magic code where a unit has it, too.
+                // A file's end has its magic code where a unit has one.
                 let is_end = i32_at(timer, 12) == Some(MAGIC_BLANK);
                 if is_end || i32_at(timer, 0) != Some(TIMER_UNIT_LEN as i32) {
                     return false;

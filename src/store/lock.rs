@@ -1,4 +1,4 @@
-//! `lock`, which keeps a second writer out, and `abort`, which says that a store was not closed
+//! `lock` excludes a second writer; `abort` marks a store that was not closed
 //! (`DefaultMessageStore.start`, `createTempFile`).
 
 use std::io;
@@ -10,7 +10,7 @@ use super::paths::StorePaths;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage, StorageFile};
 
-/// The right to write to a store, held until it is dropped.
+/// The writer's lock, held until dropped.
 #[derive(Debug)]
 pub struct StoreLock {
     file: Arc<dyn StorageFile>,
@@ -20,8 +20,7 @@ pub struct StoreLock {
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // A child has a copy of the open file, which would keep the lock; the lock is not the child's
-        // to give back.
+        // A forked child has a copy of the open file; the lock is its parent's.
         if self.pid == std::process::id() {
             let _ = self.file.unlock(0);
             let _ = self.file.unlock(OWN_WRITER);
@@ -29,16 +28,14 @@ impl Drop for StoreLock {
     }
 }
 
-/// The byte of the lock file that a writer of this library locks beside byte 0, which a broker locks too.
+/// Byte that writers of this library lock beside byte 0, which brokers lock too.
 const OWN_WRITER: u64 = 1;
-/// The byte that is locked while the offsets of consumer groups are changed.
 const OFFSETS: u64 = 2;
-/// How often a lock of the offsets is tried, and a broker looked for, a millisecond apart.
+/// Attempts, a millisecond apart, to lock the offsets and detect a broker.
 const OFFSETS_TRIES: u32 = 10_000;
 const BROKER_TRIES: u32 = 50;
 
-/// The right to change the offsets of consumer groups, which processes have in turn. Held until it is
-/// dropped.
+/// Lock for changing consumer offsets, shared by processes in turn.
 #[derive(Debug)]
 pub struct OffsetsLock {
     file: Arc<dyn StorageFile>,
@@ -54,13 +51,13 @@ impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] beside a broker, which writes its own offsets over all others;
+    /// [`Error::Unsupported`] beside a broker, which overwrites all offsets;
     /// [`Error::Locked`] when another process keeps the lock; [`Error::Io`].
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
         let is_broker = || file.is_locked() && !file.is_locked_beside(OWN_WRITER);
-        // A writer that is just opening or closing has one of its two locks.
+        // A writer that is opening or closing has one of its two locks.
         for left in (0..BROKER_TRIES).rev() {
             if !is_broker() {
                 break;
@@ -97,7 +94,7 @@ fn open_or_create(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StorageF
 }
 
 impl StoreLock {
-    /// Takes the lock, which is the first thing a writer does.
+    /// Takes the lock, a writer's first action.
     ///
     /// # Errors
     /// [`Error::Locked`] when another writer has it, RocketMQ or this library.
@@ -107,7 +104,7 @@ impl StoreLock {
         if !file.try_lock().map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
-        // So that other processes of ours tell this writer from a broker.
+        // Tells our other processes this writer from a broker.
         file.try_lock_beside(OWN_WRITER).map_err(Error::io("lock", &path))?;
         Ok(Self { file, pid: std::process::id() })
     }
@@ -120,8 +117,7 @@ impl StoreLock {
         OffsetsLock::wait(Arc::clone(&self.file), &paths.lock())
     }
 
-    /// Whether somebody writes to the store at `root`, and who, where the system tells. Nothing is
-    /// created or changed.
+    /// Whether a process writes to the store at `root`, and which if known. Nothing is changed.
     #[must_use]
     pub fn state(storage: &dyn Storage, root: &Path) -> (bool, Option<i32>) {
         match storage.open(&root.join("lock"), Access::Read) {
@@ -138,26 +134,26 @@ impl StoreLock {
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
 
-    /// Says whether a flush that went well can be believed (see [`StorageFile::confirm`]). It is this
-    /// file that is asked for, so that the next flush of the log has nothing more to write.
+    /// Checks that a successful flush can be trusted (see [`StorageFile::confirm`]). Uses this
+    /// file, so that the next flush of the log has nothing more to write.
     ///
     /// # Errors
-    /// [`Error::Io`] where the file system takes no more changes.
+    /// [`Error::Io`] if the file system refuses changes.
     pub fn confirm_flush(&self, paths: &StorePaths) -> Result<()> {
         self.file.confirm().map_err(Error::io("flush", paths.lock()))
     }
 
-    /// Whether somebody writes to the store now: nothing is created or changed.
+    /// Whether a process writes to the store now.
     #[must_use]
     pub fn is_held(storage: &dyn Storage, paths: &StorePaths) -> bool {
         storage.open(&paths.lock(), Access::Read).is_ok_and(|file| file.is_locked())
     }
 }
 
-/// Whether the store was left without being closed.
+/// Whether the store was not closed.
 ///
 /// # Errors
-/// [`Error::Io`] when that cannot be told, or when `abort` is no plain file.
+/// [`Error::Io`] if unknown, or `abort` is no plain file.
 pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let path = paths.abort();
     match storage.kind(&path).map_err(Error::io("stat", &path))? {
@@ -171,7 +167,7 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     }
 }
 
-/// Writes `abort` with this process's id, and what it held before into `abort.bak`.
+/// Writes `abort` with this process's id; its old content goes to `abort.bak`.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -181,7 +177,7 @@ pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     replace(storage, &paths.abort(), std::process::id().to_string().as_bytes())
 }
 
-/// Takes `abort` away: everything is on disk and dispatched.
+/// Removes `abort`: everything is flushed and dispatched.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -196,7 +192,7 @@ pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     storage.sync_dir(paths.root()).map_err(Error::io("flush", paths.root()))
 }
 
-/// Returns the first bytes of a small file; none where it is missing.
+/// First bytes of a small file; none if missing.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -211,11 +207,10 @@ pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec
     Ok(bytes)
 }
 
-/// Writes a whole small file so that a crash leaves either the old one or the new one: a temporary
-/// name, made durable, then renamed.
+/// Replaces a small file atomically: a temporary name, flushed, then renamed.
 ///
 /// # Errors
-/// [`Error::Io`]; the old file is untouched then.
+/// [`Error::Io`]; the old file is unchanged then.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");

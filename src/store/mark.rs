@@ -1,8 +1,8 @@
-//! The durable mark: up to which place the log is on the disk, in a file of our own beside the data.
+//! The durable mark: how far the log is durable, in our own file `mqstore.mark`.
 //!
-//! `mqstore.mark` has two slots, each in a page of its own, which are written in turn: a slot that was
-//! torn has a wrong checksum, and the other one still holds the place before. RocketMQ does not know the
-//! file. The log is flushed first and the mark written behind it, so the mark is never ahead.
+//! Two slots in separate pages are written in turn: if one is torn, its checksum is wrong and the
+//! other holds the previous offset. RocketMQ ignores the file. The mark is written after the flush,
+//! so it is never ahead.
 //!
 //! | at | type | field |
 //! |---|---|---|
@@ -25,42 +25,39 @@ use crate::format::bytes::{array_at, i32_at, i64_at, put_i32_in, put_i64_in, put
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::crc::crc32;
 
-/// First bytes of a slot.
 const MAGIC: [u8; 8] = *b"MQMARK01";
 const SLOT_LEN: usize = 32;
-/// Where the two slots begin. A sector of 4 KiB that a power cut spoils takes only one of them along.
+/// Positions of the slots. A lost 4 KiB sector destroys only one.
 const SLOTS: [u64; 2] = [0, 4096];
-/// Length of the file.
 const FILE_LEN: usize = 8192;
 
-/// A durable mark as it is found.
+/// A durable mark read from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Everything before this physical offset was durable.
+    /// Everything before this offset was durable.
     pub place: u64,
     number: i64,
     session: i32,
 }
 
-/// The part of the log that is known to be flushed.
+/// The part of the log known to be flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// Everything before this physical offset, by the durable mark.
+    /// Everything before this offset, by the durable mark.
     pub place: u64,
-    /// Everything stored before this time, by the checkpoint; `i64::MIN` where only the mark counts.
+    /// Everything stored before this time, by the checkpoint; `i64::MIN` if only the mark counts.
     pub before_ms: i64,
 }
 
 impl Flushed {
-    /// Whether the record at `physical_offset` was flushed.
     #[inline]
     #[must_use]
     pub const fn covers(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
         physical_offset < self.place || store_timestamp_ms < self.before_ms
     }
 
-    /// Returns what is known of a store: where the session that wrote the mark was not closed, what the
-    /// mark says; where RocketMQ has written since, what mark or checkpoint say.
+    /// Returns the known part: after a crash of the session that wrote the mark, the mark; if
+    /// RocketMQ has written since, mark or checkpoint.
     #[must_use]
     pub fn of(
         storage: &dyn Storage,
@@ -80,10 +77,10 @@ impl Flushed {
 }
 
 impl Mark {
-    /// Reads the mark of a store, `None` where there is none. Nothing is changed.
+    /// Reads a store's mark without changing it; `None` if it is missing.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the file holds no valid mark, [`Error::Io`] when it cannot be read.
+    /// [`Error::Corrupt`] without a valid slot, [`Error::Io`] when it cannot be read.
     pub fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
         let path = paths.mark();
         let file = match storage.open(&path, Access::Read) {
@@ -92,7 +89,7 @@ impl Mark {
         };
         let slots = SLOTS.map(|at| {
             let mut bytes = [0; SLOT_LEN];
-            // A slot that the disk cannot read counts as torn.
+            // An unreadable slot counts as torn.
             file.read_at(&mut bytes, at).ok().and_then(|_| Self::decode(&bytes))
         });
         match slots.into_iter().flatten().max_by_key(|mark| mark.number) {
@@ -107,7 +104,6 @@ impl Mark {
         }
     }
 
-    /// Whether the session that wrote the mark is the last one that was not closed.
     #[must_use]
     pub fn is_of_last_session(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
         session(storage, paths).is_ok_and(|last| last == self.session)
@@ -134,7 +130,7 @@ impl Mark {
     }
 }
 
-/// Returns a checksum that only the session has that wrote `abort`.
+/// Checksum unique to the session that wrote `abort`.
 fn session(storage: &dyn Storage, paths: &StorePaths) -> Result<i32> {
     let path = paths.abort();
     let mut bytes = lock::read_start(storage, &path, 64)?;
@@ -144,7 +140,6 @@ fn session(storage: &dyn Storage, paths: &StorePaths) -> Result<i32> {
     Ok(crc32(&bytes).cast_signed())
 }
 
-/// The durable mark of a store that is open for writing.
 #[derive(Debug)]
 pub struct DurableMark {
     path: PathBuf,
@@ -156,13 +151,13 @@ struct Written {
     /// `None` once the store is closed.
     file: Option<Arc<dyn StorageFile>>,
     mark: Mark,
-    /// Number of the last write that is durable.
+    /// Number of the last durable write.
     durable: i64,
 }
 
 impl DurableMark {
-    /// Sets the mark of a store to `place`, durably, for the session whose `abort` lies there. `found`
-    /// is the mark that was found.
+    /// Sets the mark to `place`, durably, for the session of the current `abort`. `found` is the
+    /// previous mark.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -176,7 +171,7 @@ impl DurableMark {
         let session = session(storage, paths)?;
         let number = found.map_or(0, |found| found.number);
         let mark = Mark { place, number, session };
-        // A file without a mark is replaced: it may have any length.
+        // A file without a mark may have any length.
         if found.is_none() {
             let mut bytes = mark.encode().to_vec();
             bytes.resize(FILE_LEN, 0);
@@ -189,7 +184,7 @@ impl DurableMark {
             this.next(place)?;
             this.sync()?;
             if place < found.place {
-                // Nothing may be left of the higher place, should the newer slot become unreadable.
+                // No slot may keep a higher offset, in case the newer one becomes unreadable.
                 this.next(place)?;
                 this.sync()?;
             }
@@ -197,7 +192,6 @@ impl DurableMark {
         Ok(this)
     }
 
-    /// Returns the mark as it was written last.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.written().mark
@@ -207,7 +201,7 @@ impl DurableMark {
         self.written.lock()
     }
 
-    /// Writes that everything before `place` is durable; the system takes the mark to the disk later.
+    /// Writes that everything before `place` is durable, without a flush.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -226,7 +220,7 @@ impl DurableMark {
         Ok(())
     }
 
-    /// Makes durable what was written. Writing goes on meanwhile.
+    /// Flushes the mark; writing continues meanwhile.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -240,7 +234,7 @@ impl DurableMark {
         Ok(())
     }
 
-    /// Closes the file, which must not be written any more.
+    /// Closes the file; it must not be written afterwards.
     pub fn close_file(&self) {
         self.written().file = None;
     }
@@ -273,7 +267,6 @@ mod tests {
         }
         let whole = std::fs::read(paths.mark()).unwrap();
         assert_eq!(whole.len(), FILE_LEN);
-        // Whatever becomes of one slot, the other one holds.
         for slot in [0, 4096] {
             for at in slot..slot + SLOT_LEN {
                 let mut bytes = whole.clone();

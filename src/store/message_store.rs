@@ -31,14 +31,14 @@ use super::write::background::Services;
 use super::write::notices::Notices;
 use super::write::writer::{BatchError, Writer};
 
-/// What a store is opened for.
+/// Purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Reading alone: nothing is locked, created or changed.
+    /// Reading: nothing is locked, created or changed.
     Read,
-    /// Reading and writing; the store must exist.
+    /// Reading and writing an existing store.
     ReadWrite,
-    /// Reading and writing; made where there is none.
+    /// Reading and writing; created if missing.
     Create,
 }
 
@@ -47,15 +47,13 @@ pub enum OpenMode {
 pub struct MessageStore {
     pub(super) files: Arc<StoreFiles>,
     pub(super) reader: Reader,
-    /// `None` in a store opened for reading.
+    /// `None` for a reader.
     pub(super) writer: Option<Arc<Writer>>,
-    /// The writer's threads.
+    /// Facts met at open that are no damage.
     services: Mutex<Option<Services>>,
-    /// Facts met while opening that are no damage but that the user must hear of.
     pub(super) warnings: Vec<String>,
-    /// The process that opened it.
     pid: u32,
-    /// Consumer groups in use, by name.
+    /// Open consumer groups by name.
     pub(super) groups: Mutex<BTreeSet<String>>,
 }
 
@@ -63,15 +61,15 @@ impl MessageStore {
     /// Opens the store at `path`.
     ///
     /// # Errors
-    /// [`Error::NotAStore`] where there is none, [`Error::Locked`] when somebody writes to it,
+    /// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
     /// [`Error::Corrupt`] when writing would hide damage, [`Error::InvalidConfig`] when a setting
-    /// differs from the files there, [`Error::Io`].
+    /// contradicts the files, [`Error::Io`].
     pub fn open(path: &Path, mode: OpenMode, config: StoreConfig) -> Result<Self> {
         let storage = Arc::new(crate::files::Os);
         Self::open_with(path, mode, config, storage, Arc::new(crate::time::SystemClock))
     }
 
-    /// Opens the store at `path` on another storage, with another clock.
+    /// Opens with another storage and clock.
     ///
     /// # Errors
     /// As [`MessageStore::open`].
@@ -87,13 +85,12 @@ impl MessageStore {
         Self::start(open::open(path, mode, config, storage, clock, damage, &mut nobody)?)
     }
 
-    /// Opens the store at `path` for writing, and ends its log at damage even where messages that were
-    /// flushed lie behind it. These are kept in the quarantine. `progress` hears how many bytes of how
-    /// many were read, and can end it.
+    /// Opens for writing and ends the log at damage even if flushed messages lie behind it; these
+    /// are kept in quarantine. `progress` gets the bytes read and in all, and can end it.
     ///
     /// # Errors
-    /// As [`MessageStore::open`], that damage excepted; [`Error::Io`] of kind `Interrupted` when
-    /// `progress` ended it.
+    /// As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
+    /// `Interrupted` if `progress` ended it.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
@@ -118,7 +115,6 @@ impl MessageStore {
         })
     }
 
-    /// The writer of an open store; fails in a store opened for reading.
     #[inline]
     pub(super) fn writer(&self) -> Result<&Writer> {
         self.files.check_open()?;
@@ -128,25 +124,25 @@ impl MessageStore {
         }
     }
 
-    /// The root.
+    /// The root folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.files.paths.root()
     }
 
-    /// The settings, those taken from the files filled in.
+    /// The settings, completed from the files.
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
         &self.files.config
     }
 
-    /// Whether messages may be appended.
+    /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// What opening for write found and did; `None` in a store opened for reading.
+    /// Result of recovery; `None` for a reader.
     #[must_use]
     pub fn recovery(&self) -> Option<&RecoveryReport> {
         self.writer.as_ref().map(|writer| &writer.recovery)
@@ -158,7 +154,7 @@ impl MessageStore {
         &self.files.log
     }
 
-    /// Where everything that is in queues and index ends.
+    /// End of what is in queues and index.
     #[must_use]
     pub fn dispatched_offset(&self) -> u64 {
         self.reader.dispatched_offset()
@@ -167,7 +163,7 @@ impl MessageStore {
     /// Appends one message.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a message that may not be, [`Error::Io`] when the disk is full,
+    /// [`Error::InvalidMessage`], [`Error::Io`] when the disk is full,
     /// [`Error::FlushTimeout`] when it is stored but not flushed in time, [`Error::Poisoned`],
     /// [`Error::ReadOnly`], [`Error::Closed`].
     #[inline]
@@ -175,11 +171,11 @@ impl MessageStore {
         self.writer()?.append(message)
     }
 
-    /// Appends messages in order; those of a chunk of 1,024 are checked before any of them is
-    /// written, and all of them wait for one flush.
+    /// Appends messages in order. Each chunk of 1,024 is checked before any of it is written; all
+    /// wait for one flush.
     ///
     /// # Errors
-    /// [`BatchError`]: what was written before, and the error of the message at fault.
+    /// [`BatchError`]: the results so far, and the failed message's error.
     pub fn append_many(
         &self,
         messages: &[NewMessage<'_>],
@@ -187,8 +183,8 @@ impl MessageStore {
         self.append_all(messages, Sum::Now)
     }
 
-    /// Appends messages as [`MessageStore::append_many`] does, their bodies in memory that another
-    /// thread may write to: each record has the checksum of what was copied into it.
+    /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
+    /// checksum is computed from the copy in the record.
     ///
     /// # Errors
     /// As [`MessageStore::append_many`].
@@ -210,17 +206,17 @@ impl MessageStore {
         }
     }
 
-    /// Appends the messages of one queue as a producer's batch: one behind the other in one file,
-    /// with consecutive numbers and one store time, all of them or none.
+    /// Appends messages of one queue as a batch, all or none: consecutive in one file and in the
+    /// queue, with one store time.
     ///
     /// # Errors
-    /// As [`MessageStore::append`]; nothing was written where a message may not be or the disk is
+    /// As [`MessageStore::append`]; nothing is written if a message is invalid or the disk
     /// full.
     pub fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
         self.writer()?.append_batch(messages)
     }
 
-    /// Makes everything appended so far durable, queues and index included.
+    /// Flushes everything appended so far, and queues and index.
     ///
     /// # Errors
     /// [`Error::Io`] or [`Error::Poisoned`]; nothing may be appended any more then.
@@ -228,7 +224,7 @@ impl MessageStore {
         self.writer()?.flush()
     }
 
-    /// Waits until everything appended so far is in queues and index.
+    /// Dispatches everything appended so far.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full.
@@ -240,17 +236,17 @@ impl MessageStore {
         writer.dispatch_step()
     }
 
-    /// Reads one record whole, by the place where it begins.
+    /// Reads one record by its offset.
     ///
     /// # Errors
-    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins there,
-    /// [`Error::Corrupt`] when one does but its body's checksum is wrong.
+    /// [`Error::OffsetOutOfRange`], [`Error::MessageNotFound`] when no record begins
+    /// there, [`Error::Corrupt`] for a wrong body checksum.
     pub fn get(&self, physical_offset: i64) -> Result<Box<[u8]>> {
         self.files.check_open()?;
         self.files.log.get(physical_offset, self.reader.readable_end())
     }
 
-    /// Reads a queue from a number on.
+    /// Reads a queue from an offset on.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -267,7 +263,7 @@ impl MessageStore {
         self.read_halting(topic, queue_id, queue_offset, max_messages, max_bytes, filter, halt)
     }
 
-    /// [`MessageStore::read`], which answers with what it has taken when `halt` says so.
+    /// [`MessageStore::read`] that returns early when `halt` says so.
     ///
     /// # Errors
     /// As [`MessageStore::read`].
@@ -299,7 +295,7 @@ impl MessageStore {
         self.reader.ask(topic, queue_id, |view| queue_read::read(&self.files.log, view, &request))
     }
 
-    /// The queue offset that belongs to a time.
+    /// Finds the queue offset for a time.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -316,7 +312,7 @@ impl MessageStore {
         })
     }
 
-    /// The store time of the message of that number; `None` where there is none.
+    /// Store time of a message; `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -328,7 +324,7 @@ impl MessageStore {
         })
     }
 
-    /// Messages by key.
+    /// Finds messages by key.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -337,7 +333,7 @@ impl MessageStore {
         key_query::query(&self.reader, query)
     }
 
-    /// One queue as it is now; `None` where there is none.
+    /// One queue as it is now.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -346,7 +342,7 @@ impl MessageStore {
         self.reader.ask(topic, queue_id, |view| Ok(view.cloned()))
     }
 
-    /// Every queue that there is, by topic and number.
+    /// All queues, sorted.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -355,13 +351,13 @@ impl MessageStore {
         self.reader.queue_names()
     }
 
-    /// One past the last byte that a reader may see.
+    /// End of what readers see.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
         self.reader.readable_end()
     }
 
-    /// A walk over all records from `start` to `end`, each checked.
+    /// Walks over all records from `start` to `end` and checks each.
     #[must_use]
     pub fn scanner(&self, start: u64, end: Option<u64>, verify_crc: bool) -> Scanner<'_> {
         let readable = self.reader.readable_end();
@@ -373,7 +369,7 @@ impl MessageStore {
         )
     }
 
-    /// Moves the view of a reader forward to what is there now. Does nothing for a writer.
+    /// Updates a reader's view; does nothing for a writer.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -382,8 +378,8 @@ impl MessageStore {
         self.reader.refresh()
     }
 
-    /// Waits until the log reaches beyond `physical_offset`, looking again from time to time in a
-    /// store that another process writes; `false` when the time is over.
+    /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
+    /// `false` on timeout.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -391,17 +387,16 @@ impl MessageStore {
         self.reader.wait(physical_offset, timeout)
     }
 
-    /// What happened since the store was opened and its user must hear of.
+    /// Events since the store was opened.
     #[must_use]
     #[inline]
     pub fn notices(&self) -> &Notices {
         &self.files.notices
     }
 
-    /// Ends the store's threads, makes everything durable, lets the next writer in and lets go of
-    /// files and maps, those excepted that a reader still holds. A second
-    /// call does nothing, and one in a child that was forked off while the store was open leaves all
-    /// of it to the parent.
+    /// Ends the threads, flushes everything, and releases lock, files and maps, except files that a
+    /// reader holds. A second call does nothing, nor one in a forked child: the store is its
+    /// parent's.
     ///
     /// # Errors
     /// [`Error::Io`]; `abort` stays then, and the next open recovers.
@@ -413,7 +408,7 @@ impl MessageStore {
         if self.files.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // A group that is writing its places has the lock of the folder until it is done.
+        // A group that is committing holds the folder's lock.
         drop(self.groups.lock());
         let Some(writer) = &self.writer else {
             self.files.close();
@@ -429,7 +424,7 @@ impl MessageStore {
         closed
     }
 
-    /// Whether this process was forked off the one that opened the store.
+    /// Whether this process is a fork of the one that opened the store.
     #[must_use]
     pub fn is_of_parent(&self) -> bool {
         self.pid != std::process::id()
@@ -441,7 +436,7 @@ impl MessageStore {
         self.files.closed.load(Ordering::Acquire)
     }
 
-    /// Holds back or lets go dispatch, for tests of what is not dispatched.
+    /// Holds or releases dispatch, for tests.
     pub fn hold_dispatch(&self, held: bool) {
         if let Some(writer) = &self.writer {
             writer.dispatch_held.store(held, Ordering::Release);
@@ -458,7 +453,7 @@ impl Drop for MessageStore {
             std::mem::forget((services.take(), shared));
             return;
         }
-        // Nobody is left to hear of an error; `abort` stays, and the next open recovers.
+        // On an error `abort` stays, and the next open recovers.
         let _ = self.close();
     }
 }

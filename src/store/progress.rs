@@ -1,4 +1,4 @@
-//! Telling a caller how far long work has come, and hearing whether to go on.
+//! Reports progress of long work to a caller, who can end it.
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Hears how many bytes of how many are done, and can end the work.
+/// Gets the bytes done and in all, and can end the work.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
-/// Tells how many bytes of how many are done.
+/// Reports the bytes done and in all.
 ///
 /// # Errors
 /// [`interrupted`] when `progress` ends the work.
@@ -25,7 +25,7 @@ pub fn tell(
     }
 }
 
-/// The error of work that its caller ended: [`Error::Io`] of kind `Interrupted`.
+/// Error of work ended by its caller: [`Error::Io`] of kind `Interrupted`.
 #[must_use]
 pub fn interrupted(op: &'static str, path: &Path) -> Error {
     Error::io(op, path)(ErrorKind::Interrupted.into())

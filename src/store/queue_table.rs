@@ -1,4 +1,4 @@
-//! The table of consume queues, by topic and number (`ConsumeQueueStore`).
+//! The table of consume queues (`ConsumeQueueStore`).
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -15,11 +15,10 @@ use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
-/// How many queues are made from one log where none are: each has a folder and a file of its own, so
-/// that a small log could ask for more than any disk has.
+/// Maximum queues created from one log: each has a folder and a file, so a small log could exhaust
+/// any disk.
 pub const MOST_NEW_QUEUES: usize = 100_000;
 
-/// Says that a log asks for more queues than are made for it.
 #[must_use]
 pub fn too_many(path: &Path) -> Error {
     let what = format!(
@@ -28,58 +27,47 @@ pub fn too_many(path: &Path) -> Error {
     Error::Unsupported { what, path: path.to_owned() }
 }
 
-/// The queues of one topic, by number.
 pub type TopicQueues = BTreeMap<i32, Arc<Queue>>;
 
-/// Where the queues of a store lie, and how they are laid out.
+/// Folders, file sizes and rules of a store's queues.
 #[derive(Clone, Debug)]
 pub struct QueueLayout {
-    /// The folder of plain queues.
     pub dir: PathBuf,
-    /// Bytes of their files.
     pub file_size: u64,
-    /// The folder of batch queues.
     pub batch_dir: PathBuf,
-    /// Bytes of their files.
     pub batch_file_size: u64,
-    /// The folder of the plain queues' extensions.
     pub ext_dir: PathBuf,
-    /// Bytes of their files.
     pub ext_file_size: u64,
-    /// Whether new entries get units there.
+    /// Whether new entries use the extension.
     pub writes_ext: bool,
-    /// Whether a message may have entries in queues beside its own, which are made where they are
-    /// not there.
+    /// Whether a message may have additional queues, created on demand.
     pub more_queues: bool,
-    /// Delay levels.
     pub delay_levels: DelayLevels,
-    /// The greatest number that a new queue may have.
+    /// Maximum number of a new queue.
     pub most_queue_id: i32,
 }
 
-/// Every consume queue of a store.
+/// All consume queues of a store.
 #[derive(Debug)]
 pub struct QueueTable {
     storage: Arc<dyn Storage>,
     open_files: Arc<OpenFiles>,
     layout: QueueLayout,
     access: Access,
-    /// The kinds that the configuration names, by topic.
     kinds: RwLock<TopicKinds>,
     table: RwLock<HashMap<Box<[u8]>, TopicQueues>>,
-    /// Whether any topic has queues of batches.
     has_batches: AtomicBool,
-    /// Whether folders went while they were listed, or queues that were known are there no more.
+    /// Whether folders or queues disappeared while listing.
     is_torn: AtomicBool,
 }
 
 impl QueueTable {
-    /// Reads which queues there are, and where each ends; names that no broker would make are left
-    /// alone and listed, and so are queues of another kind than their topic has.
+    /// Reads the queues and their ends; lists invalid names and queues of the wrong kind without
+    /// changing them.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] for queues of the wrong kind where they are to be written,
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::InvalidConfig`] for queues of the wrong kind in a writable store,
+    /// [`Error::Io`].
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -104,7 +92,6 @@ impl QueueTable {
         Ok((queues, strays))
     }
 
-    /// Takes the kinds that the configuration names now.
     pub fn set_kinds(&self, kinds: TopicKinds) {
         if kinds.values().any(|&kind| kind == QueueKind::Batch) {
             self.has_batches.store(true, Ordering::Relaxed);
@@ -112,7 +99,7 @@ impl QueueTable {
         *self.kinds.write() = kinds;
     }
 
-    /// Looks for queues that came since; those known find their end again.
+    /// Finds new queues and the new ends of known ones.
     ///
     /// # Errors
     /// As [`QueueTable::load`].
@@ -173,7 +160,7 @@ impl QueueTable {
                         let before = folder();
                         let (queue, more) = self.load_queue(kind, name, id)?;
                         strays.extend(more);
-                        // Another folder may have come in its place, and this one have been emptied.
+                        // Another folder may have replaced this one.
                         if queue.run().lacks_folder() || folder() != before {
                             self.is_torn.store(true, Ordering::Release);
                         }
@@ -192,7 +179,6 @@ impl QueueTable {
         }
     }
 
-    /// The kind of a topic's queues, as far as configuration or files tell.
     fn known_kind(&self, topic: &[u8]) -> Option<QueueKind> {
         let configured = self.kinds.read().get(topic).copied();
         configured.or_else(|| {
@@ -201,14 +187,13 @@ impl QueueTable {
         })
     }
 
-    /// Whether no topic has queues of batches, for all that is known.
+    /// Whether no topic is known to have batch queues.
     #[inline]
     #[must_use]
     pub fn has_no_batches(&self) -> bool {
         !self.has_batches.load(Ordering::Relaxed)
     }
 
-    /// The kind of a topic's queues.
     #[must_use]
     pub fn kind_of(&self, topic: &[u8]) -> QueueKind {
         self.known_kind(topic).unwrap_or_default()
@@ -218,7 +203,7 @@ impl QueueTable {
         Ok(self.list_if_there(dir)?.unwrap_or_default())
     }
 
-    /// Lists a folder whose own name was listed just before.
+    /// Lists a folder that was itself listed just before.
     fn list_listed(&self, dir: &Path) -> Result<Vec<DirEntry>> {
         let entries = self.list_if_there(dir)?;
         if entries.is_none() {
@@ -260,8 +245,7 @@ impl QueueTable {
         FileRun::load(storage, open_files, vec![dir], file_size, self.access)
     }
 
-    /// Puts a queue in the place of the one that is known; a thread that reads that one reads on in its
-    /// files.
+    /// Replaces a known queue; its current readers keep the old files.
     fn put(&self, queue: Queue) {
         if queue.kind() == QueueKind::Batch {
             self.has_batches.store(true, Ordering::Relaxed);
@@ -276,23 +260,22 @@ impl QueueTable {
         }
         let mut table = self.table.write();
         let queues = table.entry(queue.topic().into()).or_default();
-        // Of two threads that met it at once the first one's is everybody's.
+        // The first of two concurrent threads wins.
         Arc::clone(queues.entry(queue.queue_id()).or_insert_with(|| Arc::new(queue)))
     }
 
-    /// Whether queues beside a message's own are made where they are not there.
+    /// Whether additional queues are created on demand.
     #[must_use]
     pub fn takes_more_queues(&self) -> bool {
         self.layout.more_queues
     }
 
-    /// Delay levels.
     #[must_use]
     pub fn delay_levels(&self) -> &DelayLevels {
         &self.layout.delay_levels
     }
 
-    /// How many queue offsets a record may leave out before its own: what a file stands for.
+    /// Maximum gap before a record's queue offset: one file.
     #[must_use]
     pub fn most_skipped(&self, kind: QueueKind) -> i64 {
         let (size, in_entry) = match kind {
@@ -303,10 +286,10 @@ impl QueueTable {
         entries.saturating_mul(in_entry)
     }
 
-    /// Whether a new queue may have this number.
+    /// Checks the number of a new queue.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] where it may not.
+    /// [`Error::InvalidMessage`] if it is invalid.
     #[inline]
     pub fn check_queue_id(&self, queue_id: i32) -> Result<()> {
         let most = self.layout.most_queue_id;
@@ -321,23 +304,21 @@ impl QueueTable {
         })
     }
 
-    /// The folder of plain queues.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.layout.dir
     }
 
-    /// A queue that is there.
     #[must_use]
     pub fn get(&self, topic: &[u8], queue_id: i32) -> Option<Arc<Queue>> {
         let table = self.table.read();
         table.get(topic)?.get(&queue_id).map(Arc::clone)
     }
 
-    /// A queue, made in memory where there is none; files come with its first entry.
+    /// Returns a queue, creating it in memory; files follow with its first entry.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a topic that may not name a folder or a number no queue has.
+    /// [`Error::InvalidMessage`] for an invalid topic or number.
     pub fn get_or_create(&self, topic: &[u8], queue_id: i32) -> Result<Arc<Queue>> {
         if let Some(queue) = self.get(topic, queue_id) {
             return Ok(queue);
@@ -358,7 +339,7 @@ impl QueueTable {
         Ok(self.insert(queue))
     }
 
-    /// Writes the entries of all queues to where other processes see them.
+    /// Writes the entries of all queues to the files, visible to other processes.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
@@ -375,7 +356,7 @@ impl QueueTable {
         queues.iter().try_for_each(|queue| queue.commit())
     }
 
-    /// Makes the entries of all queues durable.
+    /// Flushes all queues.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -383,14 +364,13 @@ impl QueueTable {
         let queues = self.all();
         self.commit_all(&queues)?;
         if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
-            // Then each has little left to do.
+            // Leaves little for each queue.
             self.sync_file_systems()?;
         }
         queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
     }
 
-    /// Makes everything durable that lies on the file systems of the queues; each kind may have one of
-    /// its own.
+    /// Flushes the file systems of the queues; each kind may have its own.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -405,8 +385,7 @@ impl QueueTable {
         Ok(())
     }
 
-    /// Whether folders or files of any queue were gone when they were wanted, or queues that were known
-    /// before are gone: they must be listed again before they count as gone.
+    /// Whether files or queues were missing when needed: list again before they count as gone.
     #[must_use]
     pub fn have_lost_files(&self) -> bool {
         if self.is_torn.load(Ordering::Acquire) {
@@ -416,7 +395,6 @@ impl QueueTable {
         table.values().flat_map(BTreeMap::values).any(|queue| queue.has_lost_files())
     }
 
-    /// Every queue, by topic and number.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Queue>> {
         let table = self.table.read();
@@ -427,8 +405,8 @@ impl QueueTable {
     }
 }
 
-/// Sees how far a queue reaches now. `None` where files of it are gone or others: it must be loaded
-/// anew, so that nobody reads old files and new ones as one queue.
+/// Updates a queue's end. `None` if files are gone or replaced: it must be loaded again, so that
+/// nobody mixes old and new files.
 fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
     let Some(strays) = queue.run().refresh_grown()? else { return Ok(None) };
     if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext)
@@ -440,7 +418,6 @@ fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
     Ok(Some(strays))
 }
 
-/// The kinds of queues that a configuration names, by topic.
 pub type TopicKinds = HashMap<Box<[u8]>, QueueKind>;
 
 #[cold]
@@ -456,21 +433,21 @@ fn wrong_kind(topic: &[u8], kind: QueueKind, dir: &Path) -> Error {
     }
 }
 
-/// The greatest number that a new queue may have: what is greater is no broker's doing. A bare store
-/// takes any, so those on disk are read whatever their number.
+/// Maximum number of a new queue; no broker exceeds it. A bare store accepts any, so existing ones
+/// are read regardless.
 #[must_use]
 pub fn most_queue_id(validated: bool) -> i32 {
     if validated { 1 << 30 } else { i32::MAX }
 }
 
-/// A number as a folder is named: digits alone, no sign, no zero in front.
+/// Parses a folder's number: digits without sign or leading zero.
 fn parse_queue_id(name: &str) -> Option<i32> {
     let id: i32 = name.parse().ok()?;
     (id >= 0 && id.to_string() == name).then_some(id)
 }
 
-/// Whether a topic may name a folder: what could leave its parent or surprise a file system may
-/// not. Wider than what a broker takes, since bare stores hold more.
+/// Whether a topic may name a folder: it must neither leave its parent nor trouble a file system.
+/// Wider than a broker's rule, since bare stores hold more.
 #[must_use]
 pub fn names_a_folder(topic: &[u8]) -> bool {
     let dots_only = topic.iter().all(|&byte| byte == b'.');
@@ -483,7 +460,7 @@ pub fn names_a_folder(topic: &[u8]) -> bool {
         && std::str::from_utf8(topic).is_ok()
 }
 
-/// Whether a broker takes a topic of this name (`TopicValidator.validateTopic`, in bytes).
+/// Whether a broker accepts this topic (`TopicValidator.validateTopic`, in bytes).
 #[must_use]
 pub fn is_broker_topic(topic: &[u8]) -> bool {
     let legal = |&byte: &u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);

@@ -1,7 +1,7 @@
-//! `config/mqstore.json`: the settings that a store was made with.
+//! `config/mqstore.json`: settings of a store at creation.
 //!
-//! Order in which a setting is found: given by the caller, proven by the files, this file, RocketMQ's
-//! default. RocketMQ reads files below `config` by their names, and has none of this name.
+//! Order of a setting's sources: caller, files, this file, RocketMQ's default. RocketMQ ignores the
+//! file.
 
 use serde_json::{Map, Value, json};
 
@@ -14,23 +14,20 @@ use super::config_file::{backup_of, read};
 use super::lock;
 use super::paths::StorePaths;
 
-/// Version of the file that this library writes.
 const FORMAT_VERSION: u64 = 1;
-/// Longest file that is read.
 const MOST_BYTES: usize = 64 << 10;
 
-/// When a writer changes what the file says of a setting.
+/// When a writer updates a setting in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A size that all files of the store share: always the one in force.
+    /// File sizes: always the current one.
     Size,
-    /// A promise to the producer: the first one given.
+    /// A promise to producers: the first one given.
     Flush,
-    /// What may be deleted: said when the store is made, never by a later opening.
+    /// Retention: set at creation, never by a later open.
     Retention,
 }
 
-/// One remembered setting.
 struct Setting {
     name: &'static str,
     kind: Kind,
@@ -49,7 +46,6 @@ macro_rules! setting {
     };
 }
 
-/// All that are remembered.
 const SETTINGS: [Setting; 18] = [
     setting!(Size, mapped_file_size_commit_log),
     setting!(Size, mapped_file_size_consume_queue),
@@ -71,8 +67,8 @@ const SETTINGS: [Setting; 18] = [
     setting!(Retention, disk_space_warning_level_ratio),
 ];
 
-/// The settings that are taken together, from the caller or from the file: of one without the other
-/// two, nobody could tell what may be deleted.
+/// Settings that come together from the caller or the file: only all three tell what may be
+/// deleted.
 const RULES: [&str; 3] = ["retention", "keep_hours", "keep_bytes"];
 
 impl Setting {
@@ -81,19 +77,17 @@ impl Setting {
     }
 }
 
-/// Remembered settings of one store.
 #[derive(Debug, Default)]
 pub struct Remembered {
-    /// The settings that the file names; the others have RocketMQ's defaults.
+    /// Settings in the file; others have RocketMQ's defaults.
     pub config: StoreConfig,
-    /// The file as it is, `None` where there is none that can be used.
+    /// The file's content, if usable.
     root: Option<Map<String, Value>>,
-    /// What the reader should know of the file.
     pub warning: Option<String>,
 }
 
 impl Remembered {
-    /// Reads the file. A damaged or foreign one is a warning, and nothing is remembered.
+    /// Reads the file. A damaged or foreign one gives a warning, and nothing is remembered.
     #[must_use]
     pub fn load(storage: &dyn Storage, paths: &StorePaths) -> Self {
         match Self::read(storage, paths) {
@@ -143,20 +137,20 @@ impl Remembered {
         Ok(Self { config, root: Some(root), warning })
     }
 
-    /// Whether there is a file of that name which is damaged or foreign.
+    /// Whether the file is damaged or foreign.
     #[must_use]
     pub fn is_unusable(&self) -> bool {
         self.root.is_none() && self.warning.is_some()
     }
 
-    /// Fills in the settings that are not given and that no file could prove; sizes are left to
-    /// [`parts`], which asks the files first.
+    /// Adds settings that are neither given nor provable by files; [`parts`] adds sizes after
+    /// reading the files.
     pub fn fill_in(&self, config: &mut StoreConfig) {
         self.fill(config, |kind| kind != Kind::Size);
     }
 
-    /// Fills in sizes and flush mode for a store that is made from this one, where they are not given.
-    /// Retention is left out: a new store deletes nothing unless it is told.
+    /// Adds sizes and flush mode for a copy of this store. Not retention: a new store deletes
+    /// nothing unless told.
     pub fn fill_in_copy(&self, config: &mut StoreConfig) {
         self.fill(config, |kind| kind != Kind::Retention);
     }
@@ -164,7 +158,7 @@ impl Remembered {
     fn fill(&self, config: &mut StoreConfig, wanted: impl Fn(Kind) -> bool) {
         let default = StoreConfig::default();
         for setting in &SETTINGS {
-            // A field that was set directly counts as given too.
+            // A field set directly counts as given.
             if (setting.value)(config) != (setting.value)(&default) {
                 config.given.insert(setting.name.to_owned());
             }
@@ -179,13 +173,12 @@ impl Remembered {
     }
 }
 
-/// The remembered settings by name, as they are in force.
 pub fn values(config: &StoreConfig) -> impl Iterator<Item = (&'static str, Value)> {
     let values = SETTINGS.iter().map(|setting| (setting.name, (setting.value)(config)));
     values.filter(|(_, value)| !value.is_null())
 }
 
-/// Takes the retention that another store remembered out of the settings of a new one.
+/// Removes another store's retention from the settings of a new one.
 pub fn leave_retention(config: &mut StoreConfig) {
     for setting in SETTINGS.iter().filter(|setting| setting.kind == Kind::Retention) {
         if !setting.is_given(config) {
@@ -194,9 +187,8 @@ pub fn leave_retention(config: &mut StoreConfig) {
     }
 }
 
-/// Writes the settings of a store that was just made, all of them; of another one the sizes that
-/// changed, and what was given and neither stands in the file nor could be found again without it, as
-/// `found_sizes` tells.
+/// Writes all settings of a new store; of an existing one changed sizes, and given settings that
+/// are not in the file and cannot be detected.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,9 +1,7 @@
-//! Folders that were made again take the place of the old ones: all of them or none, whenever the
-//! process dies.
+//! Replaces old folders by rebuilt ones, all or none, even if the process dies.
 //!
-//! What is new lies in `rebuild/new`, durable, before the list of moves is written; from then on the
-//! moves are made, and made to the end by whoever opens the store next. Without a list, what lies in
-//! `rebuild` was not finished and goes. The old folders are kept in the quarantine.
+//! The new folders are durable in `rebuild/new` before the list of moves is written. From then on
+//! the moves are completed, if necessary by the next open. The old folders go to quarantine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,41 +12,35 @@ use super::queue_table::names_a_folder;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
 
-/// The folders of a store that are made from its log.
 const DERIVED: [&str; 4] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX];
-/// Where the new folders wait, below the folder of rebuilding.
 const NEW: &str = "new";
-/// The list of moves, beside them.
 const MOVES: &str = "moves";
 /// A longer list was not written here.
 const MOST_BYTES: usize = 64 << 20;
 
-/// One folder that gives way to a new one, or to none.
+/// A folder to be replaced or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The folder, from the store's root: one of the four, or a topic's in it.
+    /// Path from the root: a derived folder, or a topic's inside.
     pub folder: PathBuf,
-    /// Whether a new one takes its place.
     pub has_new: bool,
 }
 
-/// A move as the list has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listed {
     step: Move,
-    /// The identity of the new folder, by which it is known once the two have changed places.
+    /// Inode of the new folder, which identifies it after the exchange.
     inode: Option<u64>,
 }
 
 impl Listed {
-    /// Whether the new folder and the old one have changed places.
     fn is_in_place(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
         let place = paths.root().join(&self.step.folder);
         self.inode.is_some() && inode_of(storage, &place) == self.inode
     }
 
-    /// Lets the new folder and the old one change places in one step, so that a reader always finds
-    /// one of them. `false` where the system cannot, or a crash would leave it unknown which is which.
+    /// Exchanges both folders atomically, so that readers always find one. `false` if unsupported,
+    /// or if a crash would leave unknown which is which.
     fn exchange(&self, storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
         let (new, place) =
             (staging(paths).join(&self.step.folder), paths.root().join(&self.step.folder));
@@ -62,22 +54,21 @@ impl Listed {
     }
 }
 
-/// The identity of a folder; `None` where that is not known.
 fn inode_of(storage: &dyn Storage, folder: &Path) -> Option<u64> {
     storage.stamp(folder).ok().flatten().map(|stamp| stamp.inode)
 }
 
-/// Where the new folders are to be made, by their names from the store's root.
+/// Folder in which new folders are built.
 #[must_use]
 pub fn staging(paths: &StorePaths) -> PathBuf {
     paths.rebuild().join(NEW)
 }
 
-/// Puts what lies in [`staging`], which must be durable, in the place of the old folders. Gives the
-/// folder in which the old ones are kept, if there were any.
+/// Replaces the old folders by the durable ones in [`staging`]. Returns the quarantine folder, if
+/// needed.
 ///
 /// # Errors
-/// [`Error::Io`]; the next opening for writing goes on with it then.
+/// [`Error::Io`]; the next open for writing continues then.
 pub fn replace(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -105,8 +96,7 @@ pub fn replace(
     let settled = settle(storage, paths);
     let kept = paths.quarantine().join(kept);
     if let Err(error) = settled {
-        // A folder that cannot be moved at all, such as one that a disk is mounted on, must not stop
-        // every opening from here on.
+        // An immovable folder, such as a mount point, must not block every later open.
         if let Err(undone) = undo(storage, paths, &kept, &listed) {
             return Err(Error::io("undo a rebuild of", paths.root())(io::Error::other(format!(
                 "{error}; then {undone}"
@@ -118,17 +108,17 @@ pub fn replace(
     Ok(there.map(|_| kept))
 }
 
-/// Whether the moves of a rebuild are decided, so that only finishing them is left.
+/// Whether a rebuild's moves are decided and only need finishing.
 #[must_use]
 pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
     !matches!(storage.kind(&paths.rebuild().join(MOVES)), Ok(None))
 }
 
-/// Finishes or undoes what a rebuild left behind that was stopped. To be called by a writer that has
-/// the lock, before it looks at queues and index. Whether there was anything.
+/// Finishes or undoes an interrupted rebuild; returns whether there was one. Called with the
+/// writer's lock, before queues and index are read.
 ///
 /// # Errors
-/// [`Error::Io`], and [`Error::Corrupt`] for a list of moves that nobody here wrote.
+/// [`Error::Io`], and [`Error::Corrupt`] for a foreign list of moves.
 pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let dir = paths.rebuild();
     match storage.kind(&dir).map_err(Error::io("stat", &dir))? {
@@ -159,8 +149,7 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     Ok(true)
 }
 
-/// Puts back the old folder of a first move that was not finished; where more was done, it is left to
-/// the next opening.
+/// Restores the old folder of an unfinished first move; otherwise the next open continues.
 fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]) -> Result<()> {
     let is_there = |path: &Path| {
         storage.kind(path).map(|kind| kind.is_some()).map_err(Error::io("stat", path))
@@ -186,7 +175,6 @@ fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]
     remove_tree(storage, &paths.rebuild())
 }
 
-/// One move; done twice it does nothing the second time.
 fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed) -> Result<()> {
     let step = &listed.step;
     let new = staging(paths).join(&step.folder);
@@ -198,7 +186,7 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed)
     let to_come = step.has_new && is_there(&new)?;
     let to_go = if step.has_new { to_come } else { !is_there(&old)? };
     if to_go && is_there(&place)? {
-        // A broker that ran since the process died has made another one.
+        // A broker has created another one since.
         let name = old.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for number in 1.. {
             if !is_there(&old)? {
@@ -231,8 +219,7 @@ fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> 
     storage.sync_dir(before).map_err(Error::io("flush", before))
 }
 
-/// The quarantine's name and the moves of a list; `None` for one that names anything else than
-/// folders made from a log.
+/// Parses a list: quarantine name and moves; `None` if it names other folders than derived ones.
 fn parse(bytes: &[u8]) -> Option<(&str, Vec<Listed>)> {
     let mut lines = std::str::from_utf8(bytes).ok()?.lines();
     let kept = lines.next()?;
@@ -280,12 +267,12 @@ fn remove_file(storage: &dyn Storage, path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a folder and all below it; links are removed and not followed.
+/// Removes a folder recursively; links are not followed.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn remove_tree(storage: &dyn Storage, dir: &Path) -> Result<()> {
-    // Folders whose content is still to be removed; those below come before those above.
+    // Folders to empty; children precede parents.
     let mut folders = vec![(dir.to_owned(), false)];
     while let Some((folder, is_emptied)) = folders.pop() {
         if is_emptied {

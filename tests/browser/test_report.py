@@ -147,7 +147,7 @@ POOR_CONTRAST = """() => {
 
 @dataclass
 class Seen:
-    """What a page did while it was looked at."""
+    """Events of a page while it was shown."""
 
     page: Page
     console: list[str] = field(default_factory=list)

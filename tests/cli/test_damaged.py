@@ -182,7 +182,7 @@ def test_salvage_says_what_it_passed_over(mq, store, tmp_path):
         file.write(b"\0")
     (store / "config" / "consumerOffset.json").write_text("{")
     ran = mq("salvage", store, "--out", tmp_path / "out", code=1)
-    assert "1 look like messages, and were passed over:" in ran.out
+    assert "1 look like messages, and were skipped:" in ran.out
     assert f"byte {third.physical_offset}: its topic has a zero byte" in ran.out
     assert "consumerOffset.json: byte" in ran.out
     assert "; left out" in ran.out

@@ -12,7 +12,7 @@ from mqstore.cli import command, main
 NAMES = command.list_commands(None)
 # Works on no store that it is given, and takes its time.
 ALONE = {"demo"}
-# What stands for a parameter that must be given; a store, where nothing is said.
+# Values for required parameters; a store by default.
 VALUES = {
     "which": "0",
     "time": "0",
@@ -20,7 +20,7 @@ VALUES = {
     "queue_id": "0",
     "key": "order-5",
 }
-# What names something new.
+# Parameters that name something new.
 NEW = {"out", "target", "out_html", "output"}
 
 
@@ -92,7 +92,7 @@ def test_what_is_not_a_store_is_said_in_one_line(capsys, tmp_path, name):
 def test_programs_get_json_and_people_text(capsys, store, conf, tmp_path, name):
     asked = arguments(name, store, tmp_path, conf)
     for number, form in enumerate(("--json", "--jsonl", None)):
-        # What was written must not be there when it is written again.
+        # Output must be gone before it is written again.
         again = [part.replace("new-", f"new{number}-") for part in asked]
         code = main([*again, *([form] if form else [])])
         shown = capsys.readouterr()

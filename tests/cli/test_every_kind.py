@@ -167,7 +167,7 @@ def test_cq_prints_and_checks_the_entries_of_a_batch_queue(mq, golden, tmp_path)
     at = ("-t", "InnerTopic", "-q", 0, "--config", conf)
     rows = mq("cq", path, *at, "--json").json
     assert [row["message_count"] for row in rows] == [4, 1, 5, 1, 5, 1]
-    assert "6 entries held against the log" in mq("cq", path, *at, "--check").err
+    assert "6 entries compared with the log" in mq("cq", path, *at, "--check").err
 
 
 def test_groups_show_the_lag_that_the_brokers_file_tells(mq, golden):

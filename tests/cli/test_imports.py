@@ -1,4 +1,4 @@
-"""What is heavy is imported by the command that needs it, and by no other."""
+"""Heavy modules are imported only by the command that needs them."""
 
 import subprocess
 import sys

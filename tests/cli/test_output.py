@@ -1,4 +1,4 @@
-"""What the command prints: escapes, tables, JSON."""
+"""Output of the command: escapes, tables, JSON."""
 
 import json
 

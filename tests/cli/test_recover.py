@@ -20,7 +20,7 @@ def files(folder):
 def test_nothing_to_do(mq, store, conf):
     before = files(store)
     ran = mq("recover", store, "--config", conf)
-    assert "closed in good order" in ran.out
+    assert "cleanly closed" in ran.out
     assert ran.out.endswith("nothing to do\n")
     assert files(store) == before
     said = mq("recover", store, "--config", conf, "--json").json

@@ -60,7 +60,7 @@ def test_stats_past_damage(mq, store):
     assert mq("stats", store, code=1).out == ""
     ran = mq("stats", store, "--skip-damage", "--json", "--by", "", code=1)
     assert ran.json[0]["messages"] == 39
-    assert f"passed over 1 damaged ranges, {rows[5]['store_size']} bytes" in ran.err
+    assert f"skipped 1 damaged ranges, {rows[5]['store_size']} bytes" in ran.err
 
 
 def test_stats_escapes_what_messages_say(mq, tmp_path):

@@ -70,7 +70,7 @@ def test_cq_prints_entries(mq, store):
 def test_cq_check_finds_each_wrong_entry(mq, store):
     options = ["cq", store, "-t", "orders", "-q", 1, "--check"]
     good = mq(*options, "--json")
-    assert "10 entries held against the log, 0 of them wrong" in good.err
+    assert "10 entries compared with the log, 0 of them wrong" in good.err
     assert [row["problem"] for row in good.json] == [None] * 10
     entries = [(row["physical_offset"], row["store_size"], row["tags_code"]) for row in good.json]
     entries[1] = (entries[1][0], entries[1][1] + 1, entries[1][2])

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(rocketmq: RocketMQ, root: Path) -> list[Row]:
-    """What RocketMQ reads of a store: its messages, queues and their entries."""
+    """RocketMQ's reading of a store: its messages, queues and their entries."""
     rocketmq.hold(root, PARAMS)
     rows = rocketmq.dump(root, PARAMS)
     rocketmq.release(root)

@@ -123,7 +123,7 @@ def bodies(rows: Iterable[Row]) -> Counter[bytes]:
 
 
 def served(rocketmq: RocketMQ, ours: Sequence[mqstore.StoredMessage]) -> None:
-    """What consumers get of the store that we wrote."""
+    """Consumers' messages from the store that we wrote."""
 
     def of(*topics: str, but: Sequence[int] = ()) -> list[Row]:
         found = [m for m in ours if m.topic in topics and m.sys_flag not in but]
@@ -148,7 +148,7 @@ def served(rocketmq: RocketMQ, ours: Sequence[mqstore.StoredMessage]) -> None:
         (base64.b64decode(row["body"]), row["queueId"], row["properties"].get("DELAY"))
         for row in later
     } == {(b"level as a property", 0, "3"), (b"due", 2, "2")}
-    # What was committed does not come again.
+    # Committed messages do not come again.
     rest = rocketmq.consume(["goes-on"], "ours", mode="push", count=5)
     assert bodies(rest) == {f"{n}".encode(): 1 for n in range(3, 8)}
 
@@ -166,7 +166,7 @@ def by_purpose(
 
 
 def read(store: mqstore.Store, ours: int) -> None:
-    """What we make of what the broker's producers sent."""
+    """Our reading of messages from the broker's producers."""
     new = by_purpose(store, "new", ours)
     arrived = Counter(message.body for message in new("normal"))
     texts = {b"b1", b"b2", b"committed", b"by level", b"by time"}

@@ -1,4 +1,4 @@
-"""What Spark's writer makes, served by a real broker to a real consumer."""
+"""Output of Spark's writer, served by a real broker to a real consumer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNT = 300
 
 
 class Task:
-    """What a task sees of Spark."""
+    """Spark as a task sees it."""
 
     def __init__(self) -> None:
         self.partitionId = lambda: 0

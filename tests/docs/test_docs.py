@@ -1,4 +1,4 @@
-"""What the pages say is true: examples run, commands exist, links lead somewhere.
+"""The pages are true: examples run, commands exist, links lead somewhere.
 
 Blocks of a page run in order, in one empty folder, Python ones with their names kept:
 
@@ -197,16 +197,29 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+DEFINED = r"^[ \t]*(?:pub(?:\([\w: ]+\))? )?(?:const |async )?(?:{words}) {name}\b"
+WORDS = "fn|def|class|struct|enum|trait|type|const|static"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
-def test_tests_that_are_named_exist(page: Path) -> None:
+def test_tests_and_functions_that_are_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     missing = []
     for path, name in re.findall(r"`([\w/.-]+\.(?:rs|py))::(\w+)`", text):
         file = ROOT / path
         code = file.read_text(encoding="utf-8") if file.exists() else ""
-        if not re.search(rf"^\s*(?:pub\(crate\) )?(?:fn|def) {name}\b", code, flags=re.MULTILINE):
+        defined = DEFINED.format(words=WORDS, name=name)
+        python = rf"^{name}\b.*="
+        if not re.search(rf"{defined}|{python}", code, flags=re.MULTILINE):
             missing.append(f"{path}::{name}")
     assert not missing, f"{page.name}: {missing}"
+
+
+def test_files_and_tests_of_the_page_on_changing_exist() -> None:
+    page = (ROOT / "docs/changing.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:src|tests|python|docs)/[\w/.-]+?)(?:::\w+)?`", page)
+    assert len(paths) > 60
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)

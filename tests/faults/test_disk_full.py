@@ -61,7 +61,7 @@ def fill_and_go_on(folder: Path, config: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("flush", "length"), [("ASYNC_FLUSH", 0), ("SYNC_FLUSH", 20_000)])
 def test_a_store_on_a_full_disk_is_closed_in_good_order(flush: str, length: int) -> None:
-    """What an append leaves free is enough for entries, index, checkpoint and seal."""
+    """The space that appends leave free is enough for entries, index, checkpoint and seal."""
     need_disk("ext4")
     config = {**SETTINGS, "mapped_file_size_commit_log": 4 * MIB, "flush_disk_type": flush}
     with disk("ext4", size=32 * MIB) as made:

@@ -88,7 +88,7 @@ def test_fl09_async_flush_keeps_what_is_older_than_its_intervals() -> None:
                 at_work.end()
             made.unmount()
             made.mount()
-            # What had no time may be lost.
+            # Messages without time to be flushed may be lost.
             told |= at_work.told if seconds else {}
             assert lost(root, told, length) == []
 

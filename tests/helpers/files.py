@@ -1,4 +1,4 @@
-"""What lies below a store's root, compared file by file."""
+"""Compares files below a store's root."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def main(folder: Path, seed: int) -> None:
             try:
                 store.append("full", choose.randbytes(choose.randrange(1, 3000)))
                 took += 1
-                # What has read a file has its pages in memory, large ones too.
+                # A reader of a file has its pages in memory, large ones too.
                 if took == 1:
                     (folder / "store" / "commitlog" / f"{0:020}").read_bytes()
             except OSError as error:

@@ -83,7 +83,7 @@ class Case:
         return read_rows(self.folder / f"{name}.jsonl")
 
     def expected(self, kind: str) -> list[Row]:
-        """What RocketMQ read: the rows of a ``type``, without the type."""
+        """RocketMQ's rows of a ``type``, without the type."""
         rows = (row for row in self.rows("expected") if row["type"] == kind)
         return [{name: value for name, value in row.items() if name != "type"} for row in rows]
 
@@ -224,7 +224,7 @@ def _joined(own: bytes, shared: bytes) -> bytes:
 
 
 def message_row(message: mqstore.StoredMessage) -> Row:
-    """What ``expected.jsonl`` says of a message, as far as a record tells it."""
+    """A message's row in ``expected.jsonl``, as far as a record tells it."""
     return {
         "totalSize": message.store_size,
         "layoutSize": len(message.record),
@@ -260,7 +260,7 @@ def expected_message_row(row: Row) -> Row:
 
 
 def summary(message: mqstore.StoredMessage) -> Row:
-    """What ``queries.jsonl`` says of a message."""
+    """A message's row in ``queries.jsonl``."""
     return {
         "phyOffset": message.physical_offset,
         "queueOffset": message.queue_offset,
@@ -295,7 +295,7 @@ def count_of(message: mqstore.StoredMessage) -> int:
 
 
 def keys_of(row: Row) -> set[str]:
-    """What the index has of a message: its unique key and each of its keys."""
+    """Index keys of a message: its unique key and each of its keys."""
     pieces = (row["keys"] or "").split(" ")
     return {key for key in (row["uniqKey"], *pieces) if key}
 

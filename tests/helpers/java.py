@@ -71,7 +71,7 @@ def _build(digest: str) -> None:
 
 
 class RocketMQError(Exception):
-    """What RocketMQ threw."""
+    """Exception of RocketMQ."""
 
 
 class RocketMQ:

@@ -27,7 +27,7 @@ class Flavour:
 
     @property
     def params(self) -> Row:
-        """What RocketMQ is told."""
+        """Commands for RocketMQ."""
         common = {
             "mappedFileSizeCommitLog": LOG_FILE,
             "mappedFileSizeConsumeQueue": 100,

@@ -51,7 +51,7 @@ def times(
 
 
 def crashed_copy(store: mqstore.Store, target: Path) -> Path:
-    """What a killed process would leave of a store that is open: every written byte, no close."""
+    """An open store as a killed process leaves it: every written byte, no close."""
     return copy_store(Path(store.path), target)
 
 

@@ -20,7 +20,7 @@ SETTINGS: dict[str, object] = {
 
 
 def body(number: int, length: int) -> bytes:
-    """What message ``number`` says."""
+    """Body of message ``number``."""
     return (b"%d:" % number) + b"x" * (length or number * 131 % 3000)
 
 

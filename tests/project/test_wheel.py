@@ -56,7 +56,7 @@ def test_the_wheel_alone_brings_the_format(tmp_path: Path) -> None:
     (site,) = home.glob("lib/python*/site-packages")
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
     run(*pip, "--no-deps", "--no-index", wheel)
-    # What else is needed comes from here: it is large, and not what is looked at.
+    # Large dependencies come from here; they are not under test.
     for name in ("pyspark", "py4j", "pyarrow", "msgspec", "click", "javaproperties", "six.py"):
         have = Path(sysconfig.get_path("purelib")) / name
         if have.exists():

@@ -21,7 +21,7 @@ STUB = [
     ast.parse(path.read_text()) for path in sorted(Path(mqstore.__file__).parent.rglob("*.pyi"))
 ]
 
-# What is promised: a change here is a change for users.
+# The promised names: a change here is a change for users.
 MODULE = [
     "open",
     "Store",

@@ -287,7 +287,7 @@ def test_rows_before_damage_come_before_its_error(tmp_path: Path) -> None:
         assert damage.value.path == str(tmp_path / "commitlog" / f"{0:020}")
         assert damage.value.offset == results[12].physical_offset + 8
         assert damage.value.kind == "body-crc"
-        # Who reads the stream itself gets the text.
+        # A reader of the stream itself gets the text.
         reader = stream(scan)
         batches = [reader.read_next_batch() for _ in range(3)]
         assert [len(batch) for batch in batches] == [5, 5, 2]
@@ -321,7 +321,7 @@ def test_a_closed_store_ends_its_scans(tmp_path: Path) -> None:
     for use in (scan.__arrow_c_stream__, scan.read_all, store.scan_arrow):
         with pytest.raises(mqstore.StoreClosedError):
             use()  # type: ignore[operator]
-    # What it is of can still be said.
+    # Its type can still be named.
     assert pa.schema(scan).names == USUAL
 
 

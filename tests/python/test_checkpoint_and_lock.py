@@ -95,7 +95,7 @@ def test_ck05_open_in_another_process(tmp_path: Path, mode: str) -> None:
 
 
 def test_ck05_refused_before_anything_is_repaired(tmp_path: Path) -> None:
-    """What would be mended stays as it is while somebody else has the store."""
+    """Repairs wait while another process has the store."""
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         store.append_many([message()] * 5)
         store.flush()

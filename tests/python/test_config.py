@@ -290,7 +290,7 @@ def test_a_broker_conf_of_a_real_deployment_opens_a_store(tmp_path):
         (message,) = store.query("orders", "k")
     (warning,) = [str(warning.message) for warning in caught]
     _, _, listed = warning.partition(f"{path}: not settings of a store: ")
-    # What a broker reads and a store has no use for is known, what nobody knows is named.
+    # A broker's setting without a use here is known; an unknown one is named.
     assert "shopsOwnSetting" in listed.split(", ")
     assert not {"brokerName", "namesrvAddr", "fileReservedTime"} & set(listed.split(", "))
     assert message.store_host == "10.20.0.21:10911"

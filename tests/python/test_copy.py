@@ -310,7 +310,7 @@ def test_a_full_disk_leaves_nothing(root: Path, tmp_path: Path) -> None:
 
 
 def delete_topic(root: Path, topic: str) -> None:
-    """What a broker does to a topic: its table and its queues, never the log."""
+    """Deletes a topic like a broker: table and queues, never the log."""
     path = root / "config" / "topics.json"
     table = json.loads(path.read_text())
     del table["topicConfigTable"][topic]

@@ -34,7 +34,7 @@ def readable(case: Case, folder: Path) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in a folder."""
+    """Contents of a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """What ``work`` gives in a forked child, or the error that it raises."""
+    """Result of ``work`` in a forked child, or its error."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -142,7 +142,7 @@ def waiting_child() -> int:
 
 
 def open_elsewhere(path: Path) -> str:
-    """What another process says that opens the store for writing and appends to it."""
+    """Output of another process that opens the store for writing and appends."""
     work = (
         "import sys, mqstore\n"
         f"with mqstore.open(sys.argv[1], 'r+', config={TINY}) as store:\n"

@@ -234,7 +234,7 @@ def test_entries(case: Case, unpacked: Callable[[Case], Path]) -> None:
         queue = mqstore.ConsumeQueue(root / kind / topic / str(queue_id))
         assert (queue.topic, queue.queue_id, queue.kind) == (topic, queue_id, row["cqType"])
         if not of_batches:
-            # Of a batch queue RocketMQ tells where the last record starts.
+            # For a batch queue RocketMQ tells where the last record starts.
             assert queue.max_physical_offset == row["maxPhysicOffset"]
         found = [
             {
@@ -324,7 +324,7 @@ def test_answers_by_queue(case: Case, unpacked: Callable[[Case], Path]) -> None:
 
 @cases("cq", clean=False)
 def test_answers_by_queue_are_right(case: Case, unpacked: Callable[[Case], Path]) -> None:
-    """What RocketMQ's recovery lost or moved is compared with what the log says."""
+    """Compares messages that RocketMQ's recovery lost or moved with the log."""
     check_answers_by_queue(case, unpacked(case))
 
 

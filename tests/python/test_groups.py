@@ -232,7 +232,7 @@ def test_with_light_queues_a_broker_has_another_file(tmp_path: Path) -> None:
     assert (take(light), take(light)) == ([b"1"], [b"2"])
     assert other.read_bytes() == before
     assert json.loads(mqstore.read_config_json(own))["offsetTable"] == {"T@g": {"0": 3}}
-    # Who is told nothing goes by the file that was changed last, and keeps to it.
+    # Without the setting the file changed last counts, and stays chosen.
     with mqstore.open(tmp_path, config=TINY) as store:
         assert store.groups() == {"g": [mqstore.GroupOffset("T", 0, 3, 4, 1)]}
     assert take(TINY) == [b"3"]

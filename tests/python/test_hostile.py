@@ -175,7 +175,7 @@ def test_hk05_tables_that_cannot_be(tmp_path: Path, text: bytes | None) -> None:
         assert sum(1 for _ in store.scan()) == 3
         (offset,) = store.groups()["g"]
         told = [line for line in store.warnings if "consumerOffset.json" in line]
-        # Of a name that is there twice the last counts; all else is the backup's.
+        # The last of duplicate names counts; the rest comes from the backup.
         if text is not None and (text.count(b"T@g") == 2 or text.startswith(b"\xef")):
             assert (offset.queue_offset, told) in [(9, []), (2, told)]
         else:
@@ -348,7 +348,7 @@ def test_hn08_nothing_is_written_outside_of_the_folder_given(tmp_path: Path) -> 
     for store in ("copy", "salvaged", "jsonl-back", "parquet-back", "arrow-back"):
         with mqstore.open(out / store, config=ROOMY) as copy:
             assert [found.body.decode() for found in copy.scan()] == OUTSIDE, store
-    # What is there is never written over.
+    # Existing files are never overwritten.
     for ask in (
         lambda: mqstore.export_store(root, out / "jsonl", config=ROOMY),
         lambda: mqstore.copy(root, out / "copy", config=ROOMY),
@@ -455,7 +455,7 @@ def test_rt06_batches_outlive_the_files_they_were_read_from(tmp_path: Path) -> N
         report = mqstore.clean(tmp_path, now_ms=later, dry_run=False, config=config)
         left = len(list((tmp_path / "commitlog").iterdir()))
         assert left < files, report
-        # What was read stays; what comes is what was there, or is said to be gone.
+        # Messages read stay; later ones are original or reported as gone.
         rows = batch["body"].to_pylist()
         with contextlib.suppress(OSError, pa.ArrowException):
             for more in stream:

@@ -172,7 +172,7 @@ def test_ix11_transactions(tmp_path: Path) -> None:
         store.append_many([message(keys=name, sys_flag=bits) for name, bits in types.items()])
         found = {name for name in types if len(store.query("T", name, exact=False))}
         assert [m.transaction for m in store.scan()] == list(types)
-        # Of these, the queue has those that a consumer may see.
+        # The queue has those of them that a consumer may see.
         assert [m.keys for m in store.read("T", 0, 0).messages] == [("none",), ("commit",)]
     assert found == {"none", "prepared", "commit"}
     assert len(entries_of(tmp_path)) == 3

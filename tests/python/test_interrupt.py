@@ -111,7 +111,7 @@ except KeyboardInterrupt as error:
 
 
 def interrupted(root: Path, call: str) -> dict[str, Any]:
-    """What a process tells that was interrupted in the midst of a call."""
+    """Output of a process interrupted during a call."""
     program = [sys.executable, "-c", CHILD, str(root), call, str(SCALE)]
     # A shell that began this in the background would have it ignore the signal.
     done = subprocess.run(

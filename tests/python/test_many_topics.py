@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPEN_FILES = 256
-"""What macOS allows by default."""
+"""Default limit of macOS."""
 
 WITH_FEW_FILES = """
 import resource, sys

@@ -89,7 +89,7 @@ class Store(RuleBasedStateMachine):
         if clean:
             self.store.close()
         else:
-            # What a killed process leaves: its files as they are now, and no goodbye.
+            # A killed process leaves its files as they are now.
             copy = Path(tempfile.mkdtemp(prefix="mqstore-model-"))
             shutil.copytree(self.folder, copy, dirs_exist_ok=True)
             self.store.close()

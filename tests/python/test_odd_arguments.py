@@ -200,7 +200,7 @@ def test_a_damaged_body_is_not_given_out_by_queue_or_key(tmp_path: Path) -> None
     data[at] ^= 1
     log.write_bytes(data)
     with mqstore.open(tmp_path, config=TINY) as store:
-        # What lies before is given out first.
+        # Earlier messages come first.
         before = store.read("T", 0, 0)
         assert [m.body for m in before.messages] == [b"body 0", b"body 1"]
         assert before.next_queue_offset == 2

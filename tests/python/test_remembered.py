@@ -231,7 +231,7 @@ def test_a_damaged_or_foreign_file_is_a_warning(store, text):
     assert finding.severity == "warning"
     with mqstore.open(store, "r+", config=sizes) as opened:
         assert any("mqstore.json" in warning for warning in opened.warnings)
-    # What is given and cannot be found otherwise is remembered, and the damaged file is kept.
+    # A given setting that files cannot prove is remembered, and the damaged file is kept.
     assert settings_file(store).with_name("mqstore.json.bak").read_bytes() == text
     assert remembered(store) == sizes
     assert in_force(store, "r+") == MADE | {"flush_disk_type": "ASYNC_FLUSH"}

@@ -99,7 +99,7 @@ def test_what_is_deleted_is_told_while_a_program_only_appends(
         assert "group done" not in told
         assert told in store.warnings
     assert len(caplog.records) == 1
-    # Whoever looks later, and from outside, is told how much there was.
+    # A later look from outside tells how much there was.
     counted = mqstore.stats(tmp_path, by=(), config=SMALL)
     assert (counted.deleted_messages, counted.deleted_bytes) == (first, start)
 

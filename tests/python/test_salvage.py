@@ -43,7 +43,7 @@ def made(root: Path, seed: int, count: int = 150) -> Path:
 
 
 def content(found: mqstore.StoredMessage) -> tuple[Any, ...]:
-    """What a message is, wherever it lies and whatever its number."""
+    """A message's content, apart from its offsets."""
     kept = {name: value for name, value in found.properties.items() if name[:5] != "INNER"}
     kept.pop("__CRC32#", None)
     return (
@@ -148,7 +148,7 @@ def test_golden_stores_are_salvaged(name: str, tmp_path: Path) -> None:
     assert all(found[one] == count for one, count in wanted.items())
     if found == wanted:
         verified = mqstore.verify(tmp_path / "out", config=case.settings).findings
-        # What RocketMQ itself writes and no queue can hold, and the gaps in queues of batches.
+        # RocketMQ's own messages that no queue can hold, and gaps in batch queues.
         known = {"MQ-LOG-09", "MQ-LOG-10", "MQ-CQ-09", "MQ-CQ-12"}
         assert {one.code for one in verified if one.severity != "info"} <= known, verified
 

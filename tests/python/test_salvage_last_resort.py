@@ -1,4 +1,4 @@
-"""What a salvage passes over is named, and what is broken beside the messages stops nothing."""
+"""A salvage names what it skips, and broken files beside the messages stop nothing."""
 
 from __future__ import annotations
 

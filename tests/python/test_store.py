@@ -347,7 +347,7 @@ def test_bare_keys_become_strict_json(tmp_path: Path) -> None:
 
 
 def held(folder: Path) -> list[str]:
-    """What this process has open, or, where the system tells, mapped below a folder."""
+    """Files below a folder that this process has open or, where known, mapped."""
     paths = []
     for open_file in list(Path("/dev/fd").iterdir()):
         with contextlib.suppress(OSError):  # The one of the list itself is gone.

@@ -1,4 +1,4 @@
-//! What `copy`, `import` and `salvage` share: a new store that is seen whole or not at all, messages on
+//! Shared parts of `copy`, `import`, `salvage`: a new store, seen whole or not at all, messages on
 //! their way into it, and rules that replace their content.
 
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use mqstore::Error;
 use mqstore::care::copy::redact::{Redaction, Replacement, Rule, check_property};
-use mqstore::care::transfer::new_store::{ConfigFile, NewStore};
-use mqstore::care::transfer::numbering::Rule as NumberRule;
+use mqstore::care::transfer::Rule as NumberRule;
+use mqstore::care::transfer::{ConfigFile, NewStore};
 use mqstore::care::transfer::{Plan, Transfer, config_files};
 use mqstore::care::{CopyOptions, VerifyOptions, copy, diff, verify};
 use mqstore::error::Result;
@@ -268,7 +268,7 @@ fn the_json_files_of_a_folder_come_along_and_nothing_else() {
 /// A record's body, its properties and its sys flag.
 type Content = (Vec<u8>, Vec<u8>, i32);
 
-/// What rules make of a record; `None` where they leave it as it is.
+/// Applies rules to a record; `None` if they leave it unchanged.
 fn redacted(rules: &[Rule], record: &Record<'_>) -> Result<Option<Content>> {
     let mut bytes = vec![0; record.encoded_size()];
     record.encode_into(&mut bytes);
@@ -332,12 +332,12 @@ fn bodies_are_replaced_one_rule_behind_the_other() {
     assert_eq!(once(&[Replacement::Zeros], b"abc"), Some(vec![0; 3]));
     assert_eq!(once(&[Replacement::Remove], b"abc"), Some(Vec::new()));
     assert_eq!(once(&[constant.clone(), Replacement::Zeros], b"abc"), Some(vec![0]));
-    // What is the same afterwards was not changed.
+    // An equal value is no change.
     assert_eq!(once(std::slice::from_ref(&constant), b"X"), None);
     assert_eq!(once(&[Replacement::Remove], b""), None);
     let [one, other] = [b"abc", b"abd"].map(|body| once(&[Replacement::Hash], body).unwrap());
     assert!(one.len() == 64 && one != other && one.iter().all(u8::is_ascii_hexdigit));
-    // What stands there now was never compressed.
+    // The replacement is not compressed.
     let packed = Record { sys_flag: 0x101, ..record(b"T", 0, b"packed") };
     let rules = [body_rule(constant)];
     assert_eq!(redacted(&rules, &packed).unwrap(), Some((b"X".to_vec(), Vec::new(), 0)));

@@ -85,7 +85,7 @@ fn by_default_what_closing_needs_grows_with_queues_and_index() {
         staged.set_free(0);
         let error = append_until_full(store, 0, 1).1.unwrap().to_string();
         staged.set_free(u64::MAX);
-        assert!(error.contains("closing in good order needs"), "{error}");
+        assert!(error.contains("a clean close needs"), "{error}");
         let (_, behind) = error.split_once("free, and ").unwrap();
         let needed: u64 = behind.split(' ').next().unwrap().parse().unwrap();
         home.fill(store, 0..8);

@@ -90,7 +90,7 @@ fn index_files_that_a_start_deletes_are_named() {
     set_checkpoint(&home, [START_MS + 1_000_000; 3]);
     assert_eq!(evidence(&home, Code::DocIndexDoomed), [""; 0]);
     set_checkpoint(&home, [START_MS + 1_000_000, START_MS + 1_000_000, START_MS + 30_000]);
-    // What is no index file is none that a start deletes.
+    // A start deletes index files only.
     let index = home.path().join("index");
     fs::create_dir(index.join("20300101000000000")).unwrap();
     fs::write(index.join("20300101000000001"), b"short").unwrap();

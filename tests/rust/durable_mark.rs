@@ -135,7 +135,7 @@ fn a_log_that_ends_before_the_mark_is_refused_until_it_is_told() {
         for file in &files[usize::try_from(kept).unwrap()..] {
             fs::remove_file(file).unwrap();
         }
-        // What RocketMQ would make of it: its queues end with the log, and no seal is there.
+        // As RocketMQ would leave it: queues end with the log, and there is no seal.
         for name in ["consumequeue", "index"] {
             fs::remove_dir_all(home.path().join(name)).unwrap();
         }

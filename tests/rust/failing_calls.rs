@@ -18,12 +18,12 @@ use crate::support::{START_MS, append, by_key, scan};
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// What came of the messages that were put in.
+/// Outcome of the messages that were put.
 #[derive(Default)]
 struct Told {
     /// Handed to the store, and told to be in it.
     acknowledged: BTreeSet<usize>,
-    /// Of those, the ones that a power cut must leave.
+    /// Messages that a power cut must keep.
     safe: BTreeSet<usize>,
     next: usize,
 }
@@ -78,7 +78,7 @@ fn live(place: &Place, flush: FlushDiskType, told: &mut Told) {
                 told.safe_if(now.close().is_ok());
                 now = opened(place);
             }
-            // What was never closed is recovered.
+            // An unclosed store is recovered.
             38 => {
                 place.disk.kill();
                 drop(now);

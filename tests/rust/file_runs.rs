@@ -41,7 +41,7 @@ fn who_holds_a_file_that_was_removed_here_learns_that_it_is_gone() {
     assert!(run.open_if_there(&held).unwrap().is_none());
     let mut buffer = [0; 10];
     assert_eq!(run.read_file_at(&held, &mut buffer, 0).unwrap(), 0);
-    // Of what lies before a file it has nothing.
+    // Nothing is before the first file.
     let next = run.files()[0].clone();
     assert_eq!(run.read_file_at(&next, &mut buffer, 99).unwrap(), 0);
     assert_eq!((run.read_file_at(&next, &mut buffer, 195).unwrap(), buffer[0]), (5, 2));

@@ -202,7 +202,7 @@ fn fl04_a_failed_flush_ends_writing_for_all_and_is_never_tried_again() {
         let tried = stage.count(Call::Sync);
         assert!(matches!(append(&store, 9, b"x"), Err(Error::Poisoned { .. })));
         assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
-        // What was acknowledged can still be read.
+        // Acknowledged messages can still be read.
         let kept: Vec<usize> = (0..skip).collect();
         check_queues(&store, &kept);
         assert!(store.close().is_err());
@@ -256,7 +256,7 @@ fn fl04_a_failed_flush_of_queues_or_index_ends_writing_too() {
         home.fill(&store, 0..30);
         stage.fail(Call::SyncDerived, path, 0, EIO);
         assert!(store.flush().is_err(), "{path}");
-        // What was lost there the next flush could not tell.
+        // The next flush could not tell what was lost.
         stage.heal();
         let tried = stage.count(Call::SyncDerived);
         let refused = append(&store, 30, &body(30));
@@ -307,7 +307,7 @@ fn fl06_a_disk_too_full_for_queues_and_index_loses_no_message() {
             home.fill(&store, 0..20);
             stage.fail(call, path, 0, ENOSPC);
             home.fill(&store, 20..200);
-            // Who reads meanwhile gets all of it.
+            // A concurrent reader gets all of it.
             crate::support::check(&store, 200);
             assert_eq!(store.queue_names().unwrap().len(), 4, "{path} {call:?}");
             stage.heal();

@@ -15,7 +15,7 @@ use mqstore::files::Os;
 use crate::support::Home;
 use targets::{TARGETS, files};
 
-/// What the targets begin with: the files of a small store, and what fits none of them.
+/// Inputs of the targets: the files of a small store, and bytes of no format.
 fn corpus() -> Vec<Vec<u8>> {
     let home = Home::closed(60);
     let mut corpus: Vec<_> =

@@ -18,7 +18,7 @@ fn look(home: &Home) -> VerifyReport {
     home.verify(&VerifyOptions::default())
 }
 
-/// What a walk over the log says of the first damage that it meets.
+/// First damage that a walk over the log reports.
 fn first_damage(store: &MessageStore) -> mqstore::error::Corruption {
     let mut scanner = store.scanner(0, None, true);
     loop {

@@ -149,7 +149,7 @@ fn hn05_a_file_with_another_name_outside_is_not_written_to() {
         check(&home.read(), 40);
         let mut outcome = home.open(OpenMode::ReadWrite);
         if let Ok(store) = &outcome {
-            // What is not written at opening is refused where it is.
+            // Names not written at open are refused on use.
             let appended: mqstore::Result<Vec<_>> = (40..80)
                 .map(|n| crate::support::append(store, n, &crate::support::body(n)))
                 .collect();

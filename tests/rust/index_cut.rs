@@ -48,7 +48,7 @@ fn made_again(home: &Home, what: &str) {
     assert_eq!(report.findings, [], "{what}");
 }
 
-/// What `verify` says of the index, and how bad that is.
+/// Findings of `verify` about the index, with severity.
 fn told(home: &Home) -> Vec<(Code, Severity)> {
     let report = home.verify(&VerifyOptions::default());
     report.findings.iter().map(|found| (found.code, found.severity)).collect()
@@ -58,7 +58,7 @@ fn told(home: &Home) -> Vec<(Code, Severity)> {
 fn a_file_cut_anywhere_is_made_again_where_its_layout_is_configured() {
     let sound = Home::closed(MESSAGES);
     let whole = fs::metadata(&sound.index_files()[0]).unwrap().len();
-    // Of no length at all it is none, and the layout is the one that is configured anyway.
+    // An empty file has no layout, so the configured one counts.
     for len in (1..whole).step_by(7).chain([39, 40, 68, 107, 108, whole - 1, whole + 1]) {
         let home = cut(&sound, len, true);
         assert_eq!(told(&home), [(Code::IndexUnusable, Severity::Error)], "{len} bytes");
@@ -79,7 +79,7 @@ fn the_first_entry_tells_the_slots_of_rocketmq_s_own_layout() {
         assert_eq!(told(&home), [(Code::IndexUnusable, Severity::Error)], "{len} bytes");
         made_again(&home, &format!("{len} bytes"));
     }
-    // What ends behind an entry and holds all that it counts may be whole, with a number of its own.
+    // A file that ends after an entry and holds all counted ones may be whole.
     let home = cut(&sound, 200_000_000, false);
     assert_eq!(told(&home), [(Code::IndexLayout, Severity::Warning)]);
     assert!(home.open(OpenMode::ReadWrite).is_err());
@@ -111,7 +111,7 @@ fn what_tells_no_layout_is_refused_and_named_with_what_settles_it() {
         assert_eq!(named.len(), 1, "{named:?}");
         let cure = named[0].cure.as_deref().unwrap();
         assert!(cure.ends_with("--what index --apply --config broker.conf"), "{cure}");
-        // What the cure does with the broker's configuration.
+        // The cure applied to the broker's configuration.
         let config = small();
         rebuild(home.path(), config.clone(), &index_alone(), &mut go_on).unwrap();
         let home = Home { config, ..home };

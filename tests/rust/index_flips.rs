@@ -43,7 +43,7 @@ fn layout(home: &Home) -> IndexLayout {
     IndexLayout::new(config.max_hash_slot_num.unwrap(), config.max_index_num.unwrap()).unwrap()
 }
 
-/// What is asked: a key, and the seconds between which its messages were stored.
+/// A query: a key, and the seconds between which its messages were stored.
 type Question<'a> = (&'a str, i64, i64);
 
 /// The store times, in seconds, that a query gives, and whether it says that these are all.

@@ -203,7 +203,7 @@ fn next_place(store: &MessageStore, place: i64) -> i64 {
     }
 }
 
-/// Whoever begins to read in the midst of a log meets bodies that look like records of that place.
+/// A reader that begins inside a log meets bodies that look like records of that place.
 #[test]
 fn bytes_made_to_look_like_records_are_none() {
     const PART: u64 = 2 << 20;
@@ -240,7 +240,7 @@ fn bytes_made_to_look_like_records_are_none() {
     assert!(queue_bytes(&home) == queues && index_bytes(&home) == index);
 }
 
-/// Of a log of which nothing says that it was flushed all is written again, while it is found where it
+/// A log not known to be flushed is rewritten while it is found where it
 /// ends: what lies behind is zeros all the same.
 #[test]
 fn what_is_cut_of_a_log_that_is_written_again_stays_cut() {

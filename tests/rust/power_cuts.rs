@@ -35,7 +35,7 @@ pub(crate) fn config(flush: FlushDiskType) -> StoreConfig {
         mapped_file_size_commit_log: Some(16 << 10),
         flush_disk_type: flush,
         sync_flush_timeout: never,
-        // What a seed gives must not depend on the time of day: nothing is flushed unasked.
+        // A seed's result must not depend on the time of day: nothing is flushed unasked.
         flush_interval_commit_log: never,
         flush_commit_log_thorough_interval: never,
         flush_interval_consume_queue: never,
@@ -92,7 +92,7 @@ impl Place {
         )
     }
 
-    /// What is wrong by `verify`, and how many messages it counted.
+    /// Findings of `verify`, and its count of messages.
     pub(crate) fn verify(&self) -> (Vec<String>, u64) {
         let options = VerifyOptions { threads: Some(1), ..VerifyOptions::default() };
         let report = verify_on(
@@ -181,7 +181,7 @@ fn live(seed: u64, flush: FlushDiskType) -> Vec<Cut> {
             place.disk.promise(next);
         }
         if flush == FlushDiskType::Sync {
-            // What the flushing thread would do at any time.
+            // The flushing thread's work.
             store.wait_dispatched().unwrap();
         }
         place.disk.cut("between two calls");
@@ -216,7 +216,7 @@ fn recover(cut: &Cut, image: &Image, flush: FlushDiskType, again: bool) -> (Vec<
     assert_eq!(damage, 0, "damage in the log");
     assert_eq!(found, (0..count).collect::<Vec<_>>(), "messages of the log");
     assert!(count >= cut.safe, "{count} messages, {} were promised", cut.safe);
-    // What has been shown once is safe.
+    // A message shown once is safe.
     place.disk.promise(count);
     if again {
         place.disk.cut("once recovered");
@@ -308,7 +308,7 @@ fn look(
     seen: &mut HashSet<u64>,
     looked: &mut Looked,
 ) {
-    // Of most power cuts a few disks, so that there are many power cuts; of some all.
+    // A few disks of most power cuts, so that there are many; all disks of some.
     let mut images = cut.images(dice, if outer { 12 } else { 2 });
     if outer && (cut.in_doubt() <= 5 || dice.below(16) == 0) {
         looked.whole += 1;

@@ -18,7 +18,7 @@ const FILE: u64 = 2048;
 /// Where the body begins in a record with two IPv4 hosts.
 const BODY_AT: u64 = 88;
 
-/// What a walk gives: the places of records, and the damaged ranges.
+/// Result of a walk: records' offsets and damaged ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     records: Vec<u64>,
@@ -303,7 +303,7 @@ fn a_record_in_a_body_is_no_record() {
 fn records_one_behind_the_other_in_a_body_are_none_either() {
     let dir = tempfile::tempdir().unwrap();
     let first = encode(0, b"first", b"");
-    // What lies in the body of the second is told to go on, and so does what lies behind it.
+    // The frame in the second body and the one behind it claim to go on.
     let mut body = vec![b'x'; 100];
     for _ in 0..3 {
         let at = first.len() as u64 + BODY_AT + body.len() as u64;

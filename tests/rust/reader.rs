@@ -122,7 +122,7 @@ fn what_cannot_be_read_beside_the_messages_keeps_no_reader_from_them() {
             check(&reader, 100);
             let told = |text: &String| text.contains(name);
             assert_eq!(reader.warnings().iter().filter(|text| told(text)).count(), 1, "{name}");
-            // Who writes would have to change it.
+            // A writer would have to change it.
             assert!(matches!(home.open(OpenMode::ReadWrite), Err(Error::Io { .. })), "{name}");
             let go_on = &mut |_, _| ControlFlow::Continue(());
             let planned = plan(home.path(), home.config.clone(), &home.storage, go_on);

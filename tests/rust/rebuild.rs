@@ -125,7 +125,7 @@ fn stop_anywhere(first: &Home, old: &Files, good: &Files, exchanges: bool) {
             () if now == *good => as_new += 1,
             () => between += 1,
         }
-        // Whoever reads sees every message, whatever is moved.
+        // A reader sees every message, whatever is moved.
         if now != *old {
             check_queues(&home.read(), &(0..60).collect::<Vec<_>>());
         }

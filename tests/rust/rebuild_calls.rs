@@ -244,7 +244,7 @@ fn a_part_of_a_divided_rebuild_asks_for_a_store_too() {
     let error = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap_err();
     assert!(error.to_string().ends_with("no folder `commitlog` in it"), "{error}");
     assert!(!spill.exists());
-    // What was handed on by nobody is refused, and a file that is there is not written over.
+    // Unknown input is refused, and an existing file is not overwritten.
     let home = Home::closed(40);
     let part = divided::Part { path: home.path(), config: &home.config, what };
     let out = scratch();

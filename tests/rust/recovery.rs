@@ -408,7 +408,7 @@ fn rc20_entries_of_cut_messages_do_not_hide_new_ones() {
 #[test]
 fn ck05_nothing_is_touched_before_the_lock_is_taken() {
     let home = Home::killed(60);
-    // What opening for write would remove, zero and replace.
+    // Changes that opening for writing would make.
     let last = names_in(&home.path().join("commitlog")).pop().unwrap();
     let base: u64 = last.file_name().unwrap().to_str().unwrap().parse().unwrap();
     fs::write(home.path().join(format!("commitlog/{:020}", base + 4096)), b"").unwrap();

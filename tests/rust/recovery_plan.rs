@@ -1,4 +1,4 @@
-//! What recovery says beforehand is what opening for writing does.
+//! Opening for writing does what the plan of recovery says.
 
 use std::fs;
 use std::ops::ControlFlow;

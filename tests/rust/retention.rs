@@ -205,7 +205,7 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
         let begun = take(&mut scan, 2);
         store.clean_step(&occasion(EMPTY)).unwrap();
         let rest = take(&mut scan, 1000);
-        // What was deleted meanwhile is left out, all else comes.
+        // Messages deleted meanwhile are skipped, all others come.
         let first = i64::try_from(store.log().min_offset() / 128).unwrap();
         assert_eq!(begun.len(), 2);
         assert_eq!(rest, (first..40).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What a disk does not give, and what has its own checksum, in a salvage.
+//! Salvage from an unreadable disk, and records with checksums of their own.
 
 use std::fs;
 use std::ops::ControlFlow;

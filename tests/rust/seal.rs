@@ -1,4 +1,4 @@
-//! A store that was closed in good order is opened without reading its log, unless anything changed.
+//! A cleanly closed store is opened without reading its log, unless anything changed.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn a_store_closed_in_good_order_is_opened_without_reading_its_log() {
     for count in [100, 1000] {
         let (home, _, read) = opening(count, |_| {});
         assert!(read <= 2 * 4096, "{count} messages: {read} bytes");
-        // What is written after such an opening is as good as any.
+        // Later writes are as safe as any.
         let store = home.write();
         home.fill(&store, count..count + 20);
         store.close().unwrap();

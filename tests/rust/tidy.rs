@@ -255,6 +255,100 @@ fn the_layers_are_private() {
     assert!(named > 5, "lib.rs re-exports a list");
 }
 
+/// Words of comments in `src`, outside those that are Python's docstrings.
+const MOST_COMMENT_WORDS: usize = 42_000;
+
+/// A comment of whole lines: its first line, counted from 1, its kind and its words.
+struct Comment {
+    line: usize,
+    kind: &'static str,
+    words: Vec<String>,
+}
+
+/// The comments of `text`, each run of lines of one kind and indentation as one.
+fn comments(text: &str) -> Vec<Comment> {
+    let mut found: Vec<Comment> = Vec::new();
+    let mut last = (0, "", 0);
+    for (at, line) in text.lines().enumerate() {
+        let code = line.trim_start();
+        let indent = line.len() - code.len();
+        let Some(kind) = ["///", "//!", "//"].into_iter().find(|kind| code.starts_with(kind))
+        else {
+            continue;
+        };
+        let words = code[kind.len()..].split_whitespace().map(str::to_owned);
+        if (at, kind, indent) != last {
+            found.push(Comment { line: at + 1, kind, words: Vec::new() });
+        }
+        last = (at + 1, kind, indent);
+        found.last_mut().unwrap().words.extend(words);
+    }
+    found
+}
+
+/// The text of the stub, whose docstrings `src/py` repeats for run time.
+fn stub() -> String {
+    let text: String = sources("python/mqstore", &["pyi"]).into_iter().map(|s| s.text).collect();
+    text.replace("\\\\", "\\").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn comments_are_short() {
+    let stub = stub();
+    let mut words: BTreeMap<String, usize> = BTreeMap::new();
+    for file in rust() {
+        for comment in comments(&file.text) {
+            let is_docstring = file.path.starts_with("src/py/")
+                && comment.kind == "///"
+                && comment.words.len() > 1
+                && stub.contains(&comment.words.join(" "));
+            let count = comment.words.iter().filter(|w| w.contains(char::is_alphanumeric)).count();
+            *words.entry(module_of(&file.path).to_owned()).or_default() +=
+                if is_docstring { 0 } else { count };
+        }
+    }
+    let all: usize = words.values().sum();
+    assert!(
+        all <= MOST_COMMENT_WORDS,
+        "{all} words of comments in src, at most {MOST_COMMENT_WORDS}: drop what the code says \
+         already; by layer: {words:?}"
+    );
+    assert!(all > 1000, "only {all} words of comments were found");
+}
+
+#[test]
+fn a_comment_begins_with_its_point() {
+    // A sentence that begins with one of these has to be decoded: name the actor, or the thing.
+    let words = ["What", "Who", "Whoever", "Of"];
+    let mut wrong = Vec::new();
+    for folder in ["src", "tests", "benches", "fuzz", "examples"] {
+        for file in sources(folder, &["rs"]) {
+            for comment in comments(&file.text) {
+                if comment.words.first().is_some_and(|first| words.contains(&first.as_str())) {
+                    let text = comment.words.join(" ");
+                    wrong.push(format!("{}:{}: {text}", file.path, comment.line));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_are_told_apart() {
+    let text = "//! One\n//! two.\n\n/// Three.\nfn f() {\n    // four\n    //\n    // five\n}\n";
+    let found: Vec<_> =
+        comments(text).into_iter().map(|c| (c.line, c.kind, c.words.join(" "))).collect();
+    assert_eq!(
+        found,
+        [
+            (1, "//!", "One two.".to_owned()),
+            (4, "///", "Three.".to_owned()),
+            (6, "//", "four five".to_owned()),
+        ]
+    );
+}
+
 #[test]
 fn no_marker_is_left_behind() {
     // Spelled in halves: this file is searched too.

@@ -129,7 +129,7 @@ fn a_thousand_damages_are_a_thousand_findings() {
     let report = look(&home);
     let in_log = |finding: &&mqstore::care::Finding| finding.path.starts_with("commitlog");
     assert_eq!(report.findings.iter().filter(in_log).count(), 1000, "{:?}", report.found);
-    // What is left out of the list is counted all the same.
+    // Unlisted findings are counted too.
     let options = VerifyOptions { most_findings: 10, ..VerifyOptions::default() };
     let short = look_as(&home, &options);
     assert_eq!(short.findings.len(), 10);
@@ -297,7 +297,7 @@ fn the_end_of_a_log_is_judged_by_how_the_store_was_left() {
 
 #[test]
 fn remains_of_an_earlier_life_are_no_messages() {
-    // What RocketMQ leaves behind a cut: newer messages over the beginning of older ones.
+    // As RocketMQ leaves it behind a cut: newer messages over the beginning of older ones.
     let home = Home::closed(12);
     let old = home.read();
     let (bodies, _) = scan(&old);

@@ -104,7 +104,7 @@ fn an_index_file_that_cannot_be_read_hides_no_damage_in_the_others() {
             assert_eq!(unreadable.path, Path::new(&files[file]));
             let (counts, of_it) = (report.counts, if file == 4 { 120 - 4 * 27 } else { 27 });
             assert_eq!((counts.index_files, counts.index_entries), (5, 120 - of_it), "{file}");
-            // Who asks the store for a key must not miss what lies there.
+            // A key query must not miss the messages there.
             let (config, clock) = (home.config.clone(), Arc::clone(&home.clock));
             for mode in [OpenMode::Read, OpenMode::ReadWrite] {
                 let (config, clock) = (config.clone(), Arc::clone(&clock));

@@ -134,7 +134,7 @@ fn damage_of_a_batch_entry_is_named() {
         let place = if code == Code::QueueOrder { at + ENTRY_LEN as u64 } else { at };
         assert_eq!(found[0].offset, Some(place), "{what}");
         assert!(found[0].path.starts_with("batchconsumequeue/B/0"), "{what}: {:?}", found[0].path);
-        // What else there is comes of the same entry: the next one's number and place, the message.
+        // Other findings follow from the same entry: the next one's number and offset, the message.
         let near = report.findings.iter().all(|finding| {
             finding.offset.is_none_or(|byte| byte == at || byte == at + ENTRY_LEN as u64)
                 && finding.path.starts_with("batchconsumequeue/B/0")

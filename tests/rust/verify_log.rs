@@ -190,7 +190,7 @@ fn entries_that_lead_before_the_log_or_fill_a_queue_stand_for_no_message() {
     let finding = the(&report, Code::QueueMissing);
     assert!(finding.expected.contains("entries of 1 more messages"), "{finding:?}");
     assert!(finding.path.ends_with("consumequeue/Topic/1"), "{finding:?}");
-    // What fills a queue up to its first entry has no place behind one.
+    // Fillers before a queue's first entry are wrong behind one.
     for number in [20, 29] {
         let copy = home.copy();
         copy.put_entry(1, number, 0, i32::MAX, 0);

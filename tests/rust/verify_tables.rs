@@ -31,7 +31,7 @@ fn topic(kind: &str, queues: i32) -> String {
     )
 }
 
-/// What a group has read of a queue of a topic.
+/// A group's offset in a queue of a topic.
 fn offset(topic: &str, queue: i32, offset: i64) -> String {
     format!(r#"{{"offsetTable":{{"{topic}@g":{{{queue}:{offset}}}}}}}"#)
 }

@@ -1,4 +1,4 @@
-"""What Spark asks of a source, without a JVM: pickles, schemas, plans, and every message once."""
+"""Spark's contract with a source, without a JVM: pickles, schemas, plans, every message once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read(options: dict[str, object], path: object = None, table: str | None = No
 
 
 def rows_of(parts: list[LogRange], options: ReadOptions) -> list[dict]:
-    """What tasks read of partitions that were planned before."""
+    """Rows that tasks read from planned partitions."""
     batches = [batch for part in parts for batch in read_range(part, options, ["unique_key"])]
     return [row for batch in batches for row in batch.to_pylist()]
 

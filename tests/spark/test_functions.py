@@ -28,7 +28,7 @@ def records_of(case: Case, folder: Path) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Row, bytes]]:
-    """What RocketMQ says of each message of every case, beside the record's own bytes."""
+    """RocketMQ's reading of each message of every case, beside the record's bytes."""
     pairs = []
     for name in READABLE:
         case = Case(name)
@@ -67,7 +67,7 @@ def test_decode_tells_what_rocketmq_reads(stored: list[tuple[Row, bytes]]) -> No
 def test_encode_gives_back_the_bytes_that_rocketmq_wrote(stored: list[tuple[Row, bytes]]) -> None:
     records = [record for _, record in stored]
     messages = call("mq_decode", pa.array(records))
-    # What a map of properties cannot hold, such as a name given twice, cannot come back.
+    # A map of properties cannot hold a name twice, so it cannot come back.
     plain = [number for number, (row, _) in enumerate(stored) if map_holds(row)]
     assert len(plain) > 0.9 * len(records)
     again = call("mq_encode", messages.take(pa.array(plain))).to_pylist()

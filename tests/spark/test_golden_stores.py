@@ -19,7 +19,7 @@ TRANSACTION, COMMITTED, ROLLED_BACK = 0xC, 0x8, 0xC
 
 
 def rows(path: Path, columns: tuple[str, ...] = PLACE, **options: object) -> list[dict]:
-    """What tasks read, in the order of the log."""
+    """Rows that tasks read, in log order."""
     parsed = ReadOptions.parse(as_texts(path, options))
     batches = [batch for part in plan(parsed) for batch in read_range(part, parsed, columns)]
     found = [row for batch in batches for row in batch.to_pylist()]

@@ -183,7 +183,7 @@ def check(
 
 
 class Writer:
-    """What Spark's writer is asked for; Delta's own code is no part of Spark."""
+    """The request to Spark's writer; Delta's own code is no part of Spark."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []

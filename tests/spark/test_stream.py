@@ -47,7 +47,7 @@ def make(root: Path, numbers: range) -> Path:
 
 
 def run(of: Progress, start: dict[str, int], end: dict[str, int]) -> list[bytes]:
-    """What the tasks of a batch read."""
+    """Rows that a batch's tasks read."""
     reader = stream.make_stream_reader(of.options, COLUMNS)
     found = []
     for part in reader.partitions(start, end):
@@ -282,7 +282,7 @@ def test_exactly_once_over_a_writer_that_is_killed(spark: SparkSession, tmp_path
     drain()
     rows = pq.read_table(out).to_pylist()
     assert Counter(row["body"] for row in rows) == Counter(wanted)
-    # What the writer was told is written.
+    # Messages reported to the writer are written.
     assert set(sent(range(told + 1))) <= {row["body"] for row in rows}
 
 

@@ -75,7 +75,7 @@ def conf(tmp_path: Path) -> str:
 
 
 class Task:
-    """What a task sees of Spark."""
+    """Spark as a task sees it."""
 
     def __init__(self, partition: int, attempt: int) -> None:
         self.partitionId = lambda: partition

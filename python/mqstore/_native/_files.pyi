@@ -164,7 +164,7 @@ class Checkpoint:
         """End time of the last full index file flushed."""
     @property
     def master_flushed_offset(self) -> int:
-        """What a replica knows of its master."""
+        """Flushed offset of the master, as a replica knows it."""
     @property
     def confirm_physical_offset(self) -> int:
         """Start of the last valid record, as the last recovery found it."""

@@ -54,7 +54,7 @@ def lock_state(path: _Path, /) -> tuple[bool, int | None]:
     """
 
 def inventory(path: _Path, /) -> list[dict[str, object]]:
-    """What lies below a store's root and is not read as messages, queues or keys.
+    """Lists files below a store's root that hold no messages, queues or keys.
 
     Timer wheel and timer log, queues and logs of compacted topics, RocksDB databases, DLedger logs,
     epoch files. Nothing is changed, and no link followed.

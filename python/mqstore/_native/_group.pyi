@@ -35,7 +35,7 @@ class ConsumerGroup:
         Args:
             topic: Name of the topic.
             max_messages: At most this many.
-            tags: A tag expression; what does not match is passed over.
+            tags: A tag expression; what does not match is skipped.
             timeout_s: Waits up to so many seconds for the first message.
 
         Returns:
@@ -65,7 +65,7 @@ class ConsumerGroup:
         """Moves the group's place in one queue."""
 
     def lag(self) -> list[GroupOffset]:
-        """What the group has still to take, from where it is now, committed or not."""
+        """The group's lag from where it is now, committed or not."""
 
     def close(self) -> None:
         """Gives the name free; closing twice does nothing."""

@@ -193,7 +193,7 @@ class IndexFile:
     def chain_lengths(self) -> dict[int, int]:
         """How many slots have a chain of each length that occurs, empty slots left out.
 
-        It reads every entry, and counts a chain that leads astray as whole.
+        It reads every entry, and counts a broken chain as whole.
         """
     def flush(self) -> None:
         """Makes everything put so far durable."""

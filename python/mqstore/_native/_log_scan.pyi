@@ -59,7 +59,7 @@ def scan_log(
         end_ms: Last store time that counts.
         on_error: At damage: ``"fail"`` ends with an error, ``"skip"`` goes on, ``"rows"`` gives a
             row for each damaged range with ``error`` set.
-        verify_crc: Whether each body is held against its checksum.
+        verify_crc: Whether each body is compared with its checksum.
         decompress: Whether ``body`` is what the producer sent, and not what is stored.
         fail_on_data_loss: Whether it is an error when files of the range are gone.
         places: Only the records that begin at these physical offsets.

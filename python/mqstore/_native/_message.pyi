@@ -67,7 +67,7 @@ class Message:
         """Name of the topic."""
     @property
     def body(self) -> bytes:
-        """What is stored as the body."""
+        """The body as stored."""
     @property
     def queue_id(self) -> int:
         """Number of the queue in its topic."""

@@ -11,13 +11,13 @@ class MessageScan(Iterator[StoredMessage]):
     def __next__(self) -> StoredMessage: ...
     @property
     def physical_offset(self) -> int:
-        """How far the scan has come: behind what it gave or passed over last."""
+        """How far the scan has come: behind what it gave or skipped last."""
     @property
     def stop_physical_offset(self) -> int:
         """Where the scan ends."""
     @property
     def skipped_ranges(self) -> int:
-        """How many damaged ranges were passed over so far (``on_error="skip"``)."""
+        """How many damaged ranges were skipped so far (``on_error="skip"``)."""
     @property
     def skipped_bytes(self) -> int:
         """How many bytes these had."""

@@ -6,7 +6,7 @@ from mqstore.status import GetStatus
 
 @final
 class ReadResult:
-    """What a read of one queue answered (``GetMessageResult``)."""
+    """Result of a read of one queue (``GetMessageResult``)."""
 
     __match_args__: Final = (
         "status",

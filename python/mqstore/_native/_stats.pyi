@@ -38,6 +38,6 @@ def stats(
 
     Returns:
         The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
-        of what had no room; how many damaged ranges were passed over, and their bytes; how many
+        of what had no room; how many damaged ranges were skipped, and their bytes; how many
         messages and bytes of the whole store were deleted.
     """

@@ -172,10 +172,10 @@ class Store:
     def _leaves_out_last(self) -> bool: ...
     @property
     def recovery(self) -> RecoveryReport | None:
-        """What opening for writing found and did; ``None`` in mode ``"r"``."""
+        """Result of opening for writing; ``None`` in mode ``"r"``."""
     @property
     def warnings(self) -> list[str]:
-        """What was met at open that is no damage but worth knowing, and what happened since.
+        """Warnings of the open, which are no damage, and events since.
 
         A line each; the last 1,000 of what happened since. That is which files retention deleted,
         and how many of their messages each consumer group had not read. These lines are logged as
@@ -252,7 +252,7 @@ class Store:
                 The hash in the queue chooses, the text in the message decides. A hash is held
                 against its message once for each opened store, and again when the entry changed.
 
-        What an entry leads to is held against the record's own topic, queue and queue offset. A
+        Each entry is compared with its record's topic, queue and queue offset. A
         message whose entry leads elsewhere is taken from the log.
 
         Raises:
@@ -314,7 +314,7 @@ class Store:
                 what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
                 order.
 
-        Entries are held against their messages, and slots and links against the entries around
+        Entries are compared with their messages, and slots and links with the entries around
         them. Where something is not as it must be, that file's part of the log is read instead;
         ``complete`` of the answer says whether all of it could be.
 
@@ -434,7 +434,7 @@ class Store:
             begin_ms: As in ``scan``.
             end_ms: As in ``scan``.
             on_error: As in ``scan``.
-            verify_crc: Whether each body is held against its checksum, also where no column shows
+            verify_crc: Whether each body is compared with its checksum, also where no column shows
                 it. Places and lengths are checked in any case.
 
         Raises:
@@ -444,7 +444,7 @@ class Store:
     # group.rs
 
     def groups(self) -> dict[str, list[GroupOffset]]:
-        """What each consumer group has still to take, by its name.
+        """Each consumer group's lag, by its name.
 
         ``config/consumerOffset.json`` says where each is.
         """

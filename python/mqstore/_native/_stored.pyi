@@ -112,7 +112,7 @@ class StoredMessage:
     def purpose(
         self,
     ) -> Literal["normal", "half", "transaction-op", "delayed", "timer", "retry", "dead-letter"]:
-        """What the topic is there for, as its name tells.
+        """Purpose of the topic, by its name.
 
         ``half``: hidden until its transaction is committed (``RMQ_SYS_TRANS_HALF_TOPIC``);
         ``transaction-op``: names half messages whose transactions have ended

@@ -27,7 +27,7 @@ def _survey(
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> _Survey:
-    """What a report shows of the messages; damage is passed over.
+    """Data of a report about the messages; damage is skipped.
 
     ``topics`` are ``(name, messages, bytes, first_ms, last_ms)``, the largest first, at
     most 4,096, and ``others`` the rest. ``cells`` are ``(begin_ms, topic, messages, bytes)`` by

@@ -63,7 +63,7 @@ class AppendResult:
 
 @final
 class AppendSummary:
-    """What ``Store.append_arrow`` wrote."""
+    """Result of ``Store.append_arrow``."""
 
     __match_args__: Final = ("count", "first_physical_offset", "end_physical_offset")
     def __new__(cls, count: int, first_physical_offset: int, end_physical_offset: int) -> Self: ...

@@ -1,4 +1,4 @@
-"""What a plain install does not bring along."""
+"""Optional packages that a plain install lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store gets while one looks, as ``tail -f`` shows it."""
+"""Prints new messages of a store, as ``tail -f`` does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["follow"]
 
-# How often whoever reads is looked for while nothing is written.
+# Interval of checks for the reader while nothing is written.
 _LOOK_S = 0.5
 
 

@@ -283,7 +283,7 @@ class Template:
 
 
 def _near(name: str) -> str:
-    """What may have been meant by a name that there is not."""
+    """Suggestions for an unknown name."""
     near = difflib.get_close_matches(name, (*_TEMPLATE_NAMES, "property"), cutoff=0.5)
     names = [f"{{{one}:NAME}}" if one == "property" else f"{{{one}}}" for one in near]
     return f"; did you mean {' or '.join(names)}?" if names else ""
@@ -321,7 +321,7 @@ def print_messages(
 
 
 def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
-    """What a message is beside a plain one, each with its name."""
+    """Special kinds of messages, each with its name."""
     if message.purpose != "normal":
         yield "purpose", message.purpose
     if message.transaction != "none":

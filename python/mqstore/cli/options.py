@@ -1,4 +1,4 @@
-"""What the commands' options have in common."""
+"""Options shared by the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print: text for people, JSON for programs, nothing that moves a terminal.
+"""Output of the commands: text for people, JSON for programs, no control characters.
 
 Data goes to standard output and everything else to standard error. A store's bytes are not trusted:
 control and direction characters are escaped wherever a terminal may show them, in JSON too.
@@ -41,7 +41,7 @@ _ROWS_MEASURED = 500
 
 
 class OutputClosedError(Exception):
-    """Whoever read standard output has gone: time to end, without a word."""
+    """The reader of standard output has gone: end silently."""
 
 
 def _json_spelt(match: re.Match[str]) -> str:
@@ -95,7 +95,7 @@ class Column:
 
     @property
     def head(self) -> str:
-        """What stands above the column."""
+        """Heading of the column."""
         return self.name.upper() if self.title is None else self.title
 
     def show(self, row: Row) -> str:

@@ -26,7 +26,7 @@ _QUEUE_CHUNK = 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What was asked for; ``None`` is no bound.
+    """The requested selection; ``None`` is no bound.
 
     Attributes:
         topic: The topic.
@@ -57,7 +57,7 @@ class Selection:
 
 
 class Selected:
-    """The messages, to be iterated once, and what was passed over on the way."""
+    """The messages, to be iterated once, and the damage skipped on the way."""
 
     def __init__(self) -> None:
         self._source: Generator[StoredMessage, None, None] | None = None
@@ -84,7 +84,7 @@ class Selected:
 
     @property
     def skipped_ranges(self) -> int:
-        """Damaged ranges passed over so far."""
+        """Damaged ranges skipped so far."""
         return self._ranges + (self._scan.skipped_ranges if self._scan else 0)
 
     @property

@@ -75,7 +75,7 @@ class Columns:
         self.bytes += message.store_size
 
     def batch(self) -> pa.RecordBatch:
-        """What was taken in; begins anew."""
+        """Rows collected so far; starts again empty."""
         import pyarrow as pa
 
         arrays = [pa.array(self._values[field.name], field.type) for field in self._schema]

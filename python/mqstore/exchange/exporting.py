@@ -61,7 +61,7 @@ def export_store(
     Raises:
         NotAStoreError: No such folder, or no store in it.
         ConfigError: No such format, pyarrow is missing, or `target` lies inside of the store.
-        CorruptionError: Damage; with ``on_error="skip"`` it is passed over and counted.
+        CorruptionError: Damage; with ``on_error="skip"`` it is skipped and counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
     if format not in FORMATS:

@@ -41,7 +41,7 @@ class Writer(Protocol):
 
 
 class _BatchFile(Protocol):
-    """What Arrow's two writers have in common."""
+    """Base of Arrow's two writers."""
 
     def write_batch(self, batch: pa.RecordBatch, /) -> None: ...
     def __enter__(self) -> Self: ...

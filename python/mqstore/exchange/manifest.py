@@ -26,7 +26,7 @@ _MOST_OFFSET = 2**63 - 2**32
 
 _NUMBERS = ("messages", "bytes", "min_physical_offset", "max_physical_offset")
 
-# What another store must have the same to be written the same.
+# Settings that another store needs for equal files.
 _SETTINGS = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
@@ -46,7 +46,7 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What stands in ``export.json``.
+    """Contents of ``export.json``.
 
     Attributes:
         mqstore_export: The version of the layout.

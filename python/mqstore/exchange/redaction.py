@@ -17,7 +17,7 @@ from mqstore.errors import ConfigError, StoreIOError
 __all__ = ["Rules", "load_rules"]
 
 Rules: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | None"
-"""What ``redact=`` takes: rules, the path of a TOML file, or nothing."""
+"""Argument of ``redact=``: rules, the path of a TOML file, or nothing."""
 
 _Replacement: TypeAlias = "tuple[str, bytes | None]"
 _Rule: TypeAlias = "tuple[list[str], _Replacement | None, list[tuple[str, _Replacement]]]"

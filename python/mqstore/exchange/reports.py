@@ -1,4 +1,4 @@
-"""What export, import, copy and diff answer."""
+"""Results of export, import, copy and diff."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ExportReport(Report):
-    """What ``mqstore.export_store`` wrote.
+    """Result of ``mqstore.export_store``.
 
     Attributes:
         path: The store.
@@ -29,7 +29,7 @@ class ExportReport(Report):
         bytes: How many bytes their records have in the store.
         complete: Whether it holds every message of the store, so that an import gives each its
             place again.
-        skipped_ranges: Damaged ranges of the log that were passed over.
+        skipped_ranges: Damaged ranges of the log that were skipped.
         skipped_bytes: Their bytes.
         config_files: The files of the store's ``config`` folder that came along.
     """
@@ -47,7 +47,7 @@ class ExportReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport(Report):
-    """What ``mqstore.import_store`` wrote.
+    """Result of ``mqstore.import_store``.
 
     Attributes:
         source: What was read.
@@ -73,7 +73,7 @@ class ImportReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class CopyReport(Report):
-    """What ``mqstore.copy`` did.
+    """Result of ``mqstore.copy``.
 
     Attributes:
         path: The store.
@@ -133,12 +133,12 @@ class Difference(NamedTuple):
     queue_offset: int
     """Its number there."""
     fields: tuple[str, ...]
-    """What differs in it, by the names of ``StoredMessage``; ``body`` is as stored."""
+    """Differing fields, by the names of ``StoredMessage``; ``body`` is as stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffReport(Report):
-    """What ``mqstore.diff`` found.
+    """Result of ``mqstore.diff``.
 
     Attributes:
         a: The first store.

@@ -35,7 +35,7 @@ FIELDS = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
-"""What a row and a message have by the same names."""
+"""Fields shared by a row and a message."""
 
 
 def needs_record(message: StoredMessage) -> bool:
@@ -86,7 +86,7 @@ def json_row(message: StoredMessage) -> Row:
 
 
 def message_of(row: Row) -> Placed:
-    """What a row stands for: a message or a whole record, and its places where it has such.
+    """A row's message or whole record, with its offsets if it has any.
 
     Raises:
         InvalidMessageError: A field that is missing, or that no record can hold.

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class SalvagedFile(NamedTuple):
-    """What was found in one file."""
+    """Result for one file."""
 
     path: str
     """The file."""
@@ -40,7 +40,7 @@ class SalvagedFile(NamedTuple):
     other_bytes: int
     """Their bytes."""
     left: int
-    """What looked like a message and was left, since too much before it had done so in vain."""
+    """Likely messages not checked, because too many before them were false."""
     passed_over: int
     """Messages whose lengths add up, and that are not whole, or not known to be."""
 
@@ -55,9 +55,9 @@ class PassedOver(NamedTuple):
     bytes: int
     """Its length."""
     physical_offset: int
-    """What it says of its place in the log."""
+    """Physical offset stored in it."""
     reason: str
-    """What speaks against it."""
+    """Reason why it was not taken."""
 
 
 class SalvageProblem(NamedTuple):
@@ -66,7 +66,7 @@ class SalvageProblem(NamedTuple):
     path: str
     """The file."""
     reason: str
-    """What is wrong with it, and what was done instead."""
+    """The problem, and what was done instead."""
 
 
 class SalvageConflict(NamedTuple):
@@ -86,7 +86,7 @@ class SalvageConflict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SalvageReport(Report):
-    """What ``salvage`` found and wrote.
+    """Result of ``salvage``.
 
     Attributes:
         source: What was read.

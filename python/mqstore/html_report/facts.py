@@ -1,4 +1,4 @@
-"""What a report says of a store, gathered from its files."""
+"""Collects a report's facts from a store's files."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _QUANTILES = (
 _MOODS: dict[str, Mood] = {"error": "bad", "warning": "warn", "info": "good"}
 _STATES = {
     "open": "a process writes to it",
-    "crashed": "not closed, and nobody writes to it",
-    "closed": "closed in good order",
+    "crashed": "not closed, and no process writes to it",
+    "closed": "cleanly closed",
 }
 
 
@@ -62,7 +62,7 @@ class FindingKind:
 
 @dataclass(slots=True)
 class Health:
-    """What ``mqstore.verify`` says."""
+    """Result of ``mqstore.verify``."""
 
     mood: Mood
     verdict: str
@@ -120,7 +120,7 @@ class Index:
 
 @dataclass(slots=True)
 class LagRow:
-    """What a group has still to take of a topic."""
+    """A group's lag in a topic."""
 
     group: str
     topic: str
@@ -270,7 +270,7 @@ def _health(report: VerifyReport) -> Health:
         )
         if name in counts
     ]
-    text = "Every record, queue entry and index entry was held against the others."
+    text = "Every record, queue entry and index entry was compared with the others."
     if not sorted_kinds:
         text += " No damage was found."
     elif not report.ok:

@@ -110,7 +110,7 @@ def _over_time(timeline: Timeline, what: str) -> Figure:
                 "hovertemplate": "%{x}<br>%{customdata}<extra>%{fullData.name}</extra>",
             }
         )
-    # Of one width in both figures, so that their times stand below each other.
+    # Both figures have one width, so that their times align.
     y: Figure = {"rangemode": "tozero", "nticks": 5, "automargin": False}
     if what == "bytes":
         y |= _byte_ticks(_tallest(timeline))

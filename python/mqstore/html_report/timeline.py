@@ -52,7 +52,7 @@ class Series:
 
 @dataclass(slots=True)
 class Timeline:
-    """What was stored when.
+    """Messages stored over time.
 
     Attributes:
         bars: When each bar begins that has messages, Unix milliseconds.

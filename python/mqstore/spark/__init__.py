@@ -103,7 +103,7 @@ _LATER = {
     "verify": "mqstore.spark.verifying",
     "write_store": "mqstore.spark.writer",
 }
-"""What needs pyspark is imported when it is first asked for."""
+"""Imports names that need pyspark on first use."""
 
 
 def __getattr__(name: str) -> object:

@@ -101,7 +101,7 @@ def _start() -> SparkSession:
     builder = SparkSession.builder.master("local[*]").appName("mqstore demo")
     with tempfile.TemporaryFile("w+") as said:
         try:
-            # What the JVM says at its start is for nobody, unless it does not start.
+            # The JVM's output at start is shown only if it fails to start.
             with _stderr_to(said.fileno()):
                 session: SparkSession = builder.config(map=settings).getOrCreate()
         except Exception as error:

@@ -62,7 +62,7 @@ def _narrow(options: ReadOptions, one: Filter) -> ReadOptions:
 def _one_of(options: ReadOptions, column: str, values: Sequence[object]) -> ReadOptions:
     texts = tuple(value for value in values if isinstance(value, str))
     if any("\ufffd" in text for text in texts):
-        # What is no UTF-8 is shown so, and is not stored so.
+        # Invalid UTF-8 is shown differently from what is stored.
         return options
     match column:
         case "topic":

@@ -185,7 +185,7 @@ def mq_key_hash(topic: Column | str, key: Column | str) -> Column:
 
 
 def mq_parse_message_id(message_id: Column | str) -> Column:
-    """What message ids say: broker and place (``MessageDecoder#decodeMessageId``).
+    """Decodes message ids: broker and offset (``MessageDecoder#decodeMessageId``).
 
     Args:
         message_id: Strings of 32 or 56 hexadecimal digits.
@@ -197,7 +197,7 @@ def mq_parse_message_id(message_id: Column | str) -> Column:
 
 
 def mq_sys_flag(sys_flag: Column | str) -> Column:
-    """What the bits of sys flags say (``MessageSysFlag``).
+    """Decodes the bits of sys flags (``MessageSysFlag``).
 
     Args:
         sys_flag: Integer.
@@ -237,7 +237,7 @@ _FUNCTIONS: Mapping[str, tuple[int, Callable[[], DataType]]] = {
 def _udf(name: str) -> Callable[..., Column]:
     columns, returns = _FUNCTIONS[name]
 
-    # What runs in a worker. Spark reads the hints, so they are no texts.
+    # These run in a worker. Spark reads the hints, so they are no strings.
     def of_one(column: pa.Array) -> pa.Array:
         return _array_function(name, column)
 
@@ -245,7 +245,7 @@ def _udf(name: str) -> Callable[..., Column]:
         return _array_function(name, first, second)
 
     function = of_one if columns == 1 else of_two
-    # What a plan of Spark's shows.
+    # Name in Spark's plan.
     function.__name__ = name
     # Spark's stub wants the kind of function that it finds out from the hints.
     udf: Callable[..., Column] = arrow_udf(function, returns())  # type: ignore[call-overload]

@@ -43,7 +43,7 @@ _DAY = "date_from_unix_date(cast(floor(unix_micros(store_timestamp) / 8640000000
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig:
-    """What a pipeline reads and writes.
+    """Input and output of a pipeline.
 
     Attributes:
         source: Options of the format by name; ``paths`` says which stores.

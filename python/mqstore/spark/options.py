@@ -89,7 +89,7 @@ TABLES: Final = (
     "offsets",
     "damage",
 )
-"""What ``table`` can be."""
+"""Values of ``table``."""
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -134,7 +134,7 @@ class ReadOptions:
         min_partitions: Fewest partitions, where there is enough to share.
         pushdown: Whether Spark's filters choose what is read.
         on_error: ``fail``, ``skip`` or ``rows``.
-        verify_crc: Whether each body is held against its checksum.
+        verify_crc: Whether each body is compared with its checksum.
         decompress: Whether ``body`` is what the producer sent.
         fail_on_data_loss: Whether it is an error when what was planned is gone.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
@@ -288,7 +288,7 @@ def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, s
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """What to say about a name that is none: the nearest ones, or all where none is near."""
+    """Hint for an unknown name: the nearest ones, or all."""
     by_lower = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
     shown = name[:64]
@@ -333,7 +333,7 @@ class _Given:
     texts: Mapping[str, str]
 
     def get(self, name: str, read: Callable[[str], _T], default: _D) -> _T | _D:
-        """What `read` makes of an option; a default where it is left out."""
+        """An option parsed by `read`, or its default."""
         if name not in self.texts:
             return default
         try:

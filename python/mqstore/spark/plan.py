@@ -1,4 +1,4 @@
-"""What a read comes to: which parts of which stores, each a partition of Spark's.
+"""Plans a read: parts of stores, each a Spark partition.
 
 Planning is a pure function of what is known of the stores and the options. Ends are fixed here, so
 that a task that runs again reads the same rows.

@@ -32,7 +32,7 @@ _log = logging.getLogger("mqstore.spark")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a store holds now.
+    """Current bounds of a store.
 
     Attributes:
         store: Its directory and broker.
@@ -75,7 +75,7 @@ class Progress:
         self.options = options
 
     def reaches(self) -> dict[str, Reach]:
-        """What the stores hold now, by broker.
+        """Current bounds of the stores, by broker.
 
         Raises:
             ConfigError: Two stores have one broker's name.
@@ -157,7 +157,7 @@ class Progress:
         for broker, reach in reaches.items():
             begin = start.get(broker, reach.begin)
             self._check_end(broker, begin, reach)
-            # What a log was cut to is where it goes on; what `until` holds back was read already.
+            # A truncated log continues at its new end; rows held back by `until` were read already.
             stop = min(max(reach.end, begin), reach.log_end)
             end[broker] = stop if final is None else min(stop, max(final.get(broker, begin), begin))
         for broker in start.keys() - reaches.keys():
@@ -278,7 +278,7 @@ class Progress:
 
 
 def _offset(given: object) -> Offset:
-    """What a checkpoint says, which anybody may have written."""
+    """Parses a checkpoint, which is untrusted."""
     if isinstance(given, dict) and all(type(one) is int and one >= 0 for one in given.values()):
         return given
     raise ConfigError(f"the checkpoint's offset {str(given)[:200]} is not of this source", "path")

@@ -50,7 +50,7 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
 
 
 class Reader(DataSourceReader):
-    """What every reader of a batch knows.
+    """Base of every batch reader.
 
     Args:
         options: The options.
@@ -66,7 +66,7 @@ class MessageReader(Reader):
     """Reads messages."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What the tasks are to read."""
+        """Partitions for the tasks."""
         return plan(self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ class MqStoreDataSource(DataSource):
         return columns_schema(options.columns or every.fieldNames(), every)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Who plans and reads a batch.
+        """Returns the reader that plans a batch.
 
         Args:
             schema: The columns, which is how Spark hands over a projection.
@@ -58,7 +58,7 @@ class MqStoreDataSource(DataSource):
         return make_table_reader(options, check_schema(schema, table_schema(options.table)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Who plans and reads the batches of a stream.
+        """Returns the reader that plans a stream's batches.
 
         Args:
             schema: The columns.
@@ -73,7 +73,7 @@ class MqStoreDataSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-        """Who writes new stores.
+        """Returns the writer of new stores.
 
         Args:
             schema: The columns of the frame.

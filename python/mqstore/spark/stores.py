@@ -92,7 +92,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What planning knows of a store.
+    """Facts about a store for planning.
 
     Attributes:
         store: Its directory.
@@ -120,7 +120,7 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
     """The stores that the paths name, each once, in their order.
 
     A directory is a store when a ``commitlog`` lies in it; of what a glob matches, the others are
-    passed over.
+    skipped.
 
     Raises:
         NotAStoreError: A path that is no store, or a glob that no store matches.
@@ -161,7 +161,7 @@ def settings_of(options: ReadOptions) -> dict[str, bool | int | str]:
 
 
 def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> list[Summary]:
-    """What planning must know of every store, in their order."""
+    """Facts about every store for planning, in order."""
     stores = find_stores(options)
     with ThreadPoolExecutor(min(_THREADS, len(stores))) as threads:
         return list(threads.map(lambda one: summarize(one, options, reads_time=reads_time), stores))
@@ -170,7 +170,7 @@ def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> li
 def summarize(
     store_dir: StoreDir, options: ReadOptions, *, reads_time: bool | None = None
 ) -> Summary:
-    """What planning must know of a store, and no more than the options need.
+    """Facts about a store for planning, only those that the options need.
 
     Args:
         store_dir: The store.

@@ -65,7 +65,7 @@ def check_limits(options: ReadOptions) -> None:
 
 
 class _Reader(DataSourceStreamReader):
-    """What a stream reader does in every version of Spark.
+    """Stream reader for every version of Spark.
 
     Args:
         options: The options.
@@ -81,7 +81,7 @@ class _Reader(DataSourceStreamReader):
         return self.progress.first()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """What the tasks of a batch are to read."""
+        """Partitions for the tasks of a batch."""
         return self.progress.ranges(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -146,7 +146,7 @@ def make_table_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourc
 
 @dataclass(frozen=True)
 class StructurePart(InputPartition):
-    """What one task reads of a structure.
+    """One task's part of a structure.
 
     Attributes:
         store: The store's directory.

@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 def each(
     spark: SparkSession, work: Callable[[_Item], _Result], items: Sequence[_Item]
 ) -> list[_Result]:
-    """What a function gives for each of some items, a task each, in their order.
+    """Runs a function on each item, a task each; results in order.
 
     What the function holds on to travels once to each executor, an item only to its task. A task
     may run twice, so that the function must be one that can.

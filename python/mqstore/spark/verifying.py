@@ -37,7 +37,7 @@ _INT64_MAX = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class _Share:
-    """What a task checks of a store.
+    """One task's part of a check.
 
     Attributes:
         store: The store.

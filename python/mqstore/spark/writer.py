@@ -90,7 +90,7 @@ def check_columns(schema: StructType) -> None:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What an attempt of a task wrote.
+    """Output of one attempt of a task.
 
     Attributes:
         partition: The task's number.

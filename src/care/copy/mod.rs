@@ -1,5 +1,4 @@
-//! A copy of a store, or of a part of it: by topic, tag, key and time, its messages' content changed
-//! where that is asked for.
+//! Copies a store or part of it: by topic, tag, key and time, optionally with redacted content.
 
 pub mod redact;
 
@@ -23,19 +22,18 @@ use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};
 
-/// How often progress is told, in bytes of the log.
 const TELL_EVERY: u64 = 4 << 20;
 
-/// What a copy is to hold.
+/// Options of [`copy`].
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// Which messages.
+    /// Which messages to copy.
     pub filter: ScanFilter,
-    /// Only messages with one of these keys, or unique keys; `None` takes all.
+    /// Only messages with one of these keys or unique keys; `None` means all.
     pub keys: Option<HashSet<Box<[u8]>>>,
-    /// Whether each queue is numbered from 0 on.
+    /// Whether each queue is renumbered from 0.
     pub renumber: bool,
-    /// What is changed in the messages.
+    /// Changes to the messages.
     pub redaction: Redaction,
 }
 
@@ -68,30 +66,30 @@ impl CopyOptions {
     }
 }
 
-/// What [`copy`] did.
+/// Result of [`copy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyReport {
     /// Messages copied.
     pub messages: u64,
-    /// Bytes of their records in the copy.
+    /// Bytes of their records.
     pub bytes: u64,
-    /// Messages that were not asked for.
+    /// Messages that the options exclude.
     pub left_out: u64,
-    /// Messages in the place of such, so that the others keep their queue offsets.
+    /// Stand-ins for excluded messages, which keep the others' queue offsets.
     pub stand_ins: u64,
-    /// Messages that were changed.
+    /// Changed messages.
     pub redacted: u64,
-    /// Whether queue offsets were given anew.
+    /// Whether queue offsets are new.
     pub renumbered: bool,
-    /// Whether every record lies at the physical offset that it has in the source.
+    /// Whether every record keeps its physical offset.
     pub in_place: bool,
-    /// The files of the configuration that came along.
+    /// Copied configuration files.
     pub config_files: Vec<String>,
-    /// Topics that are deleted in the source: their messages are in the copy's log, and in no queue.
+    /// Topics deleted in the source: their messages are in the copy's log and in no queue.
     pub deleted_topics: Vec<String>,
 }
 
-/// Finds out which topics of a store were deleted, and are not asked for by name.
+/// Detects deleted topics that are not requested by name.
 struct Deleted<'a> {
     storage: &'a dyn Storage,
     paths: StorePaths,
@@ -107,7 +105,7 @@ impl<'a> Deleted<'a> {
         filter: &ScanFilter,
     ) -> Self {
         let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-        // Who names a topic wants it to be served.
+        // A topic requested by name is served.
         let table = table.filter(|_| filter.topics.is_none());
         let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
         Self { storage, paths, table, judged: HashMap::new() }
@@ -130,14 +128,13 @@ impl<'a> Deleted<'a> {
     }
 }
 
-/// Copies the messages of the store at `path` that are asked for into a new one at `out`, its
-/// configuration with them. A topic that was deleted there stays deleted, unless the filter names it:
-/// its messages come along in the log, where nothing leads to them. The source is only read. `progress`
-/// is told how many bytes of its log are done, of how many, and can end it.
+/// Copies the requested messages of the store at `path` into a new one at `out`, with its
+/// configuration. A deleted topic's messages are copied into the log alone, unless the filter names
+/// it. `progress` gets the bytes done and in all, and can end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`] for a queue
-/// with too many messages left out to be kept in its numbers; [`Error::Io`].
+/// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`]
+/// for a queue with too many excluded messages to keep its numbers; [`Error::Io`].
 pub fn copy(
     path: &Path,
     out: &Path,
@@ -155,8 +152,8 @@ pub fn copy(
     let base_offset = match (options.renumber, options.takes_all()) {
         (true, _) => 0,
         (false, true) => begin,
-        // Behind the first file: entries that lead before the log count as gone, and a broker passes
-        // them over; where it begins at 0 nothing lies before it.
+        // Behind the first file: a broker skips entries that lead before the log, but nothing
+        // lies before offset 0.
         (false, false) => begin.max(file_size),
     };
     let mut report = CopyReport {
@@ -191,7 +188,7 @@ pub fn copy(
                 deleted.see(view.topic());
                 let record = Record::of(&view);
                 if record.property_crc {
-                    // It is made anew, which must not make damage look sound.
+                    // A new checksum must not hide damage.
                     view.check_property_crc().map_err(|error| error.in_file(path, at))?;
                 }
                 match options.redaction.changed(&view)? {

@@ -1,5 +1,4 @@
-//! Rules by which the content of messages is replaced in a copy: bodies and named properties, by
-//! topic. Lengths and checksums are made to fit; where a message lies is not the rules' affair.
+//! Redaction rules: replace bodies and properties by topic. Lengths and checksums are adapted.
 
 use std::borrow::Cow;
 
@@ -12,43 +11,42 @@ use crate::format::message::sys_flag;
 use crate::format::message::{MessageView, Record};
 use crate::format::queue::batch::{self, BatchItem};
 
-/// What takes the place of a body or a value.
+/// Replacement of a body or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replacement {
-    /// As many zeros: of a body bytes of zero, of a value the figure.
+    /// Zeros of the same length: zero bytes for a body, digits for a value.
     Zeros,
-    /// A digest of it and of the rules' salt, in hex: equal content stays equal.
+    /// A hex digest with the salt: equal content stays equal.
     Hash,
-    /// These bytes, whatever stood there.
+    /// Constant bytes.
     Constant(Vec<u8>),
-    /// Nothing: an empty body, no such property.
+    /// An empty body, or no property.
     Remove,
 }
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Patterns of topics, `*` for any text and `?` for any character; all topics where empty.
+    /// Topic patterns with `*` and `?`; empty means all topics.
     pub topics: Vec<String>,
-    /// What bodies are replaced by.
+    /// Replacement of bodies.
     pub body: Option<Replacement>,
-    /// Names of properties, and what their values are replaced by.
+    /// Replacements of properties by name.
     pub properties: Vec<(String, Replacement)>,
 }
 
-/// Rules; of several that fit a topic each one is applied, in their order.
+/// Rules; all that match a topic are applied in order.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
     /// The rules.
     pub rules: Vec<Rule>,
-    /// What is hashed with every value, so that short ones cannot be guessed.
+    /// Hashed with every value, so that short ones cannot be guessed.
     pub salt: Vec<u8>,
 }
 
-/// Most bytes of a batch's body that is taken apart.
 const MOST_BODY: usize = 64 << 20;
 
-/// Properties that say how the record is to be read: they cannot be replaced.
+/// Properties needed to read the record; they cannot be replaced.
 const KEPT: [&[u8]; 6] = [
     names::INNER_NUM,
     names::INNER_BASE,
@@ -58,10 +56,10 @@ const KEPT: [&[u8]; 6] = [
     names::DELAY,
 ];
 
-/// Whether a rule may name a property.
+/// Checks that a rule may name a property.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] where it may not.
+/// [`Error::InvalidConfig`] otherwise.
 pub fn check_property(name: &str) -> Result<()> {
     let reason = if name.is_empty() || name.bytes().any(|byte| byte == 1 || byte == 2) {
         format!("{name:?} can be no property's name")
@@ -73,7 +71,7 @@ pub fn check_property(name: &str) -> Result<()> {
     Err(Error::InvalidConfig { field: "redact.properties".to_owned(), reason })
 }
 
-/// What a message has in the place of its own content.
+/// Changed content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     body: Option<Vec<u8>>,
@@ -82,7 +80,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// The record with the new content.
+    /// The record with the changed content.
     #[must_use]
     pub fn of<'a>(&'a self, record: &Record<'a>) -> Record<'a> {
         let body = self.body.as_deref().unwrap_or(record.body);
@@ -100,10 +98,11 @@ impl Changed {
 }
 
 impl Redaction {
-    /// What becomes of a message; `None` where no rule changes it.
+    /// Applies the rules to a message; `None` if none changes it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a batch that cannot be taken apart, and so would be given out as it is.
+    /// [`Error::Corrupt`] for a batch that cannot be decoded, and would be copied
+    /// unredacted.
     pub fn changed(&self, view: &MessageView<'_>) -> Result<Option<Changed>> {
         let topic = String::from_utf8_lossy(view.topic());
         let rules: Vec<&Rule> = self.rules.iter().filter(|rule| rule.fits(&topic)).collect();
@@ -123,14 +122,14 @@ impl Redaction {
             }
         } else if let Some(body) = self.body(&rules, record.body) {
             changed.body = Some(body);
-            // What stands there now was never compressed.
+            // The replacement is not compressed.
             changed.sys_flag &= !(sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK);
         }
         let same = changed.body.is_none() && changed.properties.is_none();
         Ok((!same).then_some(changed))
     }
 
-    /// The body of a batch with each message in it changed.
+    /// Body of a batch with each message changed.
     fn members(
         &self,
         rules: &[&Rule],
@@ -193,7 +192,7 @@ impl Redaction {
                 Replacement::Remove => {}
                 Replacement::Constant(bytes) => properties::push(&mut out, name, bytes),
                 Replacement::Zeros => properties::push(&mut out, name, &vec![b'0'; value.len()]),
-                // Each key by itself, so that messages with a key in common still have one.
+                // Each key by itself, so that messages still share keys.
                 Replacement::Hash if name == names::KEYS => {
                     let keys: Vec<_> =
                         properties::split_keys(value).map(|key| self.hash(key)).collect();
@@ -219,10 +218,10 @@ impl Rule {
     }
 }
 
-/// Whether a text fits a pattern of `*` and `?`, in time that grows with the product of their lengths.
+/// Matches `*` and `?`, in time proportional to the product of the lengths.
 fn matches(pattern: &[char], text: &[char]) -> bool {
     let (mut at, mut in_pattern) = (0, 0);
-    // Where to go on when what follows the last star does not fit.
+    // Position to return to if the rest after the last star does not match.
     let mut star: Option<(usize, usize)> = None;
     while let Some(character) = text.get(at) {
         match pattern.get(in_pattern) {

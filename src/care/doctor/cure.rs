@@ -1,31 +1,28 @@
-//! Commands as a shell takes them.
+//! Shell commands of cures.
 
 use std::path::Path;
 
-/// More topics than this are not named one by one.
 const MOST_TOPICS: usize = 20;
 
-/// What stands for the broker's configuration, whose place nobody told.
 const BROKER_CONF: &str = "broker.conf";
 
-/// What is put into the words in capitals of a command.
+/// Values for a command's words in capitals.
 #[derive(Debug, Default)]
 pub(super) struct Words<'a> {
     pub(super) topics: Vec<&'a str>,
-    /// Whether the command would do another thing without its topics.
+    /// Whether the command means something else without topics.
     pub(super) needs_topics: bool,
     pub(super) queue_id: i32,
     pub(super) key: &'a str,
     pub(super) time_ms: i64,
 }
 
-/// The first command of ours in a text that has them between backticks.
+/// First of our commands between backticks in a text.
 pub(super) fn command_in(text: &str) -> Option<&str> {
     text.split('`').skip(1).step_by(2).find(|command| command.starts_with("mqstore "))
 }
 
-/// A command of a fix with the store and everything else in its place. `None` where there is no key to
-/// ask for, or a word has a character that a terminal could be led astray with.
+/// Fills in a fix's command. `None` without a required key, or for a word with a control character.
 pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<String> {
     let store = store.to_str()?;
     let mut out = Vec::new();
@@ -55,7 +52,6 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
     Some(out.join(" "))
 }
 
-/// A word as a POSIX shell takes it.
 fn quoted(word: &str) -> Option<String> {
     if word.chars().any(char::is_control) {
         return None;

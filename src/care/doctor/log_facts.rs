@@ -1,7 +1,6 @@
-//! What only the messages themselves tell: keys that the index cannot tell apart, times that step
-//! back, topics that have messages and no queue.
+//! Facts that only messages show: keys with one hash, times that step back, topics without queues.
 //!
-//! One walk over the log, with memory that does not grow with the number of messages.
+//! One walk over the log in bounded memory.
 
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
@@ -18,25 +17,22 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
 
-/// How many keys are remembered at a time, each at the place that its hash leads to.
+/// Keys remembered at a time, at the position of their hash.
 const KEYS: usize = 1 << 20;
-/// How many topics, and how many queues, are told apart.
 const MOST_NAMES: usize = 100_000;
-/// How many bytes go by between two calls of `progress`.
+/// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
-/// Two keys with one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Collision {
     pub(super) hash: i32,
-    /// The messages that have them.
     pub(super) places: [u64; 2],
-    /// The newer one's topic and key.
+    /// Topic and key of the newer one.
     pub(super) topic: Box<[u8]>,
     pub(super) key: Box<[u8]>,
 }
 
-/// A place in a queue, by its message's time.
+/// Queue and offset, with the message's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QueuePlace {
     pub(super) topic: Box<[u8]>,
@@ -45,7 +41,6 @@ pub(super) struct QueuePlace {
     pub(super) time_ms: i64,
 }
 
-/// Something that is there more than once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tally<T> {
     pub(super) count: u64,
@@ -65,26 +60,23 @@ impl<T> Tally<T> {
     }
 }
 
-/// What the walk found.
 #[derive(Debug, Default)]
 pub(super) struct LogFacts {
     pub(super) collisions: Tally<Collision>,
-    /// Messages with a lower time than one before them in the log: where, and with what time.
+    /// Messages with a lower time than an earlier one: offset and time.
     pub(super) steps_back: Tally<(u64, i64)>,
-    /// The greatest of these steps.
     pub(super) furthest_back_ms: i64,
-    /// Messages with a lower time than the one before them in their queue.
+    /// Messages with a lower time than their predecessor in the queue.
     pub(super) queue_steps_back: Tally<QueuePlace>,
-    /// Messages at the beginning of a queue's file with the time of the one before.
+    /// First messages of queue files with their predecessor's time.
     pub(super) ties_at_edges: Tally<QueuePlace>,
-    /// How many messages each topic has.
     pub(super) topics: HashMap<Box<[u8]>, u64>,
 }
 
-/// Walks the log; what is damaged is passed over.
+/// Walks the log and skips damage.
 ///
 /// # Errors
-/// [`crate::Error::Io`], of kind `Interrupted` where `progress` ended it.
+/// [`crate::Error::Io`], of kind `Interrupted` if `progress` ended it.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,
@@ -125,7 +117,7 @@ pub(super) fn read(
 #[derive(Clone, Copy, Default)]
 struct Key {
     hash: i32,
-    /// Of topic and key; 0 for none.
+    /// Hash of topic and key; 0 for none.
     fingerprint: u64,
     place: u64,
 }
@@ -134,7 +126,7 @@ struct Facts {
     found: LogFacts,
     hasher: DefaultHashBuilder,
     keys: Vec<Key>,
-    /// The time of the last message of each queue.
+    /// Time of each queue's last message.
     queues: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     queue_count: usize,
     newest_ms: i64,

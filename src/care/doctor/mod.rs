@@ -1,9 +1,7 @@
-//! Naming what is wrong with a store: the broken states that operators of RocketMQ report, each with
-//! its evidence and the command that cures it.
+//! Diagnoses known broken states of a store, each with evidence and a cure.
 //!
-//! A diagnosis is made of the findings of [`verify`](super::verify()), of what the messages themselves
-//! tell, and of what RocketMQ would do at its next start. A finding that is no part of a known state
-//! is a diagnosis by itself. Nothing is written.
+//! Input: findings of [`verify`](super::verify()), facts of the messages, and a forecast of
+//! RocketMQ's next start. A finding outside the known states is its own diagnosis.
 
 mod cure;
 mod log_facts;
@@ -34,24 +32,23 @@ use crate::store::paths::{self, StorePaths};
 use crate::store::progress::Progress;
 use crate::store::read::queue_read;
 
-/// How many lines of evidence a diagnosis has.
 const MOST_EVIDENCE: usize = 5;
 
-/// A state that a store is in, and the way out of it.
+/// A state of a store and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The feature.
+    /// Its code.
     pub code: Code,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What shows it, a line each.
+    /// Evidence, a line each.
     pub evidence: Vec<String>,
-    /// The command that cures it, as a shell takes it; `None` where there is none.
+    /// The shell command that cures it, if there is one.
     pub cure: Option<String>,
 }
 
-/// Examines the store at `path`. `progress` is called now and then with the bytes that were looked
-/// at and those there are, on the calling thread, and can end it.
+/// Diagnoses the store at `path`. `progress` gets the bytes done and in all on the calling thread,
+/// and can end it.
 ///
 /// # Errors
 /// As [`verify`].
@@ -80,7 +77,7 @@ pub fn doctor(
     let queue_file_size = inspect::queue_layout(&*storage, &paths, config)
         .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
     let span = end.saturating_sub(log.min_offset()).max(1);
-    // The second walk is over the log alone.
+    // The second walk reads the log alone.
     let facts = log_facts::read(&log, queue_file_size, &mut |done| {
         let done = u128::from(whole) * u128::from(done) / u128::from(span);
         let done = u64::try_from(done).unwrap_or(whole);
@@ -100,12 +97,12 @@ pub fn doctor(
     Ok(examined.diagnoses.into_values().map(|state| state.diagnosis(path, barred)).collect())
 }
 
-/// What cannot be done to a store before something else was mended by hand.
+/// Operations that need a repair by hand first.
 #[derive(Clone, Copy)]
 struct Barred {
-    /// Opening it for writing: files of its log are missing, or have the wrong length.
+    /// Opening for writing: log files are missing or have the wrong length.
     recovery: bool,
-    /// That, and making queues and index again: something else has the name of a folder or file.
+    /// Rebuilding too: something else has the name of a folder or file.
     repair: bool,
 }
 
@@ -119,7 +116,7 @@ impl Barred {
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
         };
-        // Of what lies in a queue's folder a rebuild clears away.
+        // A rebuild clears a queue's folder anyway.
         let repair = any(&|found| in_the_way(found) && found.path.components().count() == 1);
         Self { recovery: any(&in_the_way) || any(&of_log), repair }
     }
@@ -130,7 +127,6 @@ impl Barred {
     }
 }
 
-/// A diagnosis while evidence comes in.
 struct State {
     code: Code,
     severity: Severity,
@@ -142,7 +138,7 @@ struct State {
 
 impl State {
     fn add(&mut self, severity: Severity, evidence: String) {
-        // The worst comes first by its order.
+        // Ordered with the worst first.
         self.severity = self.severity.min(severity);
         if self.evidence.len() < MOST_EVIDENCE {
             self.evidence.push(evidence);
@@ -171,7 +167,6 @@ impl State {
     }
 }
 
-/// What is known of a store.
 struct Examined<'a> {
     path: &'a Path,
     storage: &'a dyn Storage,
@@ -200,7 +195,7 @@ impl Examined<'_> {
         for finding in &report.findings {
             self.take(finding, &deleted, database.is_some());
         }
-        // Of these nothing else is asked once the queues are known to lie elsewhere.
+        // Queues elsewhere: nothing else matters then.
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
             self.state(Code::DocRocksDb).add(Severity::Warning, evidence);
@@ -214,7 +209,6 @@ impl Examined<'_> {
         Ok(())
     }
 
-    /// Sorts a finding into the state that it shows.
     fn take(&mut self, finding: &Finding, deleted: &BTreeSet<String>, in_database: bool) {
         let topic = topic_of(&finding.path);
         let in_queues = finding.path.starts_with(paths::CONSUME_QUEUE);
@@ -239,13 +233,13 @@ impl Examined<'_> {
             Code::QueueNowhere | Code::QueueOther | Code::QueueSize => Code::DocQueueWrong,
             Code::QueueFileEmpty => Code::DocEmptyLast,
             Code::EmptyFile if in_queues => Code::DocEmptyLast,
-            // What a start does about it is told by another state.
+            // Another state covers the next start.
             Code::NotClosed => return,
             _ if finding.severity == Severity::Info => return,
             other => other,
         };
         let severity = match code {
-            // Worth a word even where a start of RocketMQ would mend it.
+            // Worth reporting even if RocketMQ's start mends it.
             Code::DocUndispatched | Code::DocIndexLacks => finding.severity.min(Severity::Warning),
             _ => finding.severity,
         };
@@ -255,7 +249,7 @@ impl Examined<'_> {
         state.add(severity, format!("{}: {}", finding.code, finding.message()));
     }
 
-    /// Topics with messages that the table of topics no longer has, and no folder of queues.
+    /// Topics with messages, but neither in the table nor with queue folders.
     fn deleted_topics(&self) -> Result<BTreeSet<String>> {
         let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
             return Ok(BTreeSet::new());
@@ -287,7 +281,6 @@ impl Examined<'_> {
         self.state(Code::DocTopicDeleted).topics = others;
     }
 
-    /// A database where queues lie, if no file holds them.
     fn queues_in_database(&self) -> Result<Option<String>> {
         let has_files = self.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
         if has_files || self.facts.topics.is_empty() {
@@ -311,7 +304,6 @@ impl Examined<'_> {
         Ok(())
     }
 
-    /// Keys with one hash: the message that another key leads to.
     fn tell_keys(&mut self) -> Result<()> {
         let Some(collision) = &self.facts.collisions.first else { return Ok(()) };
         let [older, newer] = collision.places;
@@ -334,7 +326,6 @@ impl Examined<'_> {
         Ok(())
     }
 
-    /// The key of a message that has this hash, with its topic.
     fn key_with(&self, place: u64, hash: i32) -> Result<Option<String>> {
         let Some((topic, keys)) = self.keys_at(place)? else { return Ok(None) };
         let key = keys.iter().find(|key| key_hash(&topic, key) == hash);
@@ -355,7 +346,7 @@ impl Examined<'_> {
         Ok(Some((request.topic.to_vec(), keys.map(<[u8]>::to_vec).collect())))
     }
 
-    /// Times that step back, and those that tie where a file of a queue ends.
+    /// Adds times that step back, or tie at the end of a queue file.
     fn tell_times(&mut self) -> Result<()> {
         let facts = self.facts;
         if let Some((place, time_ms)) = facts.steps_back.first {
@@ -397,7 +388,6 @@ impl Examined<'_> {
     }
 }
 
-/// The topic that a path below the root belongs to.
 fn topic_of(path: &Path) -> Option<&str> {
     let mut parts = path.components();
     let first = parts.next()?;

@@ -1,4 +1,4 @@
-//! What RocketMQ does at its next start with a store that was not closed.
+//! Forecast of RocketMQ's next start with a store that was not closed.
 
 use std::path::Path;
 
@@ -12,15 +12,14 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::lock;
 use crate::store::paths::StorePaths;
 
-/// What a start does before it serves.
 pub(super) struct NextStart {
-    /// Index files that are deleted, each with the reason (`IndexService#load`).
+    /// Index files to be deleted, with reasons (`IndexService#load`).
     pub(super) doomed: Vec<String>,
-    /// What is read again, in words.
+    /// Data to be read again, described.
     pub(super) work: String,
 }
 
-/// What is to come; `None` where the store was closed.
+/// Forecasts the start; `None` if the store was closed.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -29,7 +28,7 @@ pub(super) fn foresee(
     paths: &StorePaths,
     log: &CommitLog,
 ) -> Result<Option<NextStart>> {
-    // What has that name and is no file keeps any store from starting, and is a finding of its own.
+    // A non-file of that name prevents any start and has its own finding.
     if !lock::was_aborted(storage, paths).unwrap_or(false) {
         return Ok(None);
     }
@@ -72,8 +71,8 @@ fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> R
     Ok(doomed)
 }
 
-/// Where recovery begins: with the last file whose first message the checkpoint knows of
-/// (`CommitLog#recoverAbnormally`); and how much lies from there on.
+/// Start and length of recovery: from the last file whose first message the checkpoint covers
+/// (`CommitLog#recoverAbnormally`).
 fn read_again(storage: &dyn Storage, log: &CommitLog, checkpoint: &CheckpointFields) -> (u64, u64) {
     let files = log.run().files();
     let first_time = |path: &Path, base: u64| {

@@ -1,4 +1,4 @@
-//! Filling new queues and a new index from what was read of the log.
+//! Fills new queues and a new index from gathered chunks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,38 +16,32 @@ use crate::store::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
-/// Which structures are made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
-    /// The queues: plain, of batches, light ones, and their extensions.
+    /// Plain, batch and light queues, with extensions.
     pub queues: bool,
-    /// The index.
     pub index: bool,
 }
 
-/// A queue that the log has messages of.
+/// A queue with messages in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltQueue {
-    /// Its topic, as its bytes.
     pub topic: Box<[u8]>,
-    /// Its number.
     pub queue_id: i32,
-    /// Its kind.
     pub kind: QueueKind,
-    /// How many entries it has.
     pub entries: u64,
-    /// The first queue offset.
+    /// First queue offset.
     pub min_offset: i64,
     /// One past the last.
     pub max_offset: i64,
-    /// The same two of the queue that was there before, if one was.
+    /// Previous first queue offset and end, if it existed.
     pub was: Option<(i64, i64)>,
 }
 
-/// How much of an index file is written before a thread of its own begins to flush it.
+/// Bytes of an index file between background flushes.
 const FLUSH_EVERY: usize = 16 << 20;
 
-/// Queues and index that are being made, or only counted.
+/// Queues and index being built, or counted only.
 #[derive(Debug)]
 pub(super) struct Build {
     queues: Option<QueueTable>,
@@ -55,22 +49,20 @@ pub(super) struct Build {
     /// By topic and number.
     pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
     pub(super) keys: u64,
-    /// Entries that no queue takes.
     pub(super) refused: u64,
-    /// Units entered since the queues were written out.
+    /// Units added since the last write-out.
     waiting: usize,
 }
 
-/// How many units wait in memory before all queues are written out.
+/// Units in memory before all queues are written out.
 const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
-    /// Counts, and makes nothing.
     pub(super) fn count() -> Self {
         Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
     }
 
-    /// Makes the queues and the index below `dir`.
+    /// Builds queues and index below `dir`.
     pub(super) fn below(
         dir: &Path,
         storage: &Arc<dyn Storage>,
@@ -107,7 +99,7 @@ impl Build {
         Ok(Self { queues, index, ..Self::count() })
     }
 
-    /// Enters what chunks hold, queues and index side by side.
+    /// Adds chunks, queues and index in parallel.
     pub(super) fn take(&mut self, chunks: &[Chunk]) -> Result<()> {
         let Self { queues, index, found, keys, refused, waiting } = self;
         *waiting += chunks.iter().map(|chunk| chunk.gathered.units.len()).sum::<usize>();
@@ -127,7 +119,6 @@ impl Build {
         queued.and(indexed)
     }
 
-    /// Makes all of it durable.
     pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
         let (queues, index) = (self.queues.as_ref(), self.index.take());
         let flush_all = |queues: &QueueTable| {
@@ -143,7 +134,6 @@ impl Build {
         Ok(built)
     }
 
-    /// Whether a queue was found in the log.
     pub(super) fn has(&self, queue: &Queue) -> bool {
         self.found.contains_key(&(queue.topic().into(), queue.queue_id()))
     }
@@ -159,7 +149,7 @@ fn enter(
     for lane in &chunk.gathered.lanes {
         let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
             Some(Err(Error::InvalidMessage { .. })) => {
-                // Such as a topic that would lead out of the folder.
+                // For example a topic that would lead out of the folder.
                 *refused += lane.units;
                 None
             }

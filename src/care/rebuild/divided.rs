@@ -1,9 +1,8 @@
-//! A rebuild in parts that may run on different machines, each of which reaches the store.
+//! Rebuild in parts on several machines that share the store.
 //!
-//! Some read ranges of the log and put down what queues and index need of it, sorted by who will need
-//! it; one decides, as the walk on one machine does, what of it is the log's; then some fill a group
-//! of the queues each, and some an index file each. The bytes are those that
-//! [`rebuild`](super::rebuild) makes. What a part hands on only the parts behind it read.
+//! `scan` reads ranges of the log and writes what queues and index need. `settle` decides which of
+//! it belongs to the log. Then `queues` fills groups of queues and `index` index files. The bytes
+//! equal those of [`rebuild`](super::rebuild).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,13 +32,13 @@ use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::time::{FixedClock, SystemClock};
 
-/// How many chunks a group of queues takes at once.
+/// Maximum chunks that a group of queues takes at once.
 const MOST_CHUNKS: usize = 64;
 
-/// What reading a range of the log gave, beside what was put down.
+/// Result of scanning a range, beside the spill.
 #[derive(Debug, Deserialize, Serialize)]
 struct Scanned {
-    /// The file in which the rest was put down, and where each share ends in it.
+    /// The spill file, and the end of each share in it.
     spill: Spilled,
     heads: Vec<Head>,
 }
@@ -50,10 +49,8 @@ struct Spilled {
     ends: Vec<u64>,
 }
 
-/// A chunk without what it gathered.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Head {
-    /// Where the stretch begins that it is of.
     stretch: u64,
     begin: Option<u64>,
     end: u64,
@@ -61,18 +58,17 @@ struct Head {
     records: u64,
     newest_ms: i64,
     left_out: u64,
-    keys: Keys,
+    keys: KeyCount,
 }
 
-/// Keys of messages that the index takes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-struct Keys {
+struct KeyCount {
     count: u64,
-    /// How many of them are the last message's; `None` without a message.
+    /// Number of the last message's keys; `None` without a message.
     of_last: Option<u32>,
 }
 
-impl Keys {
+impl KeyCount {
     fn of(chunk: &Chunk) -> Self {
         let of_last = chunk.gathered.keyed.last().map(|keyed| keyed.keys);
         Self { count: chunk.gathered.hashes.len() as u64, of_last }
@@ -83,59 +79,58 @@ impl Keys {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Accepted {
     spill: u32,
-    /// Its number among what was put down there.
     number: u32,
     keys: u64,
 }
 
-/// What belongs to the log, in its order.
+/// Chunks that belong to the log, in order.
 #[derive(Debug, Deserialize, Serialize)]
 struct Plan {
     spills: Vec<Spilled>,
     chunks: Vec<Accepted>,
-    keys: Keys,
+    keys: KeyCount,
 }
 
-/// What [`settle`] learned of the log.
+/// Result of [`settle`].
 #[derive(Clone, Debug)]
 pub struct Settled {
-    /// What the parts behind it need.
+    /// Input of the next steps.
     pub plan: Vec<u8>,
-    /// Messages of the log.
+    /// Messages in the log.
     pub messages: u64,
-    /// Where the log begins.
+    /// Start of the log.
     pub log_start: u64,
-    /// Where it ends.
+    /// End of the log.
     pub log_end: u64,
-    /// Ranges of physical offsets without a message, although the log goes on behind them.
+    /// Ranges of the log without messages, although messages follow.
     pub damaged: Vec<(u64, u64)>,
-    /// Entries of light queues, which the settings given do not ask for.
+    /// Entries of light queues, which the settings disable.
     pub left_out: u64,
-    /// How many index files there will be, and entries in them.
+    /// Index files to build.
     pub index_files: u64,
-    /// The same of entries.
+    /// Index entries to build.
     pub index_keys: u64,
 }
 
-/// What [`queues`] made.
+/// Result of [`queues`].
 #[derive(Clone, Debug)]
 pub struct MadeQueues {
     /// By topic and number.
     pub queues: Vec<RebuiltQueue>,
-    /// Queues of whose messages the log holds none any more.
+    /// Queues without messages in the log.
     pub kept: Vec<(Box<[u8]>, i32)>,
-    /// Entries that no queue takes.
+    /// Entries without a possible queue.
     pub refused: u64,
 }
 
-/// One part of the work with everything it needs.
+/// A step's input.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     /// The store.
     pub path: &'a Path,
     /// Its settings.
     pub config: &'a StoreConfig,
-    /// What is made.
+    /// Structures to rebuild.
     pub what: What,
 }
 
@@ -161,12 +156,12 @@ impl Part<'_> {
     }
 }
 
-/// Reads what begins in a range of physical offsets and puts it down in the new file `spill`, for
-/// `groups` groups of queues and for the index.
+/// Scans records that begin in a range of the log into the new file `spill`, for `groups` groups of
+/// queues and the index.
 ///
 /// # Errors
-/// [`crate::Error::NotAStore`], [`crate::Error::InvalidConfig`] where a setting differs from the files,
-/// [`crate::Error::Io`].
+/// [`crate::Error::NotAStore`], [`crate::Error::InvalidConfig`] if a setting contradicts
+/// the files, [`crate::Error::Io`].
 pub fn scan(
     part: &Part<'_>,
     range: Range<u64>,
@@ -182,7 +177,7 @@ pub fn scan(
         for stretch in parts.iter().filter(|one| range.contains(&one.places().start)) {
             let mut chunk = read(&reading, stretch)?;
             loop {
-                // So much was gathered that it stopped early.
+                // It gathered enough and stopped early.
                 let stopped = chunk.how == ChunkEnd::Whole && chunk.end < stretch.places().end;
                 let next = chunk.begin.filter(|_| stopped).map(|_| chunk.end);
                 heads.push(Head {
@@ -193,7 +188,7 @@ pub fn scan(
                     records: chunk.gathered.records,
                     newest_ms: chunk.gathered.newest_ms,
                     left_out: chunk.gathered.left_out,
-                    keys: Keys::of(&chunk),
+                    keys: KeyCount::of(&chunk),
                 });
                 put_down.add(&chunk, part.path)?;
                 match next {
@@ -207,8 +202,8 @@ pub fn scan(
     })
 }
 
-/// Decides what of the ranges that were read, in order, belongs to the log before `end`. What has to be
-/// read again is put down in the new file `spill`.
+/// Decides what of the scanned ranges belongs to the log before `end`. Rereads go to the new file
+/// `spill`.
 ///
 /// # Errors
 /// As [`scan`].
@@ -235,7 +230,7 @@ pub fn settle(
         let reading = job.reading();
         let log_start = job.log.min_offset().unwrap_or(0);
         let mut walk = Walk::new(log_start);
-        let (mut chunks, mut keys) = (Vec::new(), Keys::default());
+        let (mut chunks, mut keys) = (Vec::new(), KeyCount::default());
         let (mut again, mut read_again) = (Spill::new(groups), 0);
         let own = u32::try_from(spills.len()).unwrap_or(u32::MAX);
         let parts = parallel::stretches(&job.log, STRETCH);
@@ -251,7 +246,7 @@ pub fn settle(
                     Some((head, accepted)) => (*accepted, head.keys),
                     None => {
                         again.add(&chunk, part.path)?;
-                        let more = Keys::of(&chunk);
+                        let more = KeyCount::of(&chunk);
                         let number = read_again;
                         read_again += 1;
                         (Accepted { spill: own, number, keys: more.count }, more)
@@ -267,7 +262,7 @@ pub fn settle(
         let most = job.keys_of_file();
         let index_files = match keys.of_last.filter(|_| part.what.index && most > 0) {
             None => 0,
-            // A message without keys, too, makes the next file where the one before is full.
+            // Even a message without keys creates the next file behind a full one.
             Some(0) => keys.count / most + 1,
             Some(_) => (keys.count - 1) / most + 1,
         };
@@ -284,7 +279,7 @@ pub fn settle(
     })
 }
 
-/// Makes one group of the queues below the folder `out`, which is there and empty.
+/// Builds a group of queues below the empty folder `out`.
 ///
 /// # Errors
 /// As [`scan`].
@@ -327,8 +322,7 @@ pub fn queues(
     })
 }
 
-/// Makes index file `number`, counted from 0, in the folder `out`, which is there and empty; its name
-/// is of the time `now_ms`.
+/// Builds index file `number`, from 0, in the empty folder `out`, named by `now_ms`.
 ///
 /// # Errors
 /// As [`scan`].
@@ -353,7 +347,7 @@ pub fn index(
         let mut has_begun = false;
         for accepted in &plan.chunks {
             let behind = passed + accepted.keys;
-            // The last key before its own tells what the header begins with.
+            // The header begins with the key before the first own one.
             if behind < own.start || accepted.keys == 0 {
                 passed = behind;
                 continue;
@@ -382,7 +376,7 @@ pub fn index(
             }
         }
         if !has_begun {
-            // The file that a message without keys makes.
+            // The file that a message without keys creates.
             builder.put(0, 0, &[])?;
         }
         builder.finish().map(|_| ())

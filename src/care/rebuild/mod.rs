@@ -1,9 +1,8 @@
-//! Making queues and index again from the log alone (`DefaultMessageStore.doDispatch`), offline.
+//! Rebuilds queues and index from the log, offline (`DefaultMessageStore.doDispatch`).
 //!
-//! The log is read in stretches on several threads; each gathers what its records need, and the
-//! stretches are put together again in order, so that only what a walk from record to record comes to
-//! is entered. Meanwhile the stretches before are entered, queues and index side by side. In place,
-//! all of it is made in a folder beside the old one first, see [`crate::store::swap`].
+//! Threads read stretches of the log and gather what records need. Stretches are joined in order,
+//! so that only records reached from record to record count. In place, the result is first built
+//! beside the old one, see [`crate::store::swap`].
 
 mod build;
 pub mod divided;
@@ -40,66 +39,65 @@ use crate::store::swap::{self, Move};
 use crate::store::write::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
-/// Where [`rebuild`] puts what it makes.
+/// Destination of [`rebuild`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Nowhere: it only says what there would be.
+    /// Only report.
     Nothing,
-    /// In the place of what the store has now, which is kept in its quarantine.
+    /// Replaces the store's structures, which go to quarantine.
     InPlace,
-    /// Below a folder that is empty or not there yet.
+    /// An empty or new folder.
     Folder(PathBuf),
 }
 
-/// How [`rebuild`] goes about it.
+/// Options of [`rebuild`].
 #[derive(Clone, Debug)]
 pub struct RebuildOptions {
-    /// What is made.
+    /// Structures to rebuild.
     pub what: What,
-    /// The topics whose queues are made; all where it is left out. The index always has all.
+    /// Topics of the queues; `None` means all. The index always covers all.
     pub topics: Option<Vec<Box<[u8]>>>,
-    /// Where to.
+    /// Destination.
     pub target: Target,
-    /// How many threads; as many as there are processors where it is left out.
+    /// Threads; `None` means one for each processor.
     pub threads: Option<usize>,
 }
 
-/// What [`rebuild`] read and made.
+/// Result of [`rebuild`].
 #[derive(Clone, Debug)]
 pub struct RebuildReport {
-    /// Messages of the log.
+    /// Messages in the log.
     pub messages: u64,
-    /// Where the log begins.
+    /// Start of the log.
     pub log_start: u64,
-    /// Where it ends.
+    /// End of the log.
     pub log_end: u64,
-    /// Ranges of physical offsets without a message, although the log goes on behind them.
+    /// Ranges of the log without messages, although messages follow.
     pub damaged: Vec<(u64, u64)>,
-    /// The queues, by topic and number.
+    /// By topic and number.
     pub queues: Vec<RebuiltQueue>,
-    /// Queues of whose messages the log holds none any more: they keep their numbers.
+    /// Queues without messages in the log: they keep their numbers.
     pub kept: Vec<(Box<[u8]>, i32)>,
     /// Index files and entries.
     pub index: BuiltIndex,
-    /// Entries that no queue takes, such as those of a topic that cannot name a folder.
+    /// Entries without a possible queue, such as those of a topic that cannot name a folder.
     pub refused: u64,
-    /// Entries of light queues, which the settings given do not ask for.
+    /// Entries of light queues, which the settings disable.
     pub left_out: u64,
-    /// Where the old folders are kept.
+    /// Folder of the old structures.
     pub quarantine: Option<PathBuf>,
 }
 
-/// How many gathered units or keys are entered at once.
 const MOST_READY: usize = 1 << 17;
 
-/// Makes queues and index of the store at `path` again. `progress` is called with the bytes that were
-/// read and those there are, and can end it; then everything is as before.
+/// Rebuilds queues and index of the store at `path`. `progress` gets the bytes done and in all, and
+/// can end it; nothing is changed then.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Locked`] in place when somebody writes to the store,
-/// [`Error::InvalidConfig`] where a setting differs from the files or the folder to make is not
-/// empty, [`Error::MessageNotFound`] for a topic that neither log nor queues know, [`Error::Io`], also
-/// of kind `Interrupted` when `progress` ended it.
+/// [`Error::NotAStore`], [`Error::Locked`] in place while a process writes to the store,
+/// [`Error::InvalidConfig`] if a setting contradicts the files or the destination is not empty,
+/// [`Error::MessageNotFound`] for an unknown topic, [`Error::Io`], also of kind `Interrupted` if
+/// `progress` ended it.
 pub fn rebuild(
     path: &Path,
     config: StoreConfig,
@@ -129,7 +127,7 @@ pub fn rebuild_on(
     if let Target::Folder(out) = &options.target {
         check_out(&*storage, path, out)?;
     }
-    // The lock comes before anything else is looked at.
+    // Lock before reading anything.
     let lock = match options.target {
         Target::InPlace => Some(StoreLock::take(&*storage, &paths)?),
         _ => None,
@@ -152,7 +150,7 @@ pub fn rebuild_on(
     outcome
 }
 
-/// Refuses a folder that holds something, or lies in the store.
+/// Refuses a destination that is not empty or inside the store.
 fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
     let refuse = |reason: String| Err(Error::InvalidConfig { field: "out".to_owned(), reason });
     if out.starts_with(root) {
@@ -175,10 +173,9 @@ fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
     }
 }
 
-/// Below the folder that was asked for: what is not whole yet.
 const STAGING_OUT: &str = ".rebuilding";
 
-/// A rebuild, everything known that does not come from the log's records.
+/// Inputs of a rebuild except the log's records.
 struct Job<'a> {
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
@@ -192,7 +189,6 @@ struct Job<'a> {
     flushed: Flushed,
 }
 
-/// What was made, and lies where it is not seen yet.
 struct Made {
     build: Build,
     walk: Walk,
@@ -228,13 +224,13 @@ impl<'a> Job<'a> {
         )?;
         for queue in queues.all() {
             kinds.entry(queue.topic().into()).or_insert(queue.kind());
-            // A bare store has queues of any number.
+            // A store without configuration may have any queue number.
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
         let index = match index_settings::index_layout(&*storage, &paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
-            // Files that tell nothing are what is to be made again, as it was asked for.
+            // The unreadable index is to be rebuilt.
             Err(none) => match index_settings::told_layout(&*storage, &paths, &config)? {
                 None => return Err(none.refusal(&config)),
                 told => told,
@@ -243,13 +239,13 @@ impl<'a> Job<'a> {
         let crashed = lock::was_aborted(&*storage, &paths)?
             && (options.target == Target::InPlace || !StoreLock::is_held(&*storage, &paths));
         let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read)?;
-        // A mark that cannot be read says nothing; verifying tells.
+        // `verify` reports an unreadable mark.
         let mark = Mark::read(&*storage, &paths).unwrap_or_default();
         let flushed = Flushed::of(&*storage, &paths, mark, &checkpoint.fields, !crashed);
         Ok(Self { storage, clock, paths, options, log, queues, layout, kinds, index, flushed })
     }
 
-    /// Where it is made, if it is.
+    /// Folder of the output, if there is one.
     fn staging(&self) -> Option<PathBuf> {
         match &self.options.target {
             Target::Nothing => None,
@@ -258,16 +254,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Takes away what is not whole.
     fn clear(&self) {
         let unfinished = match &self.options.target {
             Target::Nothing => return,
-            // Behind a written list of moves the next opening finishes it.
+            // Behind a written list of moves the next open finishes it.
             Target::InPlace if swap::is_listed(&*self.storage, &self.paths) => return,
             Target::InPlace => self.paths.rebuild(),
             Target::Folder(out) => out.join(STAGING_OUT),
         };
-        // The error that led here is the one to be heard of.
+        // The first error counts.
         let _ = swap::remove_tree(&*self.storage, &unfinished);
     }
 
@@ -293,7 +288,6 @@ impl<'a> Job<'a> {
         Ok(Made { build, walk, kept, index, staging })
     }
 
-    /// Puts what was made where it belongs.
     fn put(&self, made: Made) -> Result<RebuildReport> {
         let Made { build, walk, kept, index, staging } = made;
         let quarantine = match (&self.options.target, &staging) {
@@ -319,7 +313,6 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The queues that were found, each with what it was before.
     fn queues_of(&self, build: Build) -> Vec<RebuiltQueue> {
         let mut queues: Vec<_> = build.found.into_values().collect();
         for queue in &mut queues {
@@ -329,7 +322,6 @@ impl<'a> Job<'a> {
         queues
     }
 
-    /// How many keys one index file holds.
     fn keys_of_file(&self) -> u64 {
         self.index.map_or(0, |layout| u64::from(layout.max_entry_count().saturating_sub(1)))
     }
@@ -350,7 +342,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Reads the log and enters its records.
+    /// Reads the log and adds its records.
     fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
         let reading = self.reading();
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
@@ -386,8 +378,8 @@ impl<'a> Job<'a> {
         Ok(walk)
     }
 
-    /// Of the queues that `is_own` names, those of whose messages the log holds none any more: a copy of
-    /// their last file lets the next message go on with the right number.
+    /// Keeps those of the queues named by `is_own` that have no messages in the log: a copy of
+    /// their last file preserves the next number.
     fn keep(
         &self,
         build: &Build,
@@ -422,7 +414,6 @@ impl<'a> Job<'a> {
         topics.is_none_or(|topics| topics.iter().any(|wanted| **wanted == *topic))
     }
 
-    /// Refuses a topic that nobody knows.
     fn check_topics(&self, build: &Build, kept: &[Arc<Queue>]) -> Result<()> {
         for topic in self.options.topics.iter().flatten() {
             let in_log = build.found.keys().any(|(known, _)| **known == **topic);
@@ -440,9 +431,9 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Lets what was made take the place of what was there.
+    /// Swaps the output with the old structures.
     fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
-        // Queues and index must not outlive the records that they lead to.
+        // Queues and index must not become durable before their records.
         for file in self.log.files().iter() {
             self.log.open(file)?.sync().map_err(Error::io("flush", &file.path))?;
         }
@@ -470,15 +461,14 @@ impl<'a> Job<'a> {
         if self.options.what.index {
             add(PathBuf::from(paths::INDEX))?;
         }
-        // New folders first: what only goes can go late.
+        // New folders first: mere removals can wait.
         moves.sort_by_key(|step| !step.has_new);
         let kept = swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms())?;
         self.note(walk, index)?;
         Ok(kept)
     }
 
-    /// Tells the checkpoint how far queues and index are known to be flushed, so that no recovery
-    /// throws them away.
+    /// Updates the checkpoint to the flushed queues and index, so that no recovery discards them.
     fn note(&self, walk: &Walk, index: &BuiltIndex) -> Result<()> {
         let path = self.paths.checkpoint();
         let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
@@ -492,7 +482,7 @@ impl<'a> Job<'a> {
         checkpoint.flush(&*self.storage)
     }
 
-    /// Moves what was made from its first folder into the one that was asked for.
+    /// Moves the output to the requested folder.
     fn publish(&self, dir: &Path, out: &Path) -> Result<()> {
         for entry in self.storage.list(dir).map_err(Error::io("list", dir))? {
             let (from, to) = (dir.join(&entry.name), out.join(&entry.name));
@@ -503,14 +493,14 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The first queue offset whose message the log still has, and one past the last.
+/// First queue offset still in the log, and the end.
 fn span(queue: &Queue, log_start: u64) -> (i64, i64) {
     (queue.first_at_or_behind(log_start).unwrap_or(0), queue.max_offset())
 }
 
 fn read(reading: &Reading<'_>, part: &Stretch) -> Result<Chunk> {
     match stretch::read(reading, part) {
-        // Retention of a running broker took the file away.
+        // Retention of a running broker deleted the file.
         Err(error) if stretch::is_gone(&error) => Ok(Chunk::default()),
         chunk => chunk,
     }

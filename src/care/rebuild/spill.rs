@@ -1,5 +1,5 @@
-//! What was gathered of the log, put down in a file for those who make queues and index of it: the
-//! shares one behind the other, each with the segments of all chunks in order.
+//! Spill files of a divided rebuild: one share after another, each with the segments of all chunks
+//! in order.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,24 +14,20 @@ use crate::error::{Error, Result};
 use crate::format::crc::crc32;
 use crate::store::dispatch::gather::{Gathered, Keyed, Lane, QueuedUnit};
 
-/// Whom something gathered is for.
+/// Consumer of a segment: a queue group or the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
-    /// A group of queues.
     Queues(u32),
-    /// The index.
     Index,
 }
 
 impl Share {
-    /// The group of a queue.
     pub(super) fn of_queue(topic: &[u8], queue_id: i32, groups: u32) -> u32 {
-        // Neighbouring queues of a topic are likely to be as full as each other.
+        // Neighbouring queues of a topic are likely equally full.
         crc32(topic).wrapping_add(queue_id.cast_unsigned()) % groups.max(1)
     }
 }
 
-/// What one chunk has for one share.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Segment {
     lanes: Vec<Lane>,
@@ -40,10 +36,9 @@ struct Segment {
     hashes: Vec<i32>,
 }
 
-/// A file in the making.
 #[derive(Debug)]
 pub(super) struct Spill {
-    /// For each group of queues, and for the index behind them: segments, each behind a head.
+    /// Segments with their heads, for each group of queues and then the index.
     shares: Vec<Vec<u8>>,
     chunks: u32,
 }
@@ -54,7 +49,7 @@ impl Spill {
         Self { shares: vec![Vec::new(); count], chunks: 0 }
     }
 
-    /// Takes the next chunk; `path` is named by errors.
+    /// Adds the next chunk; errors name `path`.
     pub(super) fn add(&mut self, chunk: &Chunk, path: &Path) -> Result<()> {
         let number = self.chunks;
         self.chunks += 1;
@@ -92,7 +87,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Writes it to a new file; where each share ends in it.
+    /// Writes a new file; returns the end of each share.
     pub(super) fn write(self, path: &Path) -> Result<Vec<u64>> {
         let mut file = File::create_new(path).map_err(Error::io("create", path))?;
         let mut at = 0;
@@ -102,23 +97,22 @@ impl Spill {
             at += share.len() as u64;
             ends.push(at);
         }
-        // The parts that read it may run on other machines.
+        // Readers may run on other machines.
         file.sync_all().map_err(Error::io("flush", path))?;
         Ok(ends)
     }
 }
 
-/// Reads one share of some files, each from its first chunk to its last.
+/// Reads one share of several files in order.
 #[derive(Debug)]
 pub(super) struct SpillReader {
-    /// Each file, and where its shares end.
+    /// Files with the ends of their shares.
     files: Vec<(PathBuf, Vec<u64>)>,
     share: Share,
-    /// What is left of the files that are being read.
+    /// Unread parts of open files.
     open: HashMap<u32, Rest>,
 }
 
-/// What is left of a share.
 #[derive(Debug)]
 struct Rest {
     bytes: Vec<u8>,
@@ -130,7 +124,7 @@ impl SpillReader {
         Self { files, share, open: HashMap::new() }
     }
 
-    /// What a chunk has for this share; the numbers of one file must rise.
+    /// A chunk's data for this share; numbers of a file must increase.
     pub(super) fn chunk(&mut self, spill: u32, number: u32) -> Result<Option<Chunk>> {
         let Some((path, ends)) = self.files.get(spill as usize) else { return Ok(None) };
         if !self.open.contains_key(&spill) {
@@ -173,7 +167,6 @@ fn decode(segment: &[u8], path: &Path) -> Result<Chunk> {
 }
 
 impl Rest {
-    /// The number of the next segment's chunk, and the segment.
     fn next(&self) -> Option<(u32, &[u8])> {
         let head = postcard::take_from_bytes::<(u32, usize)>(self.bytes.get(self.at..)?);
         let ((number, len), rest) = head.ok()?;

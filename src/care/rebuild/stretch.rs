@@ -1,5 +1,4 @@
-//! Reading one stretch of a log file: what its records need in queues and index, in a form that does
-//! not hold on to the bytes.
+//! Reads one stretch of a log file into a compact form of what queues and index need.
 
 use std::sync::Arc;
 
@@ -15,19 +14,18 @@ use crate::log::read::parallel::{Part, Stretch};
 use crate::store::dispatch::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
-/// How many bytes of the log one task reads.
 pub(super) const STRETCH: u64 = 4 << 20;
 
-/// What is to be read, and for what.
+/// A range of the log and the derived data to collect from it.
 pub(super) struct Reading<'a> {
     pub(super) log: &'a FileRun,
     pub(super) wanted: Wanted<'a>,
-    /// Records outside of this part may lack bytes, so they are looked at closely.
+    /// Records outside this flushed part may lack bytes, so they are checked closely.
     pub(super) flushed: Flushed,
     pub(super) spare: Spare,
 }
 
-/// Memory that stretches before were read with: fresh pages cost more than what is put into them.
+/// Reusable memory: fresh pages cost more than filling them.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     blocks: Arc<BlockPool>,
@@ -35,32 +33,26 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Takes back what chunks were kept in.
     pub(super) fn give_back(&self, chunks: impl Iterator<Item = Chunk>) {
         self.gathered.give_back(chunks.map(|chunk| chunk.gathered));
     }
 }
 
-/// How the walk over a stretch ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum ChunkEnd {
-    /// Where the stretch ends, or before it because enough was gathered.
+    /// End of the stretch, or enough gathered.
     #[default]
     Whole,
-    /// At a blank, which ends the file.
     Blank,
-    /// At zeros, or at the end of the file's bytes.
+    /// Zeros, or the end of the file's bytes.
     Nothing,
-    /// At bytes that are no record.
     Bad,
 }
 
-/// What a walk over a stretch gathered.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    /// Where the first record was found, as a physical offset.
+    /// Physical offset of the first record.
     pub(super) begin: Option<u64>,
-    /// Where the walk ended.
     pub(super) end: u64,
     pub(super) how: ChunkEnd,
     pub(super) gathered: Gathered,
@@ -72,8 +64,8 @@ impl Part for Chunk {
     }
 }
 
-/// Reads a stretch from its first record on, which is looked for: whether it is one is known only
-/// once the walk over the stretch before has come to the same place.
+/// Reads a stretch from its likely first record on; the walk over the previous stretch confirms it
+/// by ending there.
 pub(super) fn read(reading: &Reading<'_>, stretch: &Stretch) -> Result<Chunk> {
     let mut reader = FrameReader::open(reading.log, &stretch.file)?.sharing(&reading.spare.blocks);
     let first = match stretch.bytes.start {
@@ -87,7 +79,7 @@ pub(super) fn read(reading: &Reading<'_>, stretch: &Stretch) -> Result<Chunk> {
     Ok(chunk)
 }
 
-/// Reads a stretch from `at` on, a physical offset in it.
+/// Reads a stretch from physical offset `at` on.
 pub(super) fn read_from(reading: &Reading<'_>, stretch: &Stretch, at: u64) -> Result<Chunk> {
     let mut reader = FrameReader::open(reading.log, &stretch.file)?;
     walk(reading, stretch, &mut reader, at.saturating_sub(stretch.file.base_offset))
@@ -134,7 +126,7 @@ fn walk(
                         record.view.check_body_crc().is_err() || peek::lacks_bytes(&record.view)
                     }
                 };
-                // What is wrong with a large record's body lies with the reader, so it is read again.
+                // The reader has a large record's checksum faults, so it is read again.
                 match reader.read(at, false)? {
                     Lies::Record(record) if !torn => add_closely(&mut gather, &record),
                     _ => break ChunkEnd::Bad,
@@ -154,7 +146,7 @@ fn add_closely(gather: &mut Gather<'_>, record: &Record<'_>) {
     gather.add(&record.view, record.size);
 }
 
-/// The store time of the record at `at` of a reader's file, if one begins there.
+/// Store time of the record at `at`, if one begins there.
 pub(super) fn stored_at(reader: &mut FrameReader, at: u64) -> Result<Option<i64>> {
     Ok(match reader.read(at, false)? {
         Lies::Record(record) => Some(record.view.store_timestamp_ms()),
@@ -162,7 +154,7 @@ pub(super) fn stored_at(reader: &mut FrameReader, at: u64) -> Result<Option<i64>
     })
 }
 
-/// Whether an error says that a file is gone, which retention of a running broker does.
+/// Whether the file is gone, deleted by a running broker's retention.
 pub(super) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }

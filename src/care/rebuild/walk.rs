@@ -1,5 +1,4 @@
-//! Putting the stretches of a log together again: which of the records found are the log's, and where
-//! it ends.
+//! Joins the stretches of a log: which records belong to it, and where it ends.
 
 use std::collections::VecDeque;
 
@@ -8,19 +7,17 @@ use crate::error::Result;
 use crate::log::read::frames::FrameReader;
 use crate::log::read::parallel::{Stretch, put_together};
 
-/// How many damaged ranges are listed.
 const MOST_DAMAGED: usize = 10_000;
 
-/// The walk over a log, as far as it has come.
 #[derive(Debug)]
 pub(super) struct Walk {
-    /// Where the next record is expected, as a physical offset.
+    /// Physical offset of the next record.
     pub(super) cursor: u64,
     /// Whether the log ends at the cursor.
     pub(super) ended: bool,
     pub(super) records: u64,
     pub(super) newest_ms: i64,
-    /// Ranges that hold no message although the log goes on behind them.
+    /// Ranges of the log without messages, although messages follow.
     pub(super) damaged: Vec<(u64, u64)>,
     pub(super) left_out: u64,
 }
@@ -37,8 +34,8 @@ impl Walk {
         }
     }
 
-    /// Takes a stretch and what was read of it, the next in order, and hands on what belongs to the log
-    /// by `take`. Where none of the chunks begins in the right place it is read from there.
+    /// Takes the next stretch and its chunks, and passes what belongs to the log to `take`. If no
+    /// chunk begins at the cursor, it reads from there.
     pub(super) fn accept(
         &mut self,
         reading: &Reading<'_>,
@@ -57,7 +54,7 @@ impl Walk {
         let again = |at| match at < places.start {
             true => Ok(None),
             false => match read_from(reading, stretch, at) {
-                // Retention of a running broker took the file away; the next one tells.
+                // Deleted by a running broker's retention; the next stretch shows it.
                 Err(error) if is_gone(&error) => Ok(None),
                 chunk => chunk.map(Some),
             },
@@ -82,9 +79,8 @@ impl Walk {
         .map(|_| ())
     }
 
-    /// Goes on behind damage with the next message that belongs to the log: one that is not older than
-    /// those before and was flushed. What else lies there is the remains of an unclean stop, or of
-    /// an earlier life of the file, and the log ends.
+    /// Skips damage up to the next message of the log: flushed, and not older than earlier ones.
+    /// Anything else is a remainder of an unclean stop or of a recycled file, and ends the log.
     fn pass(&mut self, reading: &Reading<'_>, stretch: &Stretch, from: u64) -> Result<()> {
         let files = reading.log.files();
         let later = files.iter().filter(|file| file.base_offset > stretch.file.base_offset);
@@ -96,7 +92,7 @@ impl Walk {
                 opened => opened?,
             };
             let next = match from {
-                // The damaged frame may tell where it ends.
+                // The damaged frame may claim its end.
                 1.. => reader.claimed_end(from - 1)?,
                 0 => None,
             };
@@ -113,7 +109,7 @@ impl Walk {
                 {
                     break;
                 }
-                // Damaged too, or a record: the walk tells.
+                // Damage or a record: the walk decides.
                 _ => {}
             }
             if self.damaged.len() < MOST_DAMAGED {

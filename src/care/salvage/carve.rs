@@ -1,11 +1,9 @@
-//! Finding whole messages among any bytes: a commit log file with damage in it, a part of one,
-//! several behind each other, the image of a disk.
+//! Finds whole messages in any bytes: a damaged commit log file, parts of one or several, a disk
+//! image.
 //!
-//! A record may begin at any byte. It counts when its lengths add up, its body has its checksum, and
-//! so has the record where it holds one; a record without a body must have a topic that a broker
-//! takes. One whose lengths alone add up is told with what speaks against it. What fails costs time in
-//! proportion to what it claims to be long, so there is a budget for it, which grows with every byte that
-//! is passed: no file takes longer than a few readings of it.
+//! A record may begin at any byte. It counts if its lengths are consistent and its checksums valid;
+//! without a body it needs a valid topic. A failed check costs time, so a budget that grows with
+//! each byte passed bounds the whole to a few reads of the file.
 
 use std::path::Path;
 
@@ -16,42 +14,36 @@ use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
 use crate::store::queue_table::names_a_folder;
 
-/// What is read at a time.
 const BLOCK: usize = 1 << 20;
-/// How many bytes may be looked at in vain for each byte passed.
+/// Budget for failed checks per byte passed.
 const FUEL_EACH: u64 = 16;
-/// The most of that which is saved up.
 const MOST_FUEL: u64 = 256 << 20;
-/// So many zeros may be the beginning of a hole.
+/// Zeros that may begin a hole.
 const LEAST_HOLE: usize = 64 << 10;
-/// What is read at a time around places that the disk does not give.
+/// Bytes read at a time around unreadable places.
 const PIECE: usize = 4 << 10;
-/// The system's number for a disk that fails.
+/// `EIO`: the disk fails.
 const EIO: i32 = 5;
-/// How often progress is told.
 const TELL_EVERY: u64 = 8 << 20;
 
-/// Whole records one behind the other, both in the file and in the log that they name.
+/// Consecutive records, both in the file and in their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Which file.
     pub(super) source: u32,
-    /// Where the first record begins in it.
+    /// Start of the first record in it.
     pub(super) start: u64,
-    /// Where the last one ends.
     pub(super) end: u64,
-    /// What the first record says of its place in the log.
+    /// Physical offset stored in the first record.
     pub(super) physical_offset: u64,
 }
 
 impl Extent {
-    /// Where the log goes on behind it.
     #[must_use]
     pub(super) fn next_physical_offset(&self) -> u64 {
         self.physical_offset.saturating_add(self.end - self.start)
     }
 
-    /// Whether it may lie in one file of a log whose files have `size` bytes.
+    /// Whether it fits into one log file of `size` bytes.
     #[must_use]
     pub(super) fn fits(&self, size: u64) -> bool {
         let last = self.next_physical_offset().saturating_sub(1);
@@ -59,9 +51,10 @@ impl Extent {
     }
 }
 
-/// What was found in one file.
+/// Result for one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carved {
+    /// Bytes.
     pub bytes: u64,
     /// Whole messages.
     pub messages: u64,
@@ -71,33 +64,27 @@ pub struct Carved {
     pub other_ranges: u64,
     /// Their bytes.
     pub other_bytes: u64,
-    /// What looked like a message and was not looked at further, as the budget was used up.
+    /// Likely messages not checked because the budget was used up.
     pub left: u64,
-    /// Messages whose lengths add up, and that are not whole.
+    /// Messages with valid lengths that are not whole.
     pub passed_over: u64,
 }
 
-/// A message that is not whole, or not known to be.
+/// A message that is not, or not certainly, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flawed {
-    /// Where it begins in its file.
     pub(super) at: u64,
     pub(super) size: u64,
-    /// What it says of its place in the log.
     pub(super) physical_offset: i64,
-    /// What speaks against it.
     pub(super) reason: &'static str,
 }
 
-/// What is found where a record may begin.
 enum Look {
     Nothing,
     Flawed(Flawed),
-    /// How long it is, and the place that it names.
     Whole(usize, u64),
 }
 
-/// A file, read block by block.
 pub(super) struct Window<'f> {
     file: &'f dyn StorageFile,
     path: &'f Path,
@@ -105,13 +92,13 @@ pub(super) struct Window<'f> {
     block: Vec<u8>,
     start: u64,
     filled: usize,
-    /// How many bytes the system could not read, of those before `told_to`.
+    /// Unreadable bytes before `told_to`.
     pub(super) unreadable: u64,
     told_to: u64,
 }
 
 impl<'f> Window<'f> {
-    /// A window on a file.
+    /// Opens a window on a file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -121,7 +108,7 @@ impl<'f> Window<'f> {
         Ok(Self { file, path, len, block, start: 0, filled: 0, unreadable: 0, told_to: 0 })
     }
 
-    /// The bytes from `at` on: at least `wanted` of them, unless the file ends before.
+    /// Bytes from `at` on, at least `wanted` unless the file ends.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -135,7 +122,7 @@ impl<'f> Window<'f> {
             None => {
                 let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
                 let len = wanted.max(BLOCK).min(left);
-                // One huge record must not keep its memory for the rest of the file.
+                // A huge record must not keep its memory.
                 if self.block.len() < len || self.block.len() > len.max(4 * BLOCK) {
                     self.block = vec![0; len];
                 }
@@ -149,19 +136,17 @@ impl<'f> Window<'f> {
         Ok(self.block.get(skip..self.filled).unwrap_or_default())
     }
 
-    /// Whether `wanted` bytes from `at` on need not be read.
     fn holds(&self, at: u64, wanted: usize) -> bool {
         let end = self.start.saturating_add(self.filled as u64);
         at >= self.start && at.saturating_add(wanted as u64) <= end
     }
 
-    /// Where the first byte from `at` on lies that is in no hole.
+    /// First byte from `at` on outside holes.
     fn next_data(&self, at: u64) -> Result<u64> {
         let data = self.file.next_data(at).map_err(Error::io("read", self.path))?;
         Ok(data.unwrap_or(self.len).min(self.len))
     }
 
-    /// Reads bytes, and zeros in the place of those that the disk does not give.
     fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize> {
         match self.file.read_at(buffer, at) {
             Err(error) if error.raw_os_error() == Some(EIO) => Ok(self.read_around(buffer, at)),
@@ -184,7 +169,7 @@ impl<'f> Window<'f> {
         buffer.len()
     }
 
-    /// The record at `at`, which was found whole before.
+    /// The whole record at `at`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -197,7 +182,6 @@ impl<'f> Window<'f> {
     }
 }
 
-/// The walk over one file.
 struct Carver<'w, 'f> {
     window: &'w mut Window<'f>,
     source: u32,
@@ -205,15 +189,15 @@ struct Carver<'w, 'f> {
     fuel: u64,
     found: Carved,
     extent: Option<Extent>,
-    /// Where the bytes begin that belong to no message; whether one of them is not zero.
+    /// Start of the bytes outside messages, and whether one is not zero.
     other: Option<(u64, bool)>,
 }
 
-/// Finds the whole messages of a file and adds them to `extents`, and gives to `flawed` those that only
-/// look whole. `tell` hears how far it has come.
+/// Adds whole messages of a file to `extents` and doubtful ones to `flawed`. `tell` gets the
+/// progress.
 ///
 /// # Errors
-/// [`Error::Io`], and whatever `tell` gives.
+/// [`Error::Io`], and errors of `tell`.
 pub(super) fn carve(
     window: &mut Window<'_>,
     source: u32,
@@ -267,7 +251,7 @@ pub(super) fn carve(
 }
 
 impl Carver<'_, '_> {
-    /// Looks for a record at `at`.
+    /// Checks for a record at `at`.
     fn look(&mut self, at: u64) -> Result<Look> {
         let left = usize::try_from(self.window.len - at).unwrap_or(usize::MAX);
         let head = self.window.bytes(at, HEAD_MOST.min(left))?;
@@ -278,7 +262,7 @@ impl Carver<'_, '_> {
         if size < MIN_RECORD_LEN || size > left || size > self.most_record {
             return Ok(Look::Nothing);
         }
-        // Most of what only looks like a record does not get further than this.
+        // Most look-alikes fail here.
         let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
             return Ok(Look::Nothing);
         };
@@ -288,7 +272,7 @@ impl Carver<'_, '_> {
             return Ok(Look::Nothing);
         }
         let head = head.get(..place.at).unwrap_or_default().to_vec();
-        // What would have to be read is read only if what stands behind its body fits.
+        // A large record is read only if the bytes behind its body fit.
         if !self.window.holds(at, size) {
             let mut tail = vec![0; place.tail];
             self.window.read(&mut tail, at + (place.at + place.len) as u64)?;
@@ -313,8 +297,8 @@ impl Carver<'_, '_> {
         }
     }
 
-    /// Where a blank at `at` leads, if it stands behind a record and leads to the next one, or to the
-    /// end of the file: what lies in it is what the file held before.
+    /// End of a blank at `at`, if it follows a record and leads to the next or to the end of the
+    /// file. Its bytes are older content.
     fn blank(&mut self, at: u64) -> Result<Option<u64>> {
         let Some(last) = self.extent.filter(|last| last.end == at) else { return Ok(None) };
         let Ok(Frame::Blank { size }) = read_frame(self.window.bytes(at, BLANK_LEN)?) else {
@@ -332,7 +316,7 @@ impl Carver<'_, '_> {
         Ok(leads_on.then_some(end))
     }
 
-    /// The next place after `at` where a record may begin.
+    /// Next position after `at` where a record may begin.
     fn pass(&mut self, at: u64) -> Result<u64> {
         let len = self.window.len;
         let (begin, dirty) = self.other.unwrap_or((at, false));
@@ -347,7 +331,7 @@ impl Carver<'_, '_> {
         }
         let last_block = at + bytes.len() as u64 >= len;
         if next == at + bytes.len() as u64 && !last_block {
-            // The magic code may lie across the end of what was read.
+            // The magic code may span two reads.
             next -= 7;
         }
         let mut next = next.max(at + 1);
@@ -384,12 +368,11 @@ impl Carver<'_, '_> {
     }
 }
 
-/// The first byte of both magic codes.
 const MAGIC_START: u8 = 0xDA;
-/// What it costs to find that a record's parts do not add up.
+/// Cost of finding that a record's parts are inconsistent.
 const LOOK_COST: u64 = 256;
 
-/// What speaks against a record being what was stored; `None` where nothing does.
+/// Reason to doubt a record; `None` if there is none.
 fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     let numbers = [view.physical_offset(), view.queue_offset(), view.store_timestamp_ms()];
     if view.queue_id() < 0 || numbers.iter().any(|number| *number < 0) {
@@ -399,7 +382,7 @@ fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
         return Some("its body is not the one that was stored");
     }
     if Record::of(view).property_crc {
-        // What has its checksum is whole, whatever it looks like.
+        // A valid property checksum suffices.
         let is_whole = view.check_property_crc().is_ok();
         return (!is_whole)
             .then_some("it is not the one that was stored, by its property checksum");
@@ -410,7 +393,7 @@ fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     if peek::lacks_bytes(view) {
         return Some("its properties have zeros, as where they did not come to the disk");
     }
-    // Nothing but lengths speaks for a record without a body.
+    // Without a body only lengths speak for a record.
     (view.body().is_empty() && !names_a_folder(view.topic()))
         .then_some("it has no body, and a topic that no broker takes")
 }

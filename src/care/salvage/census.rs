@@ -1,4 +1,4 @@
-//! Which numbers the messages of each queue have, before any of them is written.
+//! Counts queue offsets of found messages before any is written.
 
 use hashbrown::HashMap;
 
@@ -11,25 +11,21 @@ use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
-/// The numbers of one queue, as far as they were seen.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     first: i64,
     next: i64,
-    /// How many are left out.
     missing: u64,
-    /// Whether RocketMQ could not serve it as it is.
+    /// Whether RocketMQ could not serve it unchanged.
     broken: bool,
 }
 
-/// What a log holds.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     kinds: TopicKinds,
     queues: HashMap<Box<[u8]>, HashMap<i32, Seen>>,
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    /// Where the first message lay.
     pub(super) first: Option<u64>,
 }
 
@@ -38,7 +34,7 @@ impl Census {
         Self { kinds, ..Self::default() }
     }
 
-    /// Takes the next message in the order of the log.
+    /// Takes the next message in log order.
     pub(super) fn see(&mut self, view: &MessageView<'_>) {
         self.messages += 1;
         self.bytes += u64::from(view.store_size());
@@ -79,25 +75,24 @@ impl Census {
             Some(seen) => {
                 let gap = u64::try_from(at.saturating_sub(seen.next)).unwrap_or(0);
                 seen.missing = seen.missing.saturating_add(gap);
-                // A queue of batches says itself which numbers its entries stand for.
+                // Entries of a batch queue state their own numbers.
                 seen.broken |= at < seen.next || (gap > 0 && kind == QueueKind::Plain);
                 seen.next = seen.next.max(end);
             }
         }
     }
 
-    /// How many queues there are.
     pub(super) fn queues(&self) -> u64 {
         self.queues.values().map(|queues| queues.len() as u64).sum()
     }
 
-    /// Numbers that no message has, between the first and the last of a queue.
+    /// Missing queue offsets between a queue's first and last.
     pub(super) fn missing(&self) -> u64 {
         let all = self.queues.values().flat_map(HashMap::values);
         all.fold(0, |sum, seen| sum.saturating_add(seen.missing))
     }
 
-    /// The queues that cannot keep their numbers, by topic and number.
+    /// Queues that cannot keep their numbers, sorted.
     pub(super) fn broken(&self) -> Vec<QueueName> {
         let mut broken: Vec<QueueName> = Vec::new();
         for (topic, queues) in &self.queues {
@@ -108,7 +103,7 @@ impl Census {
         broken
     }
 
-    /// Whether the first message of a queue is not the one with number 0.
+    /// Whether a queue does not begin at 0.
     pub(super) fn begins_late(&self) -> bool {
         self.queues.values().flat_map(HashMap::values).any(|seen| seen.first > 0)
     }

@@ -1,5 +1,4 @@
-//! What was carved out of several files, in the order of the log that it comes from: what lies in two
-//! of them comes once.
+//! Merges records from several files in log order and removes duplicates.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,50 +10,45 @@ use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::message::{Frame, MessageView, read_frame};
 
-/// How many conflicts are listed; all are counted.
 const MOST_CONFLICTS: usize = 1_000;
 
-/// A file to carve from.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// Its path.
     pub(super) path: PathBuf,
-    /// It, open.
     pub(super) file: Arc<dyn StorageFile>,
 }
 
-/// Two different messages that name the same place.
+/// Two different messages with one physical offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The place in the log.
+    /// The offset.
     pub physical_offset: u64,
-    /// Where the one lies: a file and a byte in it.
+    /// File and position of the first.
     pub first: (PathBuf, u64),
-    /// Where the other lies.
+    /// File and position of the second.
     pub second: (PathBuf, u64),
 }
 
-/// What was met on the way.
+/// Result of merging.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Messages that lie in more than one place, counted but for the first.
+    /// Messages found again.
     pub duplicates: u64,
-    /// Messages that name the same place as another one.
+    /// Different messages with an offset already taken.
     pub conflicts: u64,
-    /// The first of them.
+    /// The first conflicts.
     pub listed: Vec<Conflict>,
-    /// Messages that begin inside of the one before them in the log.
+    /// Messages that begin inside their predecessor.
     pub overlapping: u64,
 }
 
-/// A record that is next in its extent: its place in the log, its extent, its place in the file.
+/// Next record of an extent: physical offset, extent, position in the file.
 type Next = Reverse<(u64, usize, u64)>;
 
-/// Gives every message once, in the order of the places that they name; those that differ and name
-/// the same place one after the other.
+/// Passes each message once to `take`, by physical offset; conflicting ones follow each other.
 ///
 /// # Errors
-/// [`Error::Io`], and whatever `take` gives.
+/// [`Error::Io`], and errors of `take`.
 pub(super) fn merge(
     sources: &[Source],
     extents: &[Extent],
@@ -72,7 +66,7 @@ pub(super) fn merge(
     let mut merged = Merged::default();
     let mut end = 0;
     loop {
-        // Extents wait outside until their turn, so the heap holds those that run side by side.
+        // Extents enter the heap when it is their turn, so it holds only overlapping ones.
         let front = heap.peek().map(|Reverse((place, ..))| *place);
         while let Some(extent) = waiting.peek().and_then(|at| extents.get(*at)) {
             if front.is_some_and(|front| extent.physical_offset > front) {
@@ -87,7 +81,7 @@ pub(super) fn merge(
             heap.push(Reverse((extent.physical_offset, at, extent.start)));
         }
         let Some(Reverse((place, _, _))) = heap.peek().copied() else { break };
-        // All that name this place.
+        // All records at this offset.
         let mut kept: Vec<(Vec<u8>, (PathBuf, u64))> = Vec::new();
         while let Some(Reverse((next, at, position))) = heap.peek().copied()
             && next == place

@@ -1,8 +1,7 @@
-//! Carving whole messages out of what is left of a store, and making a new store of them.
+//! Carves whole messages out of the remains of a store into a new one.
 //!
-//! Three readings: the first finds whole records and notes only where runs of them lie; the second
-//! puts them into the order of the log and sees which queues are complete; the third writes. So memory
-//! grows with the number of damages, and not with what the files hold.
+//! Three passes: find runs of whole records; merge them in log order and check which queues are
+//! complete; write. Memory grows with the number of damaged places.
 
 mod carve;
 mod census;
@@ -31,64 +30,63 @@ use crate::store::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::remembered::Remembered;
 
-/// How often progress is told, in bytes.
 const TELL_EVERY: u64 = 8 << 20;
-/// A record that claims more is not looked at: it would have to be held in memory.
+/// Maximum record: it is held in memory.
 const MOST_RECORD: u64 = 64 << 20;
-/// Runs of records that may be known: hostile files consist of nothing else.
+/// Maximum runs of records, against hostile files.
 const MOST_EXTENTS: usize = 4 << 20;
-/// How many messages that are not whole are listed; all are counted.
 const MOST_LISTED: usize = 1_000;
 
-/// A message that was passed over.
+/// A message that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedOver {
-    /// The file that holds it.
+    /// Its file.
     pub path: PathBuf,
-    /// Where it begins there.
+    /// Position in the file.
     pub offset: u64,
+    /// Bytes of their records.
     pub bytes: u64,
-    /// What it says of its place in the log.
+    /// Physical offset stored in it.
     pub physical_offset: i64,
-    /// What speaks against it.
+    /// Reason why it was not taken.
     pub reason: &'static str,
 }
 
-/// What [`salvage`] found and wrote.
+/// Result of [`salvage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageReport {
-    /// The files that were read, and what was found in each.
+    /// Files read, with the result of each.
     pub files: Vec<(PathBuf, Carved)>,
-    /// Whole messages, each counted once.
+    /// Distinct whole messages.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
-    /// What was met when they were put in order.
+    /// Result of merging.
     pub merged: Merged,
-    /// Queues that hold one of them.
+    /// Queues with messages.
     pub queues: u64,
-    /// Queues in which messages are missing, or stand twice: they are numbered anew.
+    /// Queues with missing or duplicate messages, which are renumbered.
     pub renumbered: Vec<QueueName>,
-    /// Numbers that are missing in these between the first message and the last.
+    /// Missing queue offsets in these.
     pub missing: u64,
-    /// Whether every record lies at the physical offset that it names; `None` where none was written.
+    /// Whether every record keeps its physical offset; `None` if nothing was written.
     pub in_place: Option<bool>,
-    /// The files of the configuration that came along.
+    /// Copied configuration files.
     pub config_files: Vec<String>,
-    /// The first messages that look whole but for one thing; the files count them all.
+    /// First doubtful messages; the files count all.
     pub passed_over: Vec<PassedOver>,
-    /// Files that could not be read, or not made use of.
+    /// Unusable files.
     pub problems: Vec<Problem>,
 }
 
-/// Finds the whole messages in `from`, and makes a store of them at `out`, where that is given. `from`
-/// is a store, a folder of files, or a file; it is only read. What cannot be read of it stops nothing:
-/// it is told. `progress` is told how many bytes are done, of how many, and can end it.
+/// Finds whole messages in `from`, and creates a store of them at `out` if given. `from` is a
+/// store, folder or file and is only read. Unreadable parts are reported and skipped. `progress`
+/// gets the bytes done and in all, and can end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`] where there is no file to read; [`Error::InvalidConfig`] for an `out` inside
-/// of `from`; [`Error::Unsupported`] for files with more loose pieces than can be put in order;
-/// [`Error::Io`] where no file can be read, or nothing written.
+/// [`Error::NotAStore`] without a file to read; [`Error::InvalidConfig`] for `out` inside
+/// `from`; [`Error::Unsupported`] for too many fragments; [`Error::Io`] if no file can be read, or
+/// nothing written.
 pub fn salvage(
     from: &Path,
     out: Option<&Path>,
@@ -194,7 +192,7 @@ pub fn salvage_on(
 
     meter.next_reading();
     let first = census.first.unwrap_or(0);
-    // As in a copy of a part: what is gone before a queue's first message lies before the log.
+    // As in a partial copy: messages missing at a queue's start lie before the log.
     let base_offset = if census.begins_late() { first.max(file_size) } else { first };
     let closed_up: HashSet<QueueName> = report.renumbered.iter().cloned().collect();
     let plan = Plan { config, base_offset, rule: Rule::Keep, closed_up, files };
@@ -209,13 +207,11 @@ pub fn salvage_on(
     Ok(report)
 }
 
-/// How far the readings have come, as it is told.
 struct Meter<'p> {
     path: PathBuf,
-    /// Bytes of one reading, and how many readings there are.
+    /// Bytes of a pass, and the number of passes.
     bytes: u64,
     readings: u64,
-    /// The reading that is done now.
     reading: u64,
     told: u64,
     progress: &'p mut Progress<'p>,

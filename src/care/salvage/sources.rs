@@ -1,4 +1,4 @@
-//! What there is to read: files that may hold messages, and the broker's configuration beside them.
+//! Input files: files that may hold messages, and the broker's configuration.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -15,22 +15,18 @@ use crate::format::file_name;
 use crate::store::open::inspect::is_store;
 use crate::store::paths::StorePaths;
 
-/// What there is to read.
 pub(super) struct Found {
-    /// The files, in the order of their names.
     pub(super) sources: Vec<Source>,
-    /// The configuration beside them.
     pub(super) files: Vec<ConfigFile>,
-    /// How long a file of the log was, as names and lengths tell.
+    /// File size of the log, by names and lengths.
     pub(super) hint: Option<u64>,
-    /// What cannot be read.
     pub(super) problems: Vec<Problem>,
 }
 
-/// Looks for files at `from`: a store, a folder or a file.
+/// Finds files at `from`: a store, folder or file.
 ///
 /// # Errors
-/// [`Error::NotAStore`] where there is none; [`Error::Io`] where none can be read.
+/// [`Error::NotAStore`] without files; [`Error::Io`] if none can be read.
 pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig) -> Result<Found> {
     let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
     let (mut files, mut problems) = (Vec::new(), Vec::new());
@@ -92,8 +88,8 @@ pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig
     Ok(Found { sources, files, hint, problems })
 }
 
-/// How long a file of the log was, where every file still has its name: what most of them are long,
-/// of those that begin where files of that length do.
+/// File size of the log, if every file has its name: the most frequent length among files at its
+/// multiples.
 fn file_size(sources: &[Source]) -> Result<Option<u64>> {
     let mut bases = Vec::with_capacity(sources.len());
     let mut votes: BTreeMap<u64, usize> = BTreeMap::new();

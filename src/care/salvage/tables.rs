@@ -1,6 +1,6 @@
-//! The broker's tables beside a damaged log: those that can be read come along, or else their backups,
-//! as a broker takes them (`ConfigManager#load`). One that is damaged is left out and told: with it no
-//! broker would start, and the messages do not need it.
+//! The broker's tables beside a damaged log: readable ones, or their backups
+//! (`ConfigManager#load`). Damaged ones are left out: no broker would start with them, and messages
+//! do not need them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -12,12 +12,12 @@ use crate::files::{FileKind, Storage};
 use crate::store::config_file::{backup_of, read_json};
 use crate::store::paths::SETTINGS_FILE;
 
-/// A file, or a part of it, that could not be made use of.
+/// A file, or part of it, that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it, and what was done instead.
+    /// The problem and what was done instead.
     pub reason: String,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn problem(path: PathBuf, reason: &str) -> Problem {
     Problem { path, reason: reason.to_owned() }
 }
 
-/// The tables below `folder` that can be read; what is wrong with the others goes to `problems`.
+/// Readable tables below `folder`; others are added to `problems`.
 pub(super) fn sound_tables(
     storage: &dyn Storage,
     folder: &Path,
@@ -83,7 +83,7 @@ pub(super) fn sound_tables(
     files
 }
 
-/// What a table holds that can be read; `None` where nothing is in it.
+/// Content of a readable table; `None` if empty.
 fn sound(storage: &dyn Storage, path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let Some(bytes) = read_json(storage, path)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);

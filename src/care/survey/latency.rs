@@ -1,32 +1,28 @@
-//! How long messages were on their way: a histogram of fixed size, whose ranges grow with the time,
-//! so that each is told to one part in sixteen.
+//! Latency histogram of fixed size, with a precision of one part in sixteen.
 
-/// Ranges of each power of two; below that each millisecond has its own.
+/// Ranges of each power of two; lower milliseconds have their own.
 const PARTS: u32 = 16;
 const PARTS_BITS: u32 = PARTS.trailing_zeros();
-/// As many as 63 bits of milliseconds need.
+/// Ranges for 63 bits of milliseconds.
 const RANGES: usize = ((64 - PARTS_BITS) * PARTS) as usize;
 
 /// Times from born to stored.
 #[derive(Clone, Debug)]
 pub struct Latency {
     counts: Vec<u64>,
-    /// Messages that were stored before they were born: two clocks disagree.
+    /// Messages stored before born: clocks disagree.
     pub negative: u64,
-    /// Messages that do not say when they were born.
+    /// Messages without a born time.
     pub unknown: u64,
-    /// The longest time, milliseconds.
+    /// Maximum, milliseconds.
     pub max_ms: i64,
 }
 
-/// Messages that were about as long on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyRange {
-    /// The shortest time, milliseconds.
+    /// Minimum, milliseconds.
     pub begin_ms: i64,
-    /// The time before which the range ends.
     pub end_ms: i64,
-    /// How many messages.
     pub messages: u64,
 }
 
@@ -52,13 +48,12 @@ impl Latency {
         }
     }
 
-    /// How many messages have a time.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The time that `part` of the messages stay below or at, milliseconds; 0 without messages.
+    /// Quantile `part` in milliseconds; 0 without messages.
     #[must_use]
     pub fn quantile_ms(&self, part: f64) -> i64 {
         #[expect(
@@ -78,7 +73,7 @@ impl Latency {
         self.max_ms
     }
 
-    /// The ranges that have messages, shortest first.
+    /// Ranges with messages, shortest first.
     pub fn ranges(&self) -> impl Iterator<Item = LatencyRange> {
         self.counts.iter().enumerate().filter(|(_, messages)| **messages > 0).map(
             |(range, &messages)| LatencyRange {

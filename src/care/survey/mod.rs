@@ -1,6 +1,5 @@
-//! What a report shows of a store's messages: by topic, over time, and how long they were on their
-//! way. One walk over the log, and memory that does not grow with it: times are counted in steps that
-//! get longer, topics beyond a number together.
+//! Survey of a store's messages for a report: by topic, over time, latency. One walk in bounded
+//! memory: time steps get longer, and topics beyond a limit are counted together.
 
 mod latency;
 
@@ -17,14 +16,12 @@ use crate::store::progress::Progress;
 use crate::store::read::scan::OnDamage;
 use crate::store::{MessageStore, OpenMode};
 
-/// How many topics are told apart.
 const MOST_TOPICS: usize = 4096;
-/// How many steps of time there are, those of each topic apart. With the longest steps a topic has
-/// three at most.
+/// Maximum time steps over all topics. With the longest steps a topic has three at most.
 const MOST_CELLS: usize = 1 << 16;
 const SECOND: i64 = 1000;
 const DAY: i64 = 86_400 * SECOND;
-/// How long a step of time is, milliseconds; each is a multiple of the one before.
+/// Lengths of a time step in milliseconds, each a multiple of the previous.
 const STEPS_MS: [i64; 22] = [
     SECOND,
     5 * SECOND,
@@ -50,42 +47,41 @@ const STEPS_MS: [i64; 22] = [
     36_400_000_000 * DAY,
 ];
 
-/// Messages of one topic in one step of time.
+/// Messages of one topic in one time step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// When the step begins, Unix milliseconds.
+    /// Start of the step, Unix milliseconds.
     pub begin_ms: i64,
-    /// Which topic: its place in [`Survey::topics`], or one behind the last for all others.
+    /// Index in [`Survey::topics`], or one behind the last for all others.
     pub topic: usize,
-    /// How many messages.
     pub messages: u64,
-    /// Sizes of their records together.
+    /// Bytes of their records.
     pub bytes: u64,
 }
 
-/// What [`survey`] found.
+/// Result of [`survey`].
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// The topics, those with the most bytes first.
+    /// Topics, the largest first.
     pub topics: Vec<(Box<[u8]>, Totals)>,
-    /// What belongs to further topics.
+    /// Further topics.
     pub others: Totals,
-    /// How long a step of time is, milliseconds.
+    /// Length of a time step, milliseconds.
     pub step_ms: i64,
-    /// What was stored in each step, by time and topic.
+    /// Cells by time and topic.
     pub cells: Vec<Cell>,
-    /// From born to stored.
+    /// Times from born to stored.
     pub latency: Latency,
-    /// Damage that was passed over.
     pub skipped: Skipped,
 }
 
-/// Looks at every message of the store at `path`; damage is passed over. `progress` is called now
-/// and then with the bytes that were read and those there are, and can end it.
+/// Surveys the store at `path` and skips damage. `progress` gets the bytes done and in all, and can
+/// end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`](crate::error::Error::NotAStore); [`Error::Io`](crate::error::Error::Io) when
-/// the system cannot read, or of kind `Interrupted` when `progress` ended it.
+/// [`Error::NotAStore`](crate::error::Error::NotAStore);
+/// [`Error::Io`](crate::error::Error::Io), or of kind `Interrupted` if
+/// `progress` ended it.
 pub fn survey(path: &Path, config: StoreConfig, progress: &mut Progress<'_>) -> Result<Survey> {
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let mut counts = Counts::default();
@@ -103,9 +99,8 @@ struct Counts {
     ids: HashMap<Box<[u8]>, usize>,
     topics: Vec<Totals>,
     others: Totals,
-    /// By begin of the step and topic: messages and bytes.
+    /// Messages and bytes by step and topic.
     cells: HashMap<(i64, usize), (u64, u64)>,
-    /// Which of the lengths a step has.
     level: usize,
 }
 
@@ -168,7 +163,6 @@ impl Counts {
     }
 }
 
-/// When the step begins that holds a time.
 fn begin(time_ms: i64, step_ms: i64) -> i64 {
     time_ms.div_euclid(step_ms).saturating_mul(step_ms)
 }

@@ -1,4 +1,4 @@
-//! Deleting topics from a new store, whose log keeps their messages.
+//! Deletes topics from a new store, whose log keeps their messages.
 
 use std::path::Path;
 
@@ -9,15 +9,14 @@ use crate::store::paths::StorePaths;
 use crate::store::{lock, swap};
 use crate::time::{Clock, SystemClock};
 
-/// The table of topics, below `config`.
 pub(crate) const TOPICS: &str = "topics.json";
-/// A file below `config`: its name and what it holds.
+/// A file below `config`: name and content.
 pub type ConfigFile = (String, Vec<u8>);
 
-/// Deletes topics from a closed store: their queues, and what `files` does not name of them.
+/// Deletes topics from a closed store: their queues, and their entries in `files`.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for a table that cannot be read.
+/// [`Error::Io`], [`Error::Corrupt`] for an unreadable table.
 pub(crate) fn delete(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -1,5 +1,5 @@
-//! Messages on their way into a new store: their numbers, what stands in for those that are missing,
-//! and the configuration that goes with them.
+//! Transfers messages into a new store: queue offsets, stand-ins for missing ones, and
+//! configuration.
 
 mod deleted;
 pub mod new_store;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use self::deleted::ConfigFile;
 pub(super) use self::deleted::TOPICS;
-use self::new_store::NewStore;
+pub use self::new_store::NewStore;
 pub(super) use self::new_store::refuse_what_is_there;
 use self::numbering::Numbering;
 pub use self::numbering::{QueueName, Rule};
@@ -32,54 +32,47 @@ use crate::store::paths::SETTINGS_FILE;
 use crate::store::queue_table::{TopicKinds, is_broker_topic};
 use crate::time::{Clock, SystemClock};
 
-/// What stands in for a message that was left out has this property, and no body.
 const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";
-/// More messages than this stand in for others only where as many are copied.
+/// Stand-ins allowed in any case; more need as many copied messages.
 const FREE_STAND_INS: u64 = 1 << 16;
 
-/// The names of the tables of consumer offsets.
 const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"];
 const DELAY_FILE: &str = "delayOffset.json";
-/// What a topic has at least.
 const LEAST_QUEUES: i32 = 4;
 
-/// How messages get into a new store.
+/// A transfer into a new store.
 #[derive(Debug)]
 pub struct Transfer {
     new: NewStore,
     numbering: Numbering,
     files: Vec<ConfigFile>,
-    /// Messages written.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
-    /// Messages written in the place of others.
     pub stand_ins: u64,
-    /// Whether every record lies where it lay before.
+    /// Whether every record keeps its physical offset.
     pub in_place: bool,
 }
 
-/// What a new store is to be like.
+/// Properties of the new store.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its settings.
     pub config: StoreConfig,
-    /// Where its log begins.
+    /// Start of its log.
     pub base_offset: u64,
-    /// How messages are numbered.
     pub rule: Rule,
-    /// Queues that are closed up where others are kept.
+    /// Queues to close up although others are kept.
     pub closed_up: HashSet<QueueName>,
-    /// The files below `config` that come along.
+    /// Files below `config` to copy.
     pub files: Vec<ConfigFile>,
 }
 
 impl Transfer {
-    /// A transfer into a new store at `out`.
+    /// Begins a transfer into a new store at `out`.
     ///
     /// # Errors
-    /// [`Error::Io`] where something is in the way; [`Error::Corrupt`] where a table of topics or of
-    /// offsets cannot be read, and would have to be changed.
+    /// [`Error::Io`] if something is in the way; [`Error::Corrupt`] for an unreadable
+    /// table that would have to change.
     pub fn begin(storage: Arc<dyn Storage>, out: &Path, plan: Plan) -> Result<Self> {
         let Plan { config, base_offset, rule, closed_up, files } = plan;
         let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
@@ -100,16 +93,16 @@ impl Transfer {
         Ok(Self { new, numbering, files, messages: 0, bytes: 0, stand_ins: 0, in_place: true })
     }
 
-    /// The number that the next message of a queue gets which has none.
+    /// Number for a queue's next message that has none.
     pub fn next_number(&mut self, topic: &[u8], queue_id: i32) -> i64 {
         self.numbering.next(topic, queue_id)
     }
 
-    /// Writes a record, and before it what stands in for those that are missing.
+    /// Writes a record, after stand-ins for missing ones.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a record that cannot be, or for a queue with more missing than
-    /// may stand in; [`Error::Io`].
+    /// [`Error::InvalidMessage`] for an invalid record, or too many missing in a queue;
+    /// [`Error::Io`].
     pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
         let numbered = self.numbering.number(record);
         let missing = numbered.missing;
@@ -137,15 +130,14 @@ impl Transfer {
         Ok(())
     }
 
-    /// Says which topics are to be deleted ones: with messages in the log, but neither queues nor a
-    /// place in the table of topics.
+    /// Marks topics as deleted: messages in the log, but neither queues nor an entry in the table.
     pub fn delete_topics(&mut self, topics: Vec<String>) {
         let is_other = |topic: &[u8]| !topics.iter().any(|name| name.as_bytes() == topic);
         self.numbering.batch_topics.retain(|topic, _| is_other(topic));
         self.new.delete_topics(topics);
     }
 
-    /// Makes the store from what was written; the tables of offsets name the new numbers.
+    /// Finishes the store; offset tables get the new numbers.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -166,7 +158,7 @@ impl Transfer {
     }
 }
 
-/// A message without body or properties of its own, in the place of one that is not there.
+/// A message without body or own properties in place of a missing one.
 fn stand_in<'a>(behind: &Record<'a>, queue_offset: i64) -> Record<'a> {
     Record {
         queue_offset,
@@ -196,10 +188,10 @@ fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
     }
 }
 
-/// The broker's JSON files of a store; its copies of them (`.bak`) stay behind.
+/// A store's JSON files, without backups (`.bak`).
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for one that is larger than any such file.
+/// [`Error::Io`], [`Error::Corrupt`] for one that is too large.
 pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFile>> {
     let entries = match storage.list(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -221,7 +213,7 @@ pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFi
     Ok(files)
 }
 
-/// The kinds of the topics' queues, as their table says. One that cannot be read names none.
+/// Queue kinds by topic, from the table. An unreadable table names none.
 #[must_use]
 pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
     let table = files.iter().find(|(name, _)| name == TOPICS);
@@ -231,8 +223,8 @@ pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
     topics.map(|topic| (topic.name.as_bytes().into(), kind(topic.is_batch_queue()))).collect()
 }
 
-/// Sees to it that the table of topics names those with queues of batches: without it nobody could
-/// tell. Where there is no table at all every topic is entered.
+/// Adds topics with batch queues to the table, since nothing else tells. Without a table all topics
+/// are added.
 fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()> {
     let known = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
     let mut table = known.map(|(_, bytes)| topic_table(bytes)).transpose()?.unwrap_or_default();
@@ -265,10 +257,10 @@ fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()
     Ok(())
 }
 
-/// Whether a file of the configuration can be read, and moved where that is to be.
+/// Checks that a configuration file can be read, and adapted if needed.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason.
 pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatError> {
     match name {
         TOPICS => TopicTable::parse(bytes).map(|_| ()),
@@ -315,7 +307,7 @@ fn delay_table(bytes: &[u8]) -> Result<Value> {
     json::parse(bytes).map_err(|error| error.in_file(Path::new(DELAY_FILE), 0))
 }
 
-/// The queues of delayed messages and the place reached in each: level `n` has queue `n - 1`.
+/// Queues of delayed messages with their offsets: level `n` has queue `n - 1`.
 fn delays(table: &Value) -> Vec<(i32, i64)> {
     let levels = table.get("offsetTable").and_then(Value::as_object).into_iter().flatten();
     levels

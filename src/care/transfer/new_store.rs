@@ -1,5 +1,5 @@
-//! A store that is written record by record, by whoever copies, imports or salvages: it lies under
-//! another name until it is whole, so what is found under the name that was asked for always is.
+//! Writes a new store record by record, for copy, import and salvage. It has a temporary name until
+//! it is whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::paths::{self, StorePaths};
 use crate::store::{MessageStore, OpenMode, lock, remembered};
 use crate::time::SystemClock;
 
-/// A new store, as long as it is written. Dropped before [`NewStore::finish`], it leaves nothing.
+/// A new store being written. Dropped before [`NewStore::finish`] it leaves nothing.
 #[derive(Debug)]
 pub struct NewStore {
     out: PathBuf,
@@ -33,11 +33,11 @@ pub struct NewStore {
 }
 
 impl NewStore {
-    /// A store that will lie at `out`, where nothing or an empty folder may be now; its log begins
-    /// with the file that holds `base_offset`.
+    /// Creates a store for `out`, which must be missing or empty; its log begins with the file of
+    /// `base_offset`.
     ///
     /// # Errors
-    /// [`Error::Io`] where something is in the way or nothing can be written.
+    /// [`Error::Io`] if something is in the way or writing fails.
     pub fn create(
         storage: Arc<dyn Storage>,
         out: &Path,
@@ -48,7 +48,7 @@ impl NewStore {
         config.store_path_commit_log.clear();
         config.read_only_commit_log_store_paths.clear();
         remembered::leave_retention(&mut config);
-        // What the source could store, under whatever name and number, its copy can.
+        // Names and numbers valid in the source are valid in the copy.
         config.validate_topic_names = false;
         let file_size = config.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
         config.mapped_file_size_commit_log = Some(file_size);
@@ -78,15 +78,16 @@ impl NewStore {
         Ok(new)
     }
 
-    /// The settings that it is written with.
+    /// The settings for writing it.
     pub fn config_mut(&mut self) -> &mut StoreConfig {
         &mut self.config
     }
 
-    /// Writes a record at the end of the log, and tells where it lies there.
+    /// Appends a record and returns its offset.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a record that cannot be, or fits into no file; [`Error::Io`].
+    /// [`Error::InvalidMessage`] for an invalid record or one larger than a file;
+    /// [`Error::Io`].
     pub fn put(&mut self, record: &Record<'_>) -> Result<u64> {
         record.check().map_err(|error| {
             refused(format!("expected {}, found {}", error.expected, error.found), None)
@@ -105,21 +106,20 @@ impl NewStore {
         Ok(at)
     }
 
-    /// Where the log ends.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
         self.writing.as_ref().map_or(0, |(_, writer)| writer.end_offset())
     }
 
-    /// Says which topics are to be deleted ones, which have messages in the log and no queues.
+    /// Marks topics as deleted: messages in the log, no queues.
     pub fn delete_topics(&mut self, topics: Vec<String>) {
         self.deleted = topics;
     }
 
-    /// Makes the log durable, the queues and the index from it, and gives the store its name.
+    /// Flushes the log, builds queues and index, and renames the store.
     ///
     /// # Errors
-    /// [`Error::Io`]; nothing lies under the name then.
+    /// [`Error::Io`]; the name is unused then.
     pub fn finish(mut self, config_files: &[ConfigFile]) -> Result<()> {
         if let Some((log, mut writer)) = self.writing.take() {
             writer.release();
@@ -133,7 +133,7 @@ impl NewStore {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
         inspect::remember(&storage, &paths, &self.config, true)?;
-        // Opening it enters every message of the log in its queue and in the index.
+        // Opening dispatches every message.
         let clock = Arc::new(SystemClock);
         let config = self.config.clone();
         MessageStore::open_with(
@@ -156,7 +156,7 @@ impl Drop for NewStore {
     fn drop(&mut self) {
         if !self.finished {
             self.writing = None;
-            // Whatever went wrong before is what the caller must know.
+            // The first error counts.
             let _ = remove_all(&*self.storage, &self.staging);
         }
     }
@@ -166,7 +166,7 @@ fn refused(reason: String, limit: Option<u64>) -> Error {
     Error::InvalidMessage { field: "message", reason, status: PutStatus::MessageIllegal, limit }
 }
 
-/// Refuses to write over anything but an empty folder.
+/// Refuses anything but a missing or empty folder.
 ///
 /// # Errors
 /// [`Error::Io`] of kind `AlreadyExists`.
@@ -189,7 +189,6 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A name beside `out` that nobody has.
 fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
     let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for number in 0_u32.. {
@@ -201,7 +200,7 @@ fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
     Ok(out.with_extension("partial"))
 }
 
-/// Removes a folder that this process made, with what it put there.
+/// Removes a folder created by this process, with its contents.
 fn remove_all(storage: &dyn Storage, dir: &Path) -> std::io::Result<()> {
     for entry in storage.list(dir)? {
         let path = dir.join(&entry.name);

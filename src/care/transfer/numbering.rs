@@ -1,5 +1,5 @@
-//! Queue offsets of messages that move from one store to another: kept, or given anew; and what
-//! becomes of the places that consumer groups have reached.
+//! Queue offsets of messages that move to another store, kept or new, and the corresponding
+//! consumer offsets.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,56 +15,49 @@ use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
-/// A queue: its topic and its number.
 pub type QueueName = (Box<[u8]>, i32);
 
-/// How the messages of a queue are numbered.
+/// Numbering of a queue's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// As they are; for what is missing between two of them something must stand there.
+    /// Unchanged; stand-ins fill gaps.
     Keep,
-    /// One behind the other from the first one's own number on.
+    /// Consecutive from the first one's number.
     CloseUp,
-    /// One behind the other from 0 on.
+    /// Consecutive from 0.
     FromZero,
 }
 
-/// What a record's place in its queues is.
+/// A record's place in its queues.
 #[derive(Debug, Default)]
 pub struct Numbered {
-    /// Its number.
     pub queue_offset: i64,
-    /// Numbers right before it that no message has.
     pub missing: Range<i64>,
-    /// Its properties, where they name numbers and these have changed.
+    /// Changed properties, if they contain queue offsets.
     pub properties: Option<Vec<u8>>,
 }
 
-/// Gives each message its number.
 #[derive(Debug)]
 pub struct Numbering {
     rule: Rule,
-    /// Queues that are closed up although the others are kept.
     closed_up: HashSet<QueueName>,
     kinds: TopicKinds,
     next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     watched: HashMap<QueueName, Watched>,
-    /// Whether a message was in queues beside its own.
+    /// Whether a message was in additional queues.
     pub more_queues: bool,
-    /// Topics with batches that are kept together, and how many queues they have at least.
     pub batch_topics: BTreeMap<Box<[u8]>, i32>,
 }
 
-/// Places in one queue, by their old number.
 #[derive(Debug, Default)]
 struct Watched {
     places: Vec<(i64, Option<i64>)>,
-    /// Those before this one are known for good.
+    /// Those before this index are final.
     at: usize,
 }
 
 impl Numbering {
-    /// A numbering by `rule`; `kinds` are those of the topics' queues.
+    /// A numbering by `rule`; `kinds` are the topics' queue kinds.
     #[must_use]
     pub fn new(rule: Rule, kinds: TopicKinds) -> Self {
         Self {
@@ -78,14 +71,13 @@ impl Numbering {
         }
     }
 
-    /// Closes these queues up, whatever the rule for the others.
     #[must_use]
     pub fn closing_up(mut self, queues: HashSet<QueueName>) -> Self {
         self.closed_up = queues;
         self
     }
 
-    /// Notes that a place in a queue is to be followed. To be called before the first message.
+    /// Watches a queue offset. Called before the first message.
     pub fn watch(&mut self, topic: &[u8], queue_id: i32, queue_offset: i64) {
         let watched = self.watched.entry((topic.into(), queue_id)).or_default();
         if let Err(at) = watched.places.binary_search_by_key(&queue_offset, |(old, _)| *old) {
@@ -93,7 +85,6 @@ impl Numbering {
         }
     }
 
-    /// Where a place that was watched is now.
     #[must_use]
     pub fn place(&self, topic: &[u8], queue_id: i32, queue_offset: i64) -> i64 {
         if self.rule_of(topic, queue_id) == Rule::Keep {
@@ -109,8 +100,7 @@ impl Numbering {
             .unwrap_or(of_none)
     }
 
-    /// Which rule a queue has. What the broker keeps for itself is never filled up: it would act on
-    /// what stands there.
+    /// Rule of a queue. A broker's own topics get no stand-ins: it would act on them.
     fn rule_of(&self, topic: &[u8], queue_id: i32) -> Rule {
         let closes_up = || {
             let of_broker = matches!(
@@ -124,19 +114,18 @@ impl Numbering {
         if self.rule == Rule::Keep && closes_up() { Rule::CloseUp } else { self.rule }
     }
 
-    /// Every topic with a message, and the greatest number of a queue in it.
+    /// Topics with messages, and their highest queue number.
     pub fn topics(&self) -> impl Iterator<Item = (&[u8], i32)> {
         self.next
             .iter()
             .map(|(topic, queues)| (&**topic, queues.keys().copied().max().unwrap_or(0)))
     }
 
-    /// The number that a message gets which has none of its own.
+    /// Number for a message without one.
     pub fn next(&mut self, topic: &[u8], queue_id: i32) -> i64 {
         self.next.get(topic).and_then(|queues| queues.get(&queue_id)).copied().unwrap_or(0)
     }
 
-    /// The place of the next record.
     pub fn number(&mut self, record: &Record<'_>) -> Numbered {
         let transaction = sys_flag::transaction(record.sys_flag);
         if !matches!(transaction, Transaction::None | Transaction::Commit) {
@@ -160,7 +149,7 @@ impl Numbering {
         let count = i64::from(range.message_count);
         let (new, mut missing) = self.take(record.topic, record.queue_id, old, count);
         if kind == QueueKind::Batch {
-            // Its entries say for which numbers they stand, and a broker goes on behind a gap.
+            // Entries state their numbers, and a broker continues after a gap.
             missing = Range::default();
         }
         let mut changed = None;
@@ -178,7 +167,6 @@ impl Numbering {
         Numbered { queue_offset, missing, properties: changed }
     }
 
-    /// The numbers in the queues beside a message's own, where they have changed.
     fn number_more(&mut self, topic: &[u8], indexed: &Indexed<'_>) -> Option<String> {
         let (queues, numbers) = (indexed.multi_dispatch?, indexed.multi_queue_offset?);
         let known: HashMap<&[u8], i64> = lmq::pairs(topic, indexed).collect();
@@ -199,7 +187,7 @@ impl Numbering {
         changed.then(|| new.join(","))
     }
 
-    /// The new number of what had `old`, and the numbers before it that nothing has.
+    /// New number of `old`, and the missing numbers before it.
     fn take(&mut self, topic: &[u8], queue_id: i32, old: i64, count: i64) -> (i64, Range<i64>) {
         let rule = self.rule_of(topic, queue_id);
         if !self.next.contains_key(topic) {
@@ -217,7 +205,7 @@ impl Numbering {
         if rule != Rule::Keep && !self.watched.is_empty() {
             self.follow(topic, queue_id, old, new, count);
         }
-        // Before the first message of a queue nothing needs to stand.
+        // Nothing is needed before a queue's first message.
         (new, next.unwrap_or(new)..new)
     }
 
@@ -235,7 +223,7 @@ impl Numbering {
     }
 }
 
-/// `raw` with another value of a property, in the same place.
+/// `raw` with another value of a property, in place.
 fn replaced(raw: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 8);
     for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {
@@ -308,7 +296,7 @@ mod tests {
             assert_eq!(news, [first, first + 1, first + 2, first + 3]);
             let at = |old| numbering.place(b"T", 0, old) - first;
             let now: Vec<_> = [0, 5, 6, 7, 8, 9, 10, 11, 50].map(at).to_vec();
-            // What comes next for a group is the first message that was kept at or behind its place.
+            // A group continues with the first message kept at or behind its offset.
             assert_eq!(now, [0, 0, 1, 2, 2, 2, 3, 4, 4]);
         }
     }

@@ -1,4 +1,4 @@
-//! The checkpoint and the durable mark: does the checkpoint say anything that the log contradicts?
+//! Checks whether checkpoint and durable mark contradict the log.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIELDS_LEN};
 use crate::log::StoreCheckpoint;
 use crate::store::mark::Mark;
 
-/// Reads the checkpoint; `None` where it cannot be read.
+/// Reads the checkpoint; `None` if unreadable.
 pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();
     let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {
@@ -44,7 +44,7 @@ pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
     Some(checkpoint.fields)
 }
 
-/// Reads the durable mark; one that cannot be believed is reported.
+/// Reads the durable mark; reports an invalid one.
 pub(super) fn mark(cx: &Context<'_>) -> Option<Mark> {
     let path = cx.paths.mark();
     match Mark::read(&*cx.storage, &cx.paths) {
@@ -72,7 +72,6 @@ pub(super) fn mark(cx: &Context<'_>) -> Option<Mark> {
     }
 }
 
-/// Holds the checkpoint against the newest store time and the end of the log.
 pub(super) fn check(cx: &Context<'_>, fields: &CheckpointFields, newest_ms: i64, log_end: u64) {
     let path = cx.paths.checkpoint();
     let times = [

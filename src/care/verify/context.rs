@@ -1,4 +1,4 @@
-//! The context that every part of the check is given: the store, its settings, and the list of findings.
+//! Context of every part of the check: the store, its settings, and the findings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,18 +11,16 @@ use crate::files::run::file_run::Stray;
 use crate::files::{DirEntry, FileKind, FileRun, Storage};
 use crate::store::paths::StorePaths;
 
-/// In what state a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Closed in good order.
     Closed,
-    /// Not closed, and nobody has it.
+    /// Not closed and unused.
     Crashed,
     /// A process writes to it.
     InUse,
 }
 
-/// What every part of the check needs.
+/// Inputs of every part of the check.
 pub(super) struct Context<'a> {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) paths: StorePaths,
@@ -32,11 +30,11 @@ pub(super) struct Context<'a> {
     pub(super) state: State,
     pub(super) full: bool,
     pub(super) threads: usize,
-    /// What was stored up to this time is known to be on disk.
+    /// Messages up to this store time are durable.
     pub(super) flushed_ms: i64,
-    /// So is what lies before this place.
+    /// Messages before this offset are durable.
     pub(super) durable: u64,
-    /// A store time later than this is in the future.
+    /// Later store times are in the future.
     pub(super) latest_ms: i64,
 }
 
@@ -60,7 +58,7 @@ impl Context<'_> {
         }
     }
 
-    /// Whether there is a folder; anything else of that name is reported.
+    /// Whether the folder exists; reports anything else of that name.
     pub(super) fn is_folder(&self, dir: &Path) -> Result<bool> {
         match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
             Some(FileKind::Directory) => Ok(true),
@@ -74,7 +72,7 @@ impl Context<'_> {
 
     pub(super) fn stray(&self, stray: &Stray) {
         let (code, severity) = match stray.kind {
-            // What a writer refuses to make a file beside.
+            // Writers refuse to create a file beside it.
             FileKind::Other => (Code::NoRegularFile, Severity::Error),
             FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
         };
@@ -102,7 +100,7 @@ impl Context<'_> {
         self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
     }
 
-    /// Reports an error of one file; the check goes on with the others.
+    /// Reports a file's error; the check continues.
     pub(super) fn error(&self, path: &Path, error: Error) {
         match error {
             Error::Corrupt(fault) => {
@@ -116,9 +114,8 @@ impl Context<'_> {
         }
     }
 
-    /// Holds the lengths and names of a run's files against each other.
     pub(super) fn check_files(&self, run: &FileRun) {
-        // What a crash leaves of a file that was being made; before others it lost what it held.
+        // At the end a crash left it; before others it lost content.
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
@@ -130,7 +127,7 @@ impl Context<'_> {
     }
 }
 
-/// The code for damage of files, as [`FileRun::check`] tells it.
+/// Code for damage reported by [`FileRun::check`].
 pub(super) fn file_code(kind: CorruptionKind) -> Code {
     match kind {
         CorruptionKind::FileLength => Code::FileLength,
@@ -138,18 +135,17 @@ pub(super) fn file_code(kind: CorruptionKind) -> Code {
     }
 }
 
-/// The result of the walk over the log, for checks of single entries behind it.
+/// Result of the log walk, for checks of single entries.
 pub(super) struct Walked {
     pub(super) log_start: u64,
     pub(super) log_end: u64,
-    /// Damaged ranges that were reported, in order.
     pub(super) damaged: Vec<(u64, u64)>,
-    /// Whether some damage is not in that list.
+    /// Whether the list is incomplete.
     pub(super) forgot: bool,
 }
 
 impl Walked {
-    /// Whether what lies at `at` was reported as damage of the log.
+    /// Whether `at` is in reported damage.
     pub(super) fn is_damaged(&self, at: u64) -> bool {
         let behind = self.damaged.partition_point(|(from, _)| *from <= at);
         let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));

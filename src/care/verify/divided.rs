@@ -1,8 +1,7 @@
-//! A check in parts that may run on different machines, each of which reaches the store: first queues
-//! and index files by themselves, then the files of the log, at last what only all of it tells.
+//! Check in parts on several machines that share the store: queues and index files, then log files,
+//! then the whole.
 //!
-//! What comes out is what [`verify`](super::verify) finds. A part hands on bytes, which only the parts
-//! behind it read.
+//! The result equals that of [`verify`](super::verify). A part's output is only for the next parts.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -29,11 +28,11 @@ use crate::log::index::run::IndexRunFile;
 use crate::log::read::parallel;
 use crate::store::progress::Progress;
 
-/// What reading some queues and index files told.
+/// Result for some queues and index files.
 #[derive(Debug, Deserialize, Serialize)]
 struct Structures {
     queues: Vec<QueueSeen>,
-    /// By the number in a file's name; those that cannot be read are left out.
+    /// By the number in a file's name, without unreadable files.
     index: Vec<(u64, IndexSeen)>,
     found: Found,
 }
@@ -48,19 +47,16 @@ struct QueueSeen {
     entries: u64,
 }
 
-/// What walking some files of the log told.
 #[derive(Debug, Deserialize, Serialize)]
 struct Walks {
-    /// By the physical offset of the file.
     files: Vec<(u64, FileWalk)>,
-    /// How many entries of a queue were met, by its place among all that were seen.
+    /// Matched entries, by the queue's index.
     met: Vec<(u32, u64)>,
     missing: Vec<(Name, Missing)>,
     missing_elsewhere: u64,
     found: Found,
 }
 
-/// One part of the work with everything it needs.
 struct Part<'a> {
     path: &'a Path,
     config: &'a StoreConfig,
@@ -82,14 +78,13 @@ impl Part<'_> {
         })
     }
 
-    /// The same context without what preparing found, which [`join`] finds again.
+    /// The context without the findings of preparation, which [`join`] repeats.
     fn fresh<'b>(&self, cx: Context<'b>) -> Context<'b> {
         Context { findings: Findings::new(self.path, self.options.most_findings), ..cx }
     }
 }
 
-/// Reads each queue and each index file whose number among all is `part` more than a multiple of
-/// `parts`.
+/// Reads each queue and index file whose number is `part` modulo `parts`.
 ///
 /// # Errors
 /// As [`verify`](super::verify).
@@ -137,8 +132,8 @@ pub fn structures(
     })
 }
 
-/// Walks the files of the log that begin in a range of physical offsets. `structures` are what all
-/// parts of [`structures`] gave, in order.
+/// Walks log files that begin in a range of offsets. `structures` are all results of
+/// [`structures`], in order.
 ///
 /// # Errors
 /// As [`verify`](super::verify).
@@ -191,7 +186,7 @@ pub fn walk(
     })
 }
 
-/// Puts together what the parts found.
+/// Joins the results of all parts.
 ///
 /// # Errors
 /// As [`verify`](super::verify).
@@ -228,7 +223,7 @@ pub fn join(
             }
             of_file.extend(part.files);
         }
-        // A file that came since has not been walked: the log ends before it.
+        // A newer file was not walked: the log ends before it.
         let files = known.log.files();
         let walks: Vec<FileWalk> = files
             .iter()
@@ -238,7 +233,6 @@ pub fn join(
     })
 }
 
-/// Tells the queues what was seen of them; the place of each among all that were seen.
 fn take_queues(queues: &mut Queues, seen: &[Structures]) -> Vec<Option<u32>> {
     let all = seen.iter().flat_map(|part| &part.queues);
     let by_name: HashMap<(QueueKind, &Name), (u32, &QueueSeen)> =
@@ -252,7 +246,6 @@ fn take_queues(queues: &mut Queues, seen: &[Structures]) -> Vec<Option<u32>> {
     queues.list.iter_mut().map(take).collect()
 }
 
-/// The index as it was seen.
 fn take_index(cx: &Context<'_>, seen: &[Structures]) -> Result<Index> {
     let by_name: HashMap<u64, &IndexSeen> =
         seen.iter().flat_map(|part| &part.index).map(|(name, seen)| (*name, seen)).collect();

@@ -1,9 +1,8 @@
-//! The files of the log in parts that threads walk side by side, and what the parts of a file come to.
+//! Divides log files into parts for threads, and joins their results.
 //!
-//! A part begins where bytes look like a record's and name their own place. A walk from the file's first
-//! byte might pass over them all the same, since a body can hold bytes made to look so: then the part
-//! before does not end where this one begins. That, and damage of which only the messages before tell
-//! what it is, is for a walk over the whole file.
+//! A part begins at a likely record. If a walk from the file's first byte skips it, because it is
+//! inside a body, the previous part does not end there. Then, and for damage that only earlier
+//! messages explain, the whole file is walked.
 
 use std::ops::ControlFlow;
 
@@ -17,11 +16,10 @@ use crate::files::FileRun;
 use crate::log::read::frames::FrameReader;
 use crate::log::read::parallel;
 
-/// How far behind a place a record is looked for.
 const LOOKED_THROUGH: u64 = 1 << 20;
 
-/// Walks all files in parts of about so many bytes. `None` where the parts do not come to what walks
-/// over the whole files do.
+/// Walks all files in parts of about so many bytes; `None` if the result may differ from walks over
+/// whole files.
 pub(super) fn walk_all(
     cx: &Context<'_>,
     log: &FileRun,
@@ -56,7 +54,7 @@ pub(super) fn walk_all(
     Ok(is_sure.then_some(joined))
 }
 
-/// Where a file can be cut. One that cannot be read is left to the walk.
+/// Finds where to cut a file; an unreadable one is left to the walk.
 fn of_file(log: &FileRun, file: usize, bytes: u64) -> Vec<FilePart> {
     let mut parts = vec![FilePart::whole(file)];
     for at in places(log, file, bytes).unwrap_or_default() {
@@ -83,7 +81,7 @@ fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
 }
 
 impl FileWalk {
-    /// What this walk and the one over the part behind it, from `at` on, come to together.
+    /// Joins this walk with the next part's, from `at` on.
     fn then(self, next: Self, at: u64, cx: &Context<'_>, log: &FileRun) -> Option<Self> {
         let is_sure = |walk: &Self| !walk.is_doubtful && !walk.failed && !walk.forgot;
         let meets = matches!(self.how, FileEnd::Nothing) && self.end == at;
@@ -111,7 +109,7 @@ impl FileWalk {
 }
 
 impl Edges {
-    /// Those of both together; a gap that lies between is reported.
+    /// Joins both; reports a gap between them.
     fn then(self, next: &Self, cx: &Context<'_>) -> Self {
         let mut between = self.last;
         let Some(first) = &next.first else {

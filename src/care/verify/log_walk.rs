@@ -1,4 +1,4 @@
-//! Walking one file of the log, and joining what the walks over all files found.
+//! Walks one log file, and joins the results of all walks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,44 +23,37 @@ use crate::log::read::frames::{Faults, FrameReader, Lies, Record, misplaced, pro
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::queue_table::{most_queue_id, names_a_folder};
 
-/// How many bytes go by between two looks at whether to stop.
 const STEP: u64 = 4 << 20;
-/// How many damaged ranges of one file are remembered.
 pub(super) const MOST_DAMAGED: usize = 100_000;
-/// How many topics that have no folder are told apart.
 const MOST_TOPICS: usize = 1_000;
 
-/// A part of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilePart {
-    /// The number of the file.
     pub(super) file: usize,
-    /// Where it begins, as a position in the file.
+    /// Start, as a position in the file.
     pub(super) from: u64,
-    /// Where the next one begins; `None` where this is the last.
+    /// Start of the next part; `None` for the last.
     pub(super) to: Option<u64>,
 }
 
 impl FilePart {
-    /// All of a file.
     pub(super) fn whole(file: usize) -> Self {
         Self { file, from: 0, to: None }
     }
 }
 
-/// What the walk over one file found, beside its findings.
+/// Result of walking a file, beside findings.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct FileWalk {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
-    /// Where the walk ended, as a position in the file.
     pub(super) end: u64,
     pub(super) how: FileEnd,
     pub(super) damaged: Vec<(u64, u64)>,
     pub(super) forgot: bool,
     /// Whether the file could not be read, which was reported.
     pub(super) failed: bool,
-    /// Whether a walk over the whole file might tell something else than one over a part of it.
+    /// Whether a walk over the whole file might differ from one over a part.
     pub(super) is_doubtful: bool,
     pub(super) behind_index: Unindexed,
     pub(super) before_index: Unindexed,
@@ -68,21 +61,18 @@ pub(super) struct FileWalk {
     pub(super) times: Times,
 }
 
-/// How the walk over a file ended.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) enum FileEnd {
-    /// Nothing more is there: zeros, or the end of the bytes, or of the part that was to be walked.
+    /// Zeros, or the end of the file or part.
     #[default]
     Nothing,
-    /// A blank, as it must.
     Blank,
-    /// Bytes that are no message, with none behind them.
     Bad(Damage),
-    /// The same, and messages behind that are older than those before: the file had another life.
+    /// Damage, then messages older than those before: a recycled file.
     Remains(Damage, u64),
 }
 
-/// Damage at a position of a file, before it is known how far it reaches.
+/// Damage at a position, of unknown length.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Damage {
     at: u64,
@@ -90,7 +80,7 @@ pub(super) struct Damage {
     error: FormatError,
 }
 
-/// The number of the last file that begins with a message.
+/// Index of the last file that begins with a message.
 pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
     let begins = |path: &Path, base: u64| -> Option<bool> {
         let file = cx.storage.open(path, crate::files::Access::Read).ok()?;
@@ -103,7 +93,7 @@ pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
     files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true))
 }
 
-/// Walks a file of the log, or a part of it. An error of the file is a finding.
+/// Walks a log file or a part of it; an error of the file is a finding.
 pub(super) fn walk<'a>(
     cx: &'a Context<'a>,
     log: &'a FileRun,
@@ -122,7 +112,7 @@ pub(super) fn walk<'a>(
     })();
     let (mut reader, index) = match checks {
         Ok(parts) => parts,
-        // Retention of a running broker took it away.
+        // Deleted by a running broker's retention.
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             cx.advance(len);
             return FileWalk { failed: true, ..FileWalk::default() };
@@ -175,12 +165,10 @@ struct Walk<'a> {
     all_queues: &'a Queues,
     queues: QueueCheck<'a>,
     index: IndexCheck<'a>,
-    /// The topic of the last message, whether it can name a folder, and what its keys' hashes begin
-    /// with.
+    /// Last message's topic, whether it can name a folder, and its hash state.
     topic: Vec<u8>,
     topic_is_good: bool,
     topic_hash: TopicHash,
-    /// Topics without a folder that were reported.
     topics: HashSet<Box<[u8]>>,
     told: u64,
     result: FileWalk,
@@ -258,14 +246,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Why a record may not lie at `at`.
+    /// Reason why a record may not lie at `at`.
     #[inline]
     fn misplaced(&self, record: &Record<'_>, at: u64) -> Option<FormatError> {
         misplaced(&record.view, self.base.saturating_add(at))
     }
 
-    /// Finds the place behind some damage where the log goes on, and reports the damage; `None`
-    /// where nothing comes any more.
+    /// Finds where the log continues behind damage, and reports the damage; `None` if it ends.
     fn behind(&mut self, reader: &mut FrameReader, damage: Damage) -> Result<Option<u64>> {
         let at = damage.at;
         let next = match damage.code {
@@ -287,7 +274,7 @@ impl Walk<'_> {
             Lies::Record(record) => Some(record.view.store_timestamp_ms()),
             _ => None,
         };
-        // Which message is the newest before is not known behind the beginning of a part.
+        // The newest earlier message is unknown in a later part.
         self.result.is_doubtful |= self.may_be_remains && self.part.from > 0 && time.is_some();
         if self.may_be_remains && time.is_some_and(|time| time < self.result.newest_ms) {
             let (older, newer) = self.pass_remains(reader, next)?;
@@ -302,8 +289,7 @@ impl Walk<'_> {
         Ok(Some(next))
     }
 
-    /// Counts the messages from `at` on that are older than what was read before, up to one that is
-    /// not.
+    /// Counts messages from `at` on that are older than those before, up to the first newer one.
     fn pass_remains(&self, reader: &mut FrameReader, mut at: u64) -> Result<(u64, Option<u64>)> {
         let mut older = 0;
         loop {
@@ -327,7 +313,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reports damage behind which the log goes on at `next`, with a message stored at `time`.
+    /// Reports damage up to `next`, where a message stored at `time` follows.
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable
@@ -371,13 +357,12 @@ impl Walk<'_> {
         }
     }
 
-    /// The same of one that was not whole in a block.
+    /// Checks a record that is not whole in a block.
     #[cold]
     fn record_large(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
         self.record(record, at)
     }
 
-    /// One message of the log.
     #[inline(always)]
     fn record(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
         let view = &record.view;
@@ -427,7 +412,6 @@ impl Walk<'_> {
         self.index.see(self.topic_hash, properties, request.physical_offset, time)
     }
 
-    /// The messages behind are of another topic.
     fn go_to_topic(&mut self, topic: &[u8]) {
         self.topic.clear();
         self.topic.extend_from_slice(topic);
@@ -458,7 +442,7 @@ impl Walk<'_> {
     fn tell_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
         let severity = Severity::Warning;
         if !names_a_folder(request.topic) {
-            // Another part may tell of the same topic.
+            // Another part may report the same topic.
             self.result.is_doubtful = true;
             if self.topics.len() < MOST_TOPICS && self.topics.insert(request.topic.into()) {
                 let shown: String =
@@ -496,15 +480,13 @@ impl Walk<'_> {
     }
 }
 
-/// What the walks over all files together show.
 pub(super) struct Joined {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
     pub(super) walked: Walked,
 }
 
-/// Joins the walks over the files, in order: where the log ends, and what is wrong with the files
-/// before that.
+/// Joins the walks in order: finds the log's end and faults before it.
 pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joined {
     let files = log.files();
     let log_start = log.min_offset().unwrap_or(0);
@@ -516,7 +498,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
-    // What lies on both sides of where a file ends.
+    // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(files.iter()).enumerate() {
         joined.messages += walk.messages;
@@ -546,7 +528,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
                 add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
                 joined.walked.damaged.push((from, file_end));
             }
-            // The cut itself was reported.
+            // The short file was reported.
             FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
                 joined.walked.damaged.push((from, file_end));
             }

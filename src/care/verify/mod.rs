@@ -1,12 +1,9 @@
-//! Looking for damage: every record of the log, each queue entry and index entry against it, the
-//! checkpoint, the files' lengths and names, the broker's tables of topics and of what consumers have
-//! read against the queues.
+//! Detects damage: every record, queue entry, index entry, the checkpoint, lengths and names of
+//! files, the broker's tables.
 //!
-//! Nothing is written and no lock taken. First queues and index are read by themselves, which also
-//! notes how far they reach; then the log is walked, in parts on several threads, and each message
-//! held against its entries. So beside a running broker every entry that was noted has its message,
-//! and what is newer counts as not dispatched yet. Everything is read block by block, so memory grows
-//! with the number of queues and files, not with what they hold.
+//! Nothing is written or locked. First queues and index are read by themselves. Then threads walk
+//! the log and match each message with its entries. So beside a running broker every known entry
+//! has its message, and newer messages count as not dispatched yet.
 
 mod checkpoint;
 mod context;
@@ -47,12 +44,12 @@ use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS, SystemClock};
 
-/// How closely a store is looked at.
+/// Depth of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// The frames of the log, lengths, names and headers.
+    /// Frames, lengths, names and headers.
     Quick,
-    /// All of it: checksums too, and every structure against the others.
+    /// Everything: checksums, and structures against each other.
     Full,
 }
 
@@ -67,16 +64,16 @@ impl Level {
     }
 }
 
-/// How [`verify`] goes about it.
+/// Options of [`verify`].
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyOptions {
-    /// How closely.
+    /// Depth.
     pub level: Level,
-    /// How many threads; as many as there are processors where it is left out.
+    /// Threads; `None` means one for each processor.
     pub threads: Option<usize>,
-    /// How many findings are listed; all are counted.
+    /// Findings listed; all are counted.
     pub most_findings: usize,
-    /// About how much of a file of the log a thread walks at a time. What comes out is the same.
+    /// Approximate bytes of a log file walked at a time; does not change the result.
     pub part_bytes: u64,
 }
 
@@ -86,48 +83,48 @@ impl Default for VerifyOptions {
     }
 }
 
-/// What was looked at.
+/// Amounts that were checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyCounts {
-    /// Messages of the log, damaged bodies included.
+    /// Messages, including damaged ones.
     pub messages: u64,
-    /// Bytes of the log up to its end.
+    /// Bytes of the log.
     pub log_bytes: u64,
-    /// Files of the log.
+    /// Log files.
     pub log_files: u64,
     /// Queues.
     pub queues: u64,
-    /// Their entries.
+    /// Queue entries.
     pub queue_entries: u64,
     /// Index files.
     pub index_files: u64,
-    /// Their entries.
+    /// Index entries.
     pub index_entries: u64,
 }
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Clone, Debug)]
 pub struct VerifyReport {
     /// The store.
     pub path: PathBuf,
-    /// How closely it was looked at.
+    /// Depth.
     pub level: Level,
-    /// Whether nothing is wrong: no finding, or only such as are worth knowing.
+    /// Whether there are no findings beyond information.
     pub ok: bool,
-    /// What was found, by path and offset, as many as were asked for.
+    /// Findings by path and offset, up to the limit.
     pub findings: Vec<Finding>,
-    /// How many findings there are of each code, listed or not.
+    /// Number of findings by code, including unlisted ones.
     pub found: BTreeMap<Code, u64>,
-    /// What was looked at.
+    /// Amounts that were checked.
     pub counts: VerifyCounts,
 }
 
-/// Looks for damage in the store at `path`. `progress` is called now and then with the bytes that
-/// were looked at and those there are, on the calling thread, and can end it.
+/// Checks the store at `path`. `progress` gets the bytes done and in all on the calling thread, and
+/// can end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] where a setting differs from the files,
-/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` when `progress` ended it.
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
+/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` if `progress` ended it.
 pub fn verify(
     path: &Path,
     config: StoreConfig,
@@ -155,10 +152,9 @@ pub fn verify_on(
     })
 }
 
-/// What is known of a store before anything of it is read through.
 struct Prepared {
     log: FileRun,
-    /// The number of the last file of the log that begins with a message.
+    /// Index of the last log file that begins with a message.
     last: Option<usize>,
     queues: Queues,
     tables: Tables,
@@ -192,7 +188,7 @@ fn prepare<'a>(
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     cx.state = state(&cx)?;
-    // Read before the log, which a writer may make longer meanwhile.
+    // Read before the log, which a writer may extend.
     let mark = checkpoint::mark(&cx);
     let tables = Tables::read(&cx)?;
     let checkpoint = checkpoint::load(&cx);
@@ -240,7 +236,7 @@ fn check(
     conclude(cx, &known, &index, queue_entries, &walks, options.level)
 }
 
-/// Puts together what was read, and looks at what only all of it tells.
+/// Joins all results and checks what only the whole shows.
 fn conclude(
     cx: Context<'_>,
     known: &Prepared,
@@ -282,7 +278,7 @@ fn conclude(
     Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
 }
 
-/// Whether the store was closed, and whether somebody has it now.
+/// Detects whether the store was closed, and whether it is in use.
 fn state(cx: &Context<'_>) -> Result<State> {
     let root = cx.paths.root();
     for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
@@ -295,7 +291,7 @@ fn state(cx: &Context<'_>) -> Result<State> {
         }
     }
     if StoreLock::is_held(&*cx.storage, &cx.paths) {
-        let expected = "a store that nobody writes to";
+        let expected = "a store that no process writes to";
         let lock = cx.paths.lock();
         cx.findings.add(Code::InUse, Severity::Info, &lock, None, expected, "a locked one");
         return Ok(State::InUse);
@@ -317,7 +313,6 @@ fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {
     cx.meter.set_total(log_bytes.saturating_add(queue_bytes).max(1));
 }
 
-/// Reads one queue by itself; how many entries it has.
 fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     if !cx.full {
         return 0;
@@ -340,19 +335,18 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     }
 }
 
-/// How many index files are read at the same time: each takes memory for its slots.
+/// Index files checked at once: each needs memory for its slots.
 const INDEX_READERS: usize = 4;
 
-/// What looks at index files by themselves.
 type States = Vec<Option<IndexState>>;
 
-/// Lists the index files; `states` looks at each by itself.
+/// Lists the index files; `states` checks each.
 fn read_index(
     cx: &Context<'_>,
     states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
 ) -> Result<Index> {
     match list_index(cx, states) {
-        // One file that cannot be read must not end the whole check.
+        // One unreadable file must not end the check.
         Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
             cx.error(&path, Error::io(op, &path)(source));
             Ok(Index::none())
@@ -372,12 +366,12 @@ fn list_index(
         return Ok(Index::nothing());
     }
     let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
-        // What is wrong with a damaged file is told of that file.
+        // A damaged file has its own finding.
         Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
         Err(NoLayout { path, reason, .. }) => {
             let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
                             broker has them: until then the store cannot be opened for writing";
-            // What is whole by itself and only contradicts the settings is no fault of the store.
+            // A valid file that only contradicts the settings is no fault.
             let untold =
                 StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
             let is_whole = index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
@@ -397,7 +391,7 @@ fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) ->
         .collect()
 }
 
-/// What only the walk over the whole log can tell: entries that no message was met for.
+/// Checks entries without a message, after the whole walk.
 fn check_behind(
     cx: &Context<'_>,
     log: &FileRun,
@@ -406,7 +400,7 @@ fn check_behind(
     walks: &[FileWalk],
     walked: &Walked,
 ) -> Result<()> {
-    // A message that lies in two files may have been met twice.
+    // A message in two files may have matched twice.
     let doubtful = !log.check().is_empty();
     queues.list.par_iter().for_each(|queue| {
         let all_met = queue.met.load(Ordering::Relaxed) == queue.live;

@@ -1,7 +1,7 @@
-//! The broker's tables below `config`: can they be read, and do they fit the queues on disk?
+//! Checks the broker's tables below `config`: whether they are readable and match the queues.
 //!
-//! They are read before the queues are: a broker that goes on running only moves the ends of its
-//! queues on, so what a consumer has read by then is in the queues by the time these are looked at.
+//! Tables are read before queues: a running broker only moves the queues' ends forward, so offsets
+//! read earlier are inside the queues later.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::store::queue_table::{TopicKinds, is_broker_topic};
 use crate::store::remembered::Remembered;
 use crate::store::write::topics;
 
-/// Files of which it is only asked whether they can be read.
+/// Files that need only be readable.
 const OTHERS: [&str; 4] = [
     "subscriptionGroup.json",
     "consumerFilter.json",
@@ -27,7 +27,7 @@ const OTHERS: [&str; 4] = [
     "topicQueueMapping.json",
 ];
 
-/// What a group, or the delivery of a delay level, has come to in one queue.
+/// Offset of a group or delay level in a queue.
 struct Place {
     of: String,
     topic: Box<[u8]>,
@@ -35,7 +35,6 @@ struct Place {
     queue_offset: i64,
 }
 
-/// The tables that could be read.
 #[derive(Default)]
 pub(super) struct Tables {
     topics: Option<TopicTable>,
@@ -43,7 +42,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Reads them; what cannot be read is reported.
+    /// Reads the tables and reports unreadable ones.
     pub(super) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
         let mut tables = Self::default();
         if !cx.is_folder(&cx.paths.config())? {
@@ -78,19 +77,17 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The kinds of queues as far as they are told; the folders tell those of others.
+    /// Known queue kinds; folders tell the others.
     pub(super) fn kinds(&self) -> TopicKinds {
         self.topics.as_ref().map(topics::kinds_in).unwrap_or_default()
     }
 
-    /// Whether a topic that messages have was deleted: the table does not have it, nor is there a
-    /// folder of queues.
+    /// Whether a topic with messages was deleted: neither in the table nor with queue folders.
     pub(super) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
         let table = self.topics.as_ref();
         table.is_some_and(|table| is_deleted(&*cx.storage, &cx.paths, table, topic))
     }
 
-    /// Holds them against the queues, once these and the log are read.
     pub(super) fn check(&self, cx: &Context<'_>, queues: &Queues) {
         if let Some(topics) = &self.topics {
             check_topics(cx, topics, queues);
@@ -121,7 +118,6 @@ fn of_levels(levels: &[(i32, i64)]) -> Vec<Place> {
     levels.iter().map(place).collect()
 }
 
-/// How reading one file went.
 enum Read<T> {
     Missing,
     Empty,
@@ -129,7 +125,7 @@ enum Read<T> {
     Bad(String),
 }
 
-/// A table, or else the backup of it, as a broker takes it (`ConfigManager#load`).
+/// Reads a table or its backup, as a broker does (`ConfigManager#load`).
 fn read_one<T>(
     cx: &Context<'_>,
     path: &Path,
@@ -200,7 +196,6 @@ fn read_file<T>(
     }
 }
 
-/// Holds the table of topics against the folders of queues.
 fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
     let mut known: Option<(&[u8], Option<TopicConfig>)> = None;
     for queue in &queues.list {
@@ -216,7 +211,7 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
         }
         if let Some((_, Some(config))) = &known
             && queue.id >= config.read_queue_nums
-            // No number of queues is high enough for the last of all.
+            // No number of queues exceeds the highest queue.
             && queue.id < i32::MAX
         {
             let expected = format!("queues below {}, by topics.json", config.read_queue_nums);
@@ -227,7 +222,7 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
     }
 }
 
-/// Tells that a topic is not in the table; one that no broker takes cannot be.
+/// Reports a topic missing in the table, if a broker would accept it.
 fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     if is_broker_topic(topic) {
         let name = String::from_utf8_lossy(topic);
@@ -237,7 +232,7 @@ fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     }
 }
 
-/// Holds what was read of a queue against what it has.
+/// Compares a consumer offset with its queue.
 fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     let Place { of, topic, queue_id, queue_offset } = place;
     let add = |code, severity, expected: String, found: String| {
@@ -253,7 +248,7 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
         return;
     };
     if *queue_offset > end {
-        // The newest entries of a queue in use may not be there yet.
+        // A queue in use may lack its newest entries.
         let severity = if cx.state == State::InUse { Severity::Info } else { Severity::Warning };
         let expected = format!("an offset of queue {queue_id} up to {end}");
         add(Code::OffsetBeyond, severity, expected, queue_offset.to_string());

@@ -1,5 +1,4 @@
-//! Store times that no clock of the store gave: one far outside of those of the messages beside it, one
-//! before 1970, one in the future.
+//! Detects impossible store times: far from their neighbours, before 1970, or in the future.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +7,9 @@ use crate::care::finding::{Code, Severity};
 use crate::files::FileRun;
 use crate::time::is_far_outside;
 
-/// Where a message lies, as a physical offset, and its store time.
 type Stored = (u64, i64);
 
-/// The first and the last two messages of a part of the log, of those whose times can be.
+/// First and last two messages of a part with plausible times.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Times {
     first: [Option<Stored>; 2],
@@ -19,7 +17,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Takes the next message; whether its time can be.
+    /// Takes the next message; returns whether its time is plausible.
     #[inline]
     pub(super) fn see(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
         if !(0..=cx.latest_ms).contains(&stored.1) {
@@ -41,7 +39,6 @@ impl Times {
         true
     }
 
-    /// Those of this part and of the one behind it.
     pub(super) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
         for stored in next.first.into_iter().flatten() {
             self.see(cx, log, stored);

@@ -48,7 +48,6 @@ fn drained(
 fn threads_give_the_rows_that_one_gives() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(written(dir.path()));
-    // // Without bodies nothing is damage; with them every tenth message is.
     for (columns, on_damage) in [
         (&[Column::Flag, Column::Topic, Column::Properties][..], OnDamage::Raise),
         (&Column::ALL, OnDamage::Raise),
@@ -69,7 +68,6 @@ fn threads_give_the_rows_that_one_gives() {
 fn records_in_a_body_are_no_rows_wherever_the_log_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(written(dir.path()));
-    // // A producer learns the log's end from its messages' ids.
     while store.end_offset() % 8192 > 4096 {
         store.append(&NewMessage::new(b"odd", b"before")).unwrap();
     }

@@ -14,16 +14,13 @@ use crate::log::Block;
 /// Maximum unused bytes of blocks that a batch may hold; beyond it bodies are copied.
 const MOST_PINNED: usize = 4 << 20;
 
-/// A block that columns point into.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     block: Arc<Block>,
     buffer: Buffer,
-    /// Its number in the batch.
     number: usize,
 }
 
-/// Keeps a block from being reused.
 struct Held(Arc<Block>);
 
 impl AsRef<[u8]> for Held {
@@ -32,7 +29,6 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Blocks of one batch.
 #[derive(Debug)]
 pub(crate) struct Pins {
     most_bytes: usize,
@@ -70,9 +66,7 @@ impl Pins {
 
 #[derive(Debug)]
 pub(crate) enum Bodies {
-    /// Copied one after another.
     Copied(VariableColumn),
-    /// Views into blocks.
     Shared {
         views: BinaryViewBuilder,
         /// The last block and its index in the column.
@@ -83,7 +77,8 @@ pub(crate) enum Bodies {
 impl Bodies {
     /// An empty column of a binary or view type.
     ///
-    /// # Errors For any other type.
+    /// # Errors
+    /// For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         Ok(match data_type {
             DataType::BinaryView => Self::Shared { views: BinaryViewBuilder::new(), block: None },
@@ -91,14 +86,14 @@ impl Bodies {
         })
     }
 
-    /// Whether it can point into blocks.
     pub(crate) fn shares(&self) -> bool {
         matches!(self, Self::Shared { .. })
     }
 
     /// Adds bodies; those in `pinned` are not copied.
     ///
-    /// # Errors Only for a bug.
+    /// # Errors
+    /// Only for a bug.
     pub(crate) fn extend<'a>(
         &mut self,
         bodies: impl Iterator<Item = &'a [u8]>,
@@ -134,7 +129,8 @@ impl Bodies {
 
     /// Returns the column as an array and empties it.
     ///
-    /// # Errors Only for a bug.
+    /// # Errors
+    /// Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Copied(column) => column.finish(),

@@ -13,7 +13,7 @@ use arrow_array::{
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use super::bodies::{Bodies, Pinned, Pins};
-use super::derived::{Hosts, Keys, MessageIds, Pairs, Properties, Times};
+use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
 use super::pool::Gathered;
 use super::variable::VariableColumn;
 use crate::columns::schema::Column;
@@ -26,22 +26,18 @@ use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
 use crate::log::read::scanner::Taken;
 
-/// Maximum rows that wait.
 const WAITING: usize = 64;
 /// Up to this number columns are filled row by row.
 const FEW_COLUMNS: usize = 6;
 /// Bytes of log for a batch with bodies, on several threads.
 const PART_OF_BODIES: u64 = 2 << 20;
-/// Larger decompressed bodies do not wait.
 const SMALL_BODY: usize = 64 << 10;
-/// Maximum bytes of a decompressed body.
 const MOST_BODY: usize = 64 << 20;
 /// Bytes that end a batch: offsets in a column are signed 32-bit, and invalid UTF-8 may triple in
 /// length.
 const MOST_BYTES: usize = 512 << 20;
 /// Maximum length of an address or id.
 const SHORT_TEXT: usize = 64;
-/// Room of a column beside that.
 const LARGEST_BODY: usize = i32::MAX as usize - MOST_BYTES;
 
 /// Limits of a batch.
@@ -109,11 +105,9 @@ struct Waiting {
     /// Position of the record in the block.
     place: usize,
     size: usize,
-    /// The decompressed body.
     body: Option<Vec<u8>>,
 }
 
-/// A message and its derived values.
 struct Row<'a> {
     view: MessageView<'a>,
     body: &'a [u8],
@@ -122,7 +116,6 @@ struct Row<'a> {
 /// Reads one number of each row.
 type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
 
-/// Fills one column.
 #[derive(Debug)]
 enum Builder {
     Int(Fill<i32>, Gathered<i32>),
@@ -131,7 +124,7 @@ enum Builder {
     Topic(VariableColumn),
     Tags(VariableColumn),
     UniqueKey(VariableColumn),
-    Keys(Keys),
+    Keys(KeyLists),
     Properties(Properties),
     Body(Bodies),
     RawBody(Bodies),
@@ -142,7 +135,6 @@ enum Builder {
     Nothing(ArrayRef),
 }
 
-/// One text in every row.
 #[derive(Debug)]
 struct Same {
     text: String,
@@ -164,7 +156,6 @@ impl Same {
     }
 }
 
-/// Properties that columns need.
 #[derive(Clone, Copy, Default)]
 struct Named<'a> {
     tags: Option<&'a [u8]>,
@@ -175,7 +166,8 @@ struct Named<'a> {
 impl BatchBuilder {
     /// A builder for these columns and their schema.
     ///
-    /// # Errors When a field's type does not fit its column.
+    /// # Errors
+    /// When a field's type does not fit its column.
     pub fn new(
         columns: &[Column],
         schema: SchemaRef,
@@ -225,7 +217,8 @@ impl BatchBuilder {
 
     /// Fills the column `broker` with this name.
     ///
-    /// # Errors As [`BatchBuilder::new`].
+    /// # Errors
+    /// As [`BatchBuilder::new`].
     pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
         for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
             if field.name() == Column::Broker.name() {
@@ -237,7 +230,6 @@ impl BatchBuilder {
         Ok(self)
     }
 
-    /// Keeps bodies compressed.
     #[must_use]
     pub fn keeping_bodies(mut self) -> Self {
         self.undoes_body = false;
@@ -257,7 +249,8 @@ impl BatchBuilder {
     /// Adds a row; `block` holds the message if it may be shared. A message answered with
     /// [`Taken::Later`] is not added.
     ///
-    /// # Errors When the body is needed and cannot be decompressed or is too large for a column;
+    /// # Errors
+    /// When the body is needed and cannot be decompressed or is too large for a column;
     /// the row is not added.
     #[inline]
     pub fn push(
@@ -318,12 +311,11 @@ impl BatchBuilder {
         }
     }
 
-    /// Fills in the waiting rows.
     fn fill_in(&mut self) {
         let Some(block) = self.block.as_ref().filter(|_| !self.waiting.is_empty()) else { return };
         let mut rows = Vec::with_capacity(self.waiting.len());
         rows.extend(self.waiting.iter().filter_map(|row| {
-            // // It was a record when it was added.
+            // It was a record when it was added.
             let view = message::read_whole(block.as_bytes().get(row.place..row.place + row.size)?)?;
             Some(Row { view, body: row.body.as_deref().unwrap_or(view.body()) })
         }));
@@ -335,7 +327,8 @@ impl BatchBuilder {
 
     /// Returns the rows as a batch and empties the builder.
     ///
-    /// # Errors Only for a bug.
+    /// # Errors
+    /// Only for a bug.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.fill_in();
         self.block = None;
@@ -355,7 +348,6 @@ impl BatchBuilder {
     }
 }
 
-/// The decompressed body.
 #[inline]
 fn readable_body<'a>(view: &MessageView<'a>) -> Result<Cow<'a, [u8]>, FormatError> {
     body::decompress(view.body(), view.sys_flag(), MOST_BODY).map_err(|error| at_body(view, error))
@@ -394,7 +386,6 @@ fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
     named
 }
 
-/// Adds rows column by column.
 fn fill<'a>(
     columns: &mut [Builder],
     needs: Needs,
@@ -466,7 +457,7 @@ impl Builder {
             Column::QueueId => int(each!(queue_id)),
             Column::QueueOffset => long(each!(queue_offset)),
             Column::PhysicalOffset => long(each!(physical_offset)),
-            // // A record's size is a signed 32-bit number on disk.
+            // A record's size is a signed 32-bit number on disk.
             Column::StoreSize => int(|rows, values| {
                 values.extend(rows.iter().map(|row| row.view.store_size().cast_signed()));
             }),
@@ -477,7 +468,7 @@ impl Builder {
                 Self::Time(|view| view.born_timestamp_ms(), Times::new(data_type))
             }
             Column::Tags => Self::Tags(text()?),
-            Column::Keys => Self::Keys(Keys::new(data_type)?),
+            Column::Keys => Self::Keys(KeyLists::new(data_type)?),
             Column::UniqueKey => Self::UniqueKey(text()?),
             Column::MessageId => Self::MessageId(MessageIds::new(text()?)),
             Column::Properties => Self::Properties(Properties::new(data_type)?),

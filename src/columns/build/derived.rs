@@ -15,9 +15,7 @@ use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
 
-/// Maximum properties read of one message.
 const MOST_PROPERTIES: usize = 1024;
-/// Usual number of properties.
 const USUAL_PROPERTIES: usize = 6;
 /// Up to this number duplicates are found without a table.
 const FEW_PROPERTIES: usize = 24;
@@ -69,7 +67,7 @@ impl Hosts {
         if self.known != Some(host) {
             self.known = Some(host);
             self.text.clear();
-            // // Writing to a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(self.text, "{host}");
             self.texts.push(self.text.as_bytes());
         } else {
@@ -90,7 +88,6 @@ pub(crate) struct MessageIds {
     id: Vec<u8>,
 }
 
-/// Hexadecimal digits of the offset.
 const OFFSET_DIGITS: usize = 16;
 
 impl MessageIds {
@@ -120,11 +117,11 @@ impl MessageIds {
 #[inline]
 fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
     let eight = |number: u64| {
-        // // Four bits to a byte.
+        // Four bits to a byte.
         let bits = (number | number << 16) & 0x0000_FFFF_0000_FFFF;
         let bits = (bits | bits << 8) & 0x00FF_00FF_00FF_00FF;
         let bits = (bits | bits << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-        // // Letters begin seven places behind the digits.
+        // Letters begin seven places behind the digits.
         let letters = (bits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
         u128::from(bits + 0x3030_3030_3030_3030 + letters * 7)
     };
@@ -156,13 +153,13 @@ impl Ends {
 
 /// Keys of each message; an empty list for none.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct KeyLists {
     texts: VariableColumn,
     ends: Ends,
     element: FieldRef,
 }
 
-impl Keys {
+impl KeyLists {
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let DataType::List(element) = data_type else { return Err(not_of_type(data_type, "list")) };
         let texts = VariableColumn::new(element.data_type())?;
@@ -185,7 +182,6 @@ impl Keys {
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a> {
     all: Vec<(&'a [u8], &'a [u8])>,
-    /// End of each message's properties.
     ends: Vec<usize>,
 }
 
@@ -239,7 +235,6 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Properties as maps.
 #[derive(Debug)]
 pub(crate) struct Properties {
     names: VariableColumn,
@@ -284,7 +279,6 @@ impl Properties {
         self.finish_with(None)
     }
 
-    /// Finishes with nulls.
     pub(crate) fn finish_with(
         &mut self,
         nulls: Option<NullBuffer>,
@@ -318,7 +312,7 @@ mod tests {
     #[test]
     fn lists_and_maps_are_of_texts() {
         let wrong = DataType::Int32;
-        let error = Keys::new(&wrong).unwrap_err().to_string();
+        let error = KeyLists::new(&wrong).unwrap_err().to_string();
         assert_eq!(error, "Schema error: Int32 is no list of texts");
         let pair = |fields: Vec<Field>| {
             let entries = Field::new("entries", DataType::Struct(fields.into()), false);

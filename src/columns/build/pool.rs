@@ -7,12 +7,9 @@ use std::sync::{Arc, Weak};
 use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer, ToByteSlice};
 use bytes::Bytes;
 
-/// Larger buffers are not kept.
 const MOST_KEPT: usize = 64 << 20;
-/// Maximum spare buffers of a column.
 const SPARE: usize = 4;
 
-/// Values being collected for an array.
 #[derive(Debug)]
 pub(crate) struct Gathered<T> {
     values: Vec<T>,
@@ -30,7 +27,6 @@ impl<T: ArrowNativeType> Gathered<T> {
         Buffer::from(Bytes::from_owner(Lent { values, pool: Arc::downgrade(&self.pool) }))
     }
 
-    /// Returns them as numbers.
     pub(crate) fn finish_numbers(&mut self) -> ScalarBuffer<T> {
         ScalarBuffer::from(self.finish())
     }
@@ -76,7 +72,6 @@ impl<T> Pool<T> {
     }
 }
 
-/// Memory lent to an array.
 struct Lent<T> {
     values: Vec<T>,
     pool: Weak<Pool<T>>,

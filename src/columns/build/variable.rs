@@ -14,7 +14,6 @@ use arrow_schema::{ArrowError, DataType};
 
 use super::pool::Gathered;
 
-/// A column with values of variable length.
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
     kind: Kind,
@@ -33,14 +32,14 @@ enum Kind {
 enum Layout {
     /// End of each value, after an initial 0.
     Offsets(Gathered<i32>),
-    /// Arrow views.
     Views(Gathered<u128>),
 }
 
 impl VariableColumn {
     /// An empty column of a text, binary or view type.
     ///
-    /// # Errors For any other type.
+    /// # Errors
+    /// For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let (kind, views) = match data_type {
             DataType::Utf8 => (Kind::Text, false),
@@ -111,7 +110,6 @@ impl VariableColumn {
         self.nulls.append_n_non_nulls(count);
     }
 
-    /// Adds the last value again.
     #[inline]
     pub(crate) fn repeat(&mut self, value: &[u8]) {
         match &mut self.layout {
@@ -146,7 +144,8 @@ impl VariableColumn {
     /// Returns the column as an array and empties it. Memory comes back when the last holder drops
     /// the array. Invalid UTF-8 becomes U+FFFD.
     ///
-    /// # Errors Only for a bug.
+    /// # Errors
+    /// Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = self.nulls.finish();
         let values = self.values.finish();
@@ -171,7 +170,6 @@ impl VariableColumn {
     }
 }
 
-/// Longest value inside a view.
 const INLINE: usize = 12;
 
 fn array<T: ByteArrayType<Offset = i32>>(
@@ -190,7 +188,7 @@ fn text(
     if let Ok(array) = array::<Utf8Type>(ends.clone(), values.clone(), nulls.clone()) {
         return Ok(array);
     }
-    // // Some value is invalid UTF-8; find it value by value.
+    // Some value is invalid UTF-8; find it value by value.
     let raw = GenericByteArray::<BinaryType>::try_new(ends, values, nulls)?;
     let readable: GenericByteArray<Utf8Type> =
         raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
@@ -268,7 +266,7 @@ mod tests {
     #[test]
     fn texts_that_are_no_utf8_are_shown_as_far_as_they_can_be() {
         let umlaut = "ü".as_bytes();
-        // // Halves of a character in two values are invalid in both.
+        // Halves of a character in two values are invalid in both.
         let pushed = [&b"fine"[..], &umlaut[..1], &umlaut[1..], b"a\xFFb, and some more of it"];
         for data_type in &TYPES[..2] {
             let mut column = VariableColumn::new(data_type).unwrap();
@@ -299,7 +297,6 @@ mod tests {
         let memory = first.as_binary::<i32>().values().as_ptr();
         column.push(&[8; 5000]);
         let second = column.finish().unwrap();
-        // // Still held, so the second has its own memory.
         assert_ne!(second.as_binary::<i32>().values().as_ptr(), memory);
         assert_eq!(first.as_binary::<i32>().value(0), [7; 5000]);
         drop((first, second));

@@ -85,7 +85,6 @@ fn messages(columns: Vec<(&str, ArrayRef)>) -> ArrayRef {
     Arc::new(StructArray::new(fields, arrays, None))
 }
 
-/// Two encodable messages with some columns replaced.
 fn two(changed: Vec<(&str, ArrayRef)>) -> ArrayRef {
     let longs = |values: [i64; 2]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
     let mut columns = vec![
@@ -113,10 +112,8 @@ fn encoded_messages_are_decoded_to_what_they_were() {
     let column = |name| Arc::clone(decoded.column_by_name(name).unwrap());
     assert_eq!(column("queue_offset").as_primitive::<Int64Type>().values(), &[5, 6]);
     assert_eq!(column("body").as_binary::<i32>().value(1), b"two");
-    // // Narrower integers are accepted.
     let narrow: ArrayRef = Arc::new(Int32Array::from(vec![5, 6]));
     assert_eq!(Function::Encode.call(&[two(vec![("queue_offset", narrow)])]).unwrap().len(), 2);
-    // // No message gives no record.
     let none = two(vec![]).slice(0, 0);
     assert!(Function::Encode.call(&[none]).unwrap().is_empty());
 }
@@ -167,7 +164,6 @@ fn lists_are_of_texts_whatever_their_offsets() {
         let found = rows.messages(0..1, &mut blocks).unwrap();
         assert_eq!(found[0].properties, b"KEYS\x01k1 k2\x02");
     }
-    // // A list of nulls has no key.
     for list in lists(Arc::new(NullArray::new(2))) {
         let rows = row("keys", list).unwrap();
         let (at, error) = rows.messages(0..1, &mut Vec::new()).unwrap_err();
@@ -196,7 +192,6 @@ fn pairs_are_of_texts_too() {
             assert!(error.starts_with("column properties is Map("), "{error}");
         }
     }
-    // // A name without a value is no property.
     for list in lists(pairs(texts(&["a", "b"]), nulls)) {
         let rows = row("properties", list).unwrap();
         assert_eq!(rows.messages(0..1, &mut Vec::new()).unwrap().len(), 1);
@@ -225,7 +220,6 @@ fn what_is_not_the_whole_of_a_record_is_none() {
     let cut = &record[..record.len() - 1];
     let longer = [&record[..], b"x"].concat();
     let mut other = record.clone();
-    // // In the body.
     other[88] ^= 1;
     let raw = bytes(&[&record, cut, &longer, &other, b"", &record]);
     let found = Function::Decode.call(&[raw]).unwrap();

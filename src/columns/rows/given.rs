@@ -18,13 +18,11 @@ use crate::columns::schema::Column;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
-    /// An unknown column.
     #[error("a message has no column {name:?}; its columns are {}", all_names())]
     Unknown { name: String },
     /// A duplicate column.
     #[error("column {name} is given twice")]
     Twice { name: &'static str },
-    /// A missing column.
     #[error("column {name} is missing")]
     Missing { name: &'static str },
     /// A column of the wrong type.
@@ -33,7 +31,7 @@ pub enum RowsError {
         name: &'static str,
         /// Expected.
         wanted: DataType,
-        /// The feature.
+        /// Type found.
         found: DataType,
     },
     /// A value out of range.
@@ -58,7 +56,6 @@ pub(crate) struct Lists {
     pub(crate) texts: LargeStringArray,
 }
 
-/// Pairs of texts for each row.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) array: ArrayRef,
@@ -94,7 +91,6 @@ pub(crate) fn range(array: &ArrayRef, first: usize, row: usize) -> Option<Range<
     Some(ends.start.saturating_sub(first)..ends.end.saturating_sub(first))
 }
 
-/// Indexes of all rows' values.
 fn reach(array: &ArrayRef) -> Range<usize> {
     if array.is_empty() { 0..0 } else { ends(array, 0, array.len()) }
 }
@@ -118,7 +114,6 @@ fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
     }
 }
 
-/// A column and its array.
 pub(crate) type Given = (Column, ArrayRef);
 
 /// A dictionary counts as its values' type.
@@ -137,7 +132,6 @@ fn wrong_type(column: Column, found: &DataType) -> RowsError {
     RowsError::Type { name: column.name(), wanted: column.data_type(), found: found.clone() }
 }
 
-/// Casts an array; a value that does not fit is an error.
 fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, RowsError> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, to, &strict)

@@ -47,7 +47,8 @@ pub struct MessageRows {
 impl MessageRows {
     /// Reads a batch.
     ///
-    /// # Errors For an unknown column, a missing `topic` or body, a wrong type or a value too
+    /// # Errors
+    /// For an unknown column, a missing `topic` or body, a wrong type or a value too
     /// large.
     pub fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
         let mut columns: [Option<ArrayRef>; Column::ALL.len()] = Default::default();
@@ -61,7 +62,7 @@ impl MessageRows {
         }
         let mut given = |column: Column| {
             let array = columns[column as usize].take()?;
-            // // A column of nulls counts as missing.
+            // A column of nulls counts as missing.
             (array.null_count() < array.len() || array.is_empty()).then_some((column, array))
         };
         let topic = given(Column::Topic).map(texts).transpose()?;
@@ -111,7 +112,8 @@ impl MessageRows {
 
     /// Returns messages `rows`. Their properties are written to `blocks`, which is cleared first.
     ///
-    /// # Errors [`Error::InvalidMessage`] with the row.
+    /// # Errors
+    /// [`Error::InvalidMessage`] with the row.
     pub fn messages<'a>(
         &'a self,
         rows: Range<usize>,
@@ -137,7 +139,7 @@ impl MessageRows {
         Ok(messages)
     }
 
-    /// Whether a row has a property of that name.
+    /// Whether a row has this property.
     #[must_use]
     pub fn has_property(&self, row: usize, name: &[u8]) -> bool {
         self.pairs(row).any(|(known, _)| known == name)
@@ -149,7 +151,7 @@ impl MessageRows {
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
         let mut sys_flag = int(self.sys_flag.as_ref(), row);
         if raw.is_none() {
-            // // A producer's body is not compressed, whatever the source row was.
+            // A producer's body is not compressed, whatever the source row was.
             sys_flag &= !(COMPRESSED | COMPRESSION_MASK);
         }
         let [born, store] = hosts;
@@ -202,7 +204,7 @@ impl MessageRows {
             block.unique_key(unique_key)?;
         }
         for (name, value) in self.pairs(row) {
-            // // The checksum belongs to another record.
+            // The checksum belongs to another record.
             if name != names::CRC32 {
                 block.pair(name, value)?;
             }

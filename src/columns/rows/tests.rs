@@ -82,7 +82,6 @@ fn every_column_of_a_new_message_is_read() {
         ("store_host", utf8(&[Some("[::1]:6"), None])),
         ("tags", utf8(&[Some("paid"), None])),
         ("unique_key", utf8(&[Some("U"), None])),
-        // // Columns of stored messages may hold anything.
         ("broker", ints(1)),
         ("error", ints(1)),
         ("store_size", utf8(&[Some("x"), None])),
@@ -187,7 +186,6 @@ fn keys_and_properties_are_written_in_the_order_of_the_store() {
     assert_eq!(messages[0].properties, b"TAGS\x01t\x02KEYS\x01k1 k2\x02b\x012\x02a\x011\x02");
     assert_eq!((messages[1].properties, messages[2].properties), (&b""[..], &b""[..]));
 
-    // // From the middle of a batch, and from a slice.
     let mut blocks = Vec::new();
     assert_eq!(whole.messages(1..9, &mut blocks).unwrap().len(), 2);
     let slice = MessageRows::new(&batch(columns).slice(0, 1)).unwrap();
@@ -321,7 +319,6 @@ fn columns_are_checked_by_name_and_kind() {
     let mut columns = needed(1);
     columns.push(("properties", utf8(&[Some("x")])));
     assert!(error(columns).starts_with("column properties is Map"));
-    // // All nulls means missing.
     let mut columns = needed(1);
     columns.push(("properties", utf8(&[None])));
     assert_eq!(rows_of(columns).messages(0..1, &mut Vec::new()).unwrap().len(), 1);

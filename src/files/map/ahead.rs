@@ -12,7 +12,6 @@ use std::time::Duration;
 use super::room::Room;
 use crate::files::system::storage::{LARGEST_PAGE, Region, StorageFile};
 
-/// Smallest window worth the work.
 const LEAST_WINDOW: usize = 1 << 20;
 /// Largest window: pages written back before use go to the disk twice.
 const MOST_WINDOW: usize = 40 << 20;
@@ -108,7 +107,7 @@ impl Ahead {
     pub(crate) fn reserve(&self, end: usize, step: usize) -> io::Result<()> {
         let step = step.max(1);
         let target = end.div_ceil(step).saturating_mul(step);
-        // // If a whole step does not fit on the disk, the needed part may.
+        // If a whole step does not fit on the disk, the needed part may.
         match self.try_reserve(target) {
             Err(_) if target > end => self.try_reserve(end),
             outcome => outcome,
@@ -139,8 +138,7 @@ impl Ahead {
 
     /// Reads the writer's position; the window is eight times what it used since the last look.
     ///
-    /// A slow writer gets no window. Its page faults cost nothing noticeable, while prepared pages
-    /// would be written back again and again.
+    /// A slow writer gets no window: its prepared pages would be written back again and again.
     pub fn look(&self) {
         let position = self.position();
         let mut progress = self.progress();
@@ -149,7 +147,7 @@ impl Ahead {
         progress.seen = Some(position);
         progress.window = if window < LEAST_WINDOW { 0 } else { window };
         if progress.window == 0 {
-            // // Prepared pages may have been written back meanwhile.
+            // Prepared pages may have been written back meanwhile.
             progress.prepared = 0;
         }
     }
@@ -183,7 +181,7 @@ impl Ahead {
             if progress.window == 0 {
                 return false;
             }
-            // // Whole pieces match large pages.
+            // Whole pieces match large pages.
             let end = position.saturating_add(progress.window).next_multiple_of(PIECE);
             let end = end.min(self.reserved());
             let from = progress.prepared.max(position / PAGE * PAGE);
@@ -250,14 +248,12 @@ impl Ahead {
 }
 
 /// The files being written through maps, for the threads that work ahead. They do not take the
-/// writer's lock: a fast writer holds it nearly always, and each release to another thread costs a
-/// wake-up.
+/// writer's lock, which a fast writer holds nearly always.
 #[derive(Debug, Default)]
 pub struct Front(Mutex<FrontFiles>);
 
 #[derive(Clone, Debug, Default)]
 pub struct FrontFiles {
-    /// The file that is written.
     pub active: Option<Arc<Ahead>>,
     /// The next file, if it exists.
     pub next: Option<Arc<Ahead>>,
@@ -277,7 +273,7 @@ impl Front {
 
     pub fn set(&self, files: FrontFiles) {
         let before = std::mem::replace(&mut *self.known(), files);
-        // // Dropped last: unmapping takes a while.
+        // Dropped last: unmapping takes a while.
         drop(before);
     }
 }
@@ -380,7 +376,6 @@ mod tests {
     #[test]
     fn nothing_is_done_for_a_writer_who_is_slow_or_rests() {
         let (_dir, ahead) = ahead(4 * PIECE as u64);
-        // // The position alone tells nothing.
         look_at(&ahead, PIECE);
         assert!(!ahead.is_busy());
         look_at(&ahead, PIECE + LEAST_WINDOW / 8 - 1);
@@ -413,7 +408,7 @@ mod tests {
         ahead.went_to(5 * PIECE);
         ahead.flushed();
         assert_eq!(noted(), []);
-        // // For a resting writer zeros would be written at each flush.
+        // For a resting writer zeros would be written at each flush.
         ahead.look();
         ahead.look();
         ahead.flushed();

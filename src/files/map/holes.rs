@@ -12,14 +12,15 @@ const BLOCK: usize = 1024;
 /// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
 /// a block of zeros can be a hole.
 ///
-/// # Errors [`Error::Io`] when the file cannot be read or the disk is full.
+/// # Errors
+/// [`Error::Io`] when the file cannot be read or the disk is full.
 pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     let end = range.end.next_multiple_of(LARGEST_PAGE).min(len);
     let mut at = range.start / LARGEST_PAGE * LARGEST_PAGE;
     let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];
-    // // One call for each run of empty blocks.
+    // One call for each run of empty blocks.
     let mut hole: Option<Range<usize>> = None;
     while at < end {
         let len = buffer.len().min(end - at);

@@ -1,9 +1,8 @@
 //! A file of fixed length, written through a map: the active end of the commit log, and index
 //! files.
 //!
-//! The writer owns the map (`&mut self`), so no slice is ever shared. Readers use positional reads,
-//! or copies of a few bytes of an index file. Disk space is taken before a write, so a full disk is
-//! an error and no signal.
+//! The writer owns the map (`&mut self`), so no slice is ever shared. Disk space is taken before a
+//! write, so a full disk is an error and no signal.
 #![allow(unsafe_code, reason = "the one file of the crate that reaches into mapped memory")]
 
 use std::io;
@@ -17,10 +16,8 @@ use super::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, StorageFile};
 
-/// The usual size.
 const CACHE_LINE: usize = 64;
 
-/// A mapped file of fixed length.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
@@ -39,7 +36,8 @@ pub struct MappedFile {
 impl MappedFile {
     /// Maps all of `file`; disk space is taken in steps of `reserve_step` bytes.
     ///
-    /// # Errors [`Error::Io`] when the system cannot map it.
+    /// # Errors
+    /// [`Error::Io`] when the system cannot map it.
     pub fn map(
         path: &Path,
         file: Arc<dyn StorageFile>,
@@ -99,7 +97,8 @@ impl MappedFile {
 
     /// Takes disk space up to `end`, in whole steps.
     ///
-    /// # Errors [`Error::Io`] when the disk is full; nothing changes then.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full; nothing changes then.
     #[inline]
     pub fn reserve(&mut self, end: usize) -> Result<()> {
         if end <= self.reserved {
@@ -124,9 +123,11 @@ impl MappedFile {
 
     /// Returns `position..position + len` for writing.
     ///
-    /// # Errors [`Error::Io`] when the disk is full.
+    /// # Errors
+    /// [`Error::Io`] when the disk is full.
     ///
-    /// # Panics When the range leaves the file, a bug of the caller.
+    /// # Panics
+    /// When the range leaves the file, a bug of the caller.
     #[inline]
     pub fn window(&mut self, position: usize, len: usize) -> Result<&mut [u8]> {
         let end = position.checked_add(len).filter(|&end| end <= self.len());
@@ -166,7 +167,8 @@ impl MappedFile {
 
     /// Writes `N` bytes at `position` with one bounds check.
     ///
-    /// # Errors As [`MappedFile::window`].
+    /// # Errors
+    /// As [`MappedFile::window`].
     #[inline]
     pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
         let end = position.saturating_add(N);
@@ -207,7 +209,8 @@ impl MappedFile {
 
     /// Flushes all writes.
     ///
-    /// # Errors [`Error::Io`]; writes since the last successful flush may be lost, and no later
+    /// # Errors
+    /// [`Error::Io`]; writes since the last successful flush may be lost, and no later
     /// flush can tell.
     pub fn flush(&self) -> Result<()> {
         self.file.sync().map_err(Error::io("flush", &self.path))
@@ -222,7 +225,7 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
     let (Ok(position), Ok(len)) = (i64::try_from(position), i64::try_from(len)) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // // Without a flag that waits, the flush reports the disk's errors.
+    // Without a flag that waits, the flush reports the disk's errors.
     let flags = nix::libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: the call takes an open file and numbers, and reaches no memory of ours.
     let result = unsafe { nix::libc::sync_file_range(file.as_raw_fd(), position, len, flags) };
@@ -236,7 +239,7 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
 /// because it needs `unsafe` code.
 pub(crate) fn close_copy(descriptor: std::os::fd::RawFd) {
     use std::os::fd::AsRawFd;
-    // // On failure the copy stays open, and the lock is released later.
+    // On failure the copy stays open, and the lock is released later.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         // SAFETY: the call takes two numbers and reaches no memory of ours; the descriptor stays open
         // and its owner's.

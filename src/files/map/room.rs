@@ -14,7 +14,6 @@ pub struct Room {
     storage: Arc<dyn Storage>,
     /// Root folder; its disk holds all but the log.
     root: PathBuf,
-    /// The configured reserve.
     given: Option<u64>,
     /// Bytes for closing besides entries.
     fixed: AtomicU64,
@@ -60,7 +59,8 @@ impl Room {
     /// Checks that the disk of `path` has room for `taking` bytes of the log up to `end`, and for
     /// the reserve.
     ///
-    /// # Errors `StorageFull`, with the free and needed bytes.
+    /// # Errors
+    /// `StorageFull`, with the free and needed bytes.
     pub fn check(&self, path: &Path, taking: u64, end: u64) -> io::Result<()> {
         let reserve = self.reserve(end);
         self.check_disk(path, taking, reserve)?;
@@ -69,13 +69,14 @@ impl Room {
 
     /// Checks the reserve on the store's own disk before an append.
     ///
-    /// # Errors As [`Room::check`].
+    /// # Errors
+    /// As [`Room::check`].
     pub fn check_root(&self) -> io::Result<()> {
         self.check_disk(&self.root, 0, self.reserve(0))
     }
 
     fn check_disk(&self, path: &Path, taking: u64, reserve: u64) -> io::Result<()> {
-        // // Unknown counts as enough, until a write fails.
+        // Unknown counts as enough, until a write fails.
         let free = self.storage.free_bytes(path).unwrap_or(u64::MAX);
         let needed = taking.saturating_add(reserve);
         if free >= needed {
@@ -83,7 +84,7 @@ impl Room {
         }
         let asked = match self.given {
             Some(_) => "disk_reserve_bytes asks to leave free",
-            None => "closing in good order needs",
+            None => "a clean close needs",
         };
         Err(io::Error::new(
             io::ErrorKind::StorageFull,

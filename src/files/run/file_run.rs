@@ -24,7 +24,7 @@ use crate::format::file_name;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     pub path: PathBuf,
-    /// The feature.
+    /// Its kind.
     pub kind: FileKind,
 }
 
@@ -36,7 +36,6 @@ pub struct FileRun {
     access: Access,
     roots: Roots,
     file_size: AtomicU64,
-    /// Whether the file size is a guess until the first file exists.
     learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
     creating: Mutex<()>,
@@ -49,7 +48,8 @@ pub struct FileRun {
 impl FileRun {
     /// Lists the files below `dirs` without changing anything; a missing folder counts as empty.
     ///
-    /// # Errors [`Error::Io`] when a folder cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -80,10 +80,11 @@ impl FileRun {
 
     /// Lists the folders again.
     ///
-    /// # Errors [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
+    /// # Errors
+    /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
     /// name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
-        // // Of two concurrent listings the earlier must not overwrite the later.
+        // The earlier of two concurrent listings must not overwrite the later.
         let _listing = self.creating();
         let (files, strays) = self.list()?;
         self.replace(files);
@@ -93,7 +94,8 @@ impl FileRun {
     /// Lists again if files were only added. Returns `None` without a change if a known file is
     /// gone or replaced: everything known of the run is stale then.
     ///
-    /// # Errors As [`FileRun::refresh`].
+    /// # Errors
+    /// As [`FileRun::refresh`].
     pub fn refresh_grown(&self) -> Result<Option<Vec<Stray>>> {
         let _listing = self.creating();
         let (files, strays) = self.list()?;
@@ -148,7 +150,7 @@ impl FileRun {
                             Arc::clone,
                         ));
                     }
-                    // // A file will have to be created at this path.
+                    // A file will have to be created at this path.
                     (Some(_), FileKind::Directory) if self.access == Access::ReadWrite => {
                         let error = std::io::ErrorKind::IsADirectory.into();
                         return Err(Error::io("open as a file", path)(error));
@@ -158,7 +160,7 @@ impl FileRun {
             }
         }
         files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
-        // // Before readers see the files.
+        // Before readers see the files.
         if self.learns_file_size.load(Ordering::Acquire)
             && let Some(size) = file_size_of(&files)
         {
@@ -212,13 +214,11 @@ impl FileRun {
         &self.storage
     }
 
-    /// Offset of the first byte.
     #[must_use]
     pub fn min_offset(&self) -> Option<u64> {
         self.files().first().map(|file| file.base_offset)
     }
 
-    /// End of the last file.
     #[must_use]
     pub fn end_offset(&self) -> Option<u64> {
         self.files().last().map(|file| file.base_offset.saturating_add(self.file_size()))
@@ -247,7 +247,8 @@ impl FileRun {
 
     /// Opens a file of the run.
     ///
-    /// # Errors [`Error::Io`] when it cannot be opened.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
     pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
         let open = self.open_files.get(&*self.storage, file, self.access);
         let may_not = |error: &Error| {
@@ -256,7 +257,7 @@ impl FileRun {
                 if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
         };
         match open {
-            // // A read-only folder takes no new files; its files may be protected.
+            // A read-only folder takes no new files; its files may be protected.
             Err(error) if may_not(&error) && self.is_read_only(file) => {
                 self.open_files.get(&*self.storage, file, Access::Read)
             }
@@ -272,7 +273,8 @@ impl FileRun {
 
     /// Flushes one file, and checks that no other process removed, replaced or resized it.
     ///
-    /// # Errors [`Error::Io`], [`Error::Corrupt`] for a changed file.
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`] for a changed file.
     pub fn sync(&self, file: &RunFile) -> Result<()> {
         let open = self.open(file)?;
         open.sync().map_err(Error::io("flush", &file.path))?;
@@ -281,7 +283,8 @@ impl FileRun {
 
     /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
     ///
-    /// # Errors As [`FileRun::sync`].
+    /// # Errors
+    /// As [`FileRun::sync`].
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
         map.sync(range).map_err(Error::io("flush", &file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
@@ -290,7 +293,8 @@ impl FileRun {
     /// Reads from `offset` until `buffer` is full or the file ends. Returns the bytes read, 0 if no
     /// file holds `offset`.
     ///
-    /// # Errors [`Error::Io`] when the system cannot read.
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(file) = self.find(offset) else { return Ok(0) };
         self.read_file_at(&file, buffer, offset)
@@ -298,7 +302,8 @@ impl FileRun {
 
     /// [`FileRun::read_at`] from a known file.
     ///
-    /// # Errors [`Error::Io`] when the system cannot read.
+    /// # Errors
+    /// [`Error::Io`].
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
@@ -311,7 +316,8 @@ impl FileRun {
     /// Opens a file of the run; `None` if it was deleted since the listing, which the run then
     /// remembers.
     ///
-    /// # Errors [`Error::Io`] when it cannot be opened.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be opened.
     pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(file) {
             Err(Error::Io { source, .. })
@@ -331,7 +337,8 @@ impl FileRun {
     /// Returns the file at `base_offset`, creating it if missing. Concurrent callers wait for each
     /// other.
     ///
-    /// # Errors As [`FileRun::create`].
+    /// # Errors
+    /// As [`FileRun::create`].
     pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let _creating = self.creating();
         match self.find(base_offset) {
@@ -340,14 +347,14 @@ impl FileRun {
         }
     }
 
-    /// Lock for creating files.
     pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
         self.creating.lock()
     }
 
     /// Creates the next file, sparse and zeroed, and makes its name durable.
     ///
-    /// # Errors [`Error::Io`] when it cannot be created; nothing is left behind.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be created; nothing is left behind.
     pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let path = self.next_path(base_offset)?;
         let dir = path.parent().unwrap_or(&path);
@@ -356,7 +363,7 @@ impl FileRun {
         let durable =
             open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
-            // // The caller needs the first error; a name left behind is an empty last file.
+            // The caller needs the first error; a name left behind is an empty last file.
             let _ = self.storage.remove_file(&path);
             return Err(error);
         }
@@ -365,10 +372,9 @@ impl FileRun {
         Ok(file)
     }
 
-    /// Path for a new file.
     pub(crate) fn next_path(&self, base_offset: u64) -> Result<PathBuf> {
         let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
-        // // Unknown disk usage counts as empty.
+        // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
         let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
             field: "store_path_commit_log".to_owned(),
@@ -406,7 +412,8 @@ impl FileRun {
 
     /// Removes the files from `offset` on, the last first.
     ///
-    /// # Errors [`Error::Io`] when one cannot be removed; earlier ones are still listed.
+    /// # Errors
+    /// [`Error::Io`] when one cannot be removed; earlier ones are still listed.
     pub fn remove_from(&self, offset: u64) -> Result<usize> {
         let mut removed = 0;
         loop {
@@ -425,7 +432,8 @@ impl FileRun {
 
     /// Removes the first file, unless it is also the last.
     ///
-    /// # Errors [`Error::Io`] when it cannot be removed.
+    /// # Errors
+    /// [`Error::Io`] when it cannot be removed.
     pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
         let files = self.files();
         let [first, _, ..] = files.as_slice() else { return Ok(None) };
@@ -501,7 +509,8 @@ fn in_the_way(error: std::io::Error, path: &Path) -> Error {
 
 /// Checks that an open file is as its writer made it.
 ///
-/// # Errors [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
 pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
     let stat = open.stat().map_err(Error::io("stat", path))?;
     if stat.links > 0 && stat.len == len {

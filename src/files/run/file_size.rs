@@ -11,7 +11,7 @@ pub fn file_size_of(files: &[Arc<RunFile>]) -> Option<u64> {
     for file in files.iter().filter(|file| file.len > 0) {
         votes.add(file.len);
     }
-    // // Names of neighbours tell the size, even if one was truncated.
+    // Names of neighbours tell the size, even if one was truncated.
     for pair in files.windows(2) {
         if let [a, b] = pair {
             votes.add(b.base_offset.saturating_sub(a.base_offset));

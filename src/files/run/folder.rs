@@ -8,7 +8,8 @@ use crate::files::Storage;
 /// Creates a folder and its parents and makes their names durable: a file is only as safe as the
 /// folders above it.
 ///
-/// # Errors [`Error::Io`].
+/// # Errors
+/// [`Error::Io`].
 pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let made = make_folder_by_name(storage, dir)?;
     for folder in &made {
@@ -17,7 +18,7 @@ pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
             _ => Path::new("."),
         };
         if let Err(error) = storage.sync_dir(above) {
-            // // A later call would take folders left behind for durable.
+            // A later call would take folders left behind for durable.
             for folder in &made {
                 let _ = storage.remove_dir(folder);
             }

@@ -17,7 +17,8 @@ pub type Wanted<'a> = (&'a FileRun, Vec<u64>);
 /// Creates missing files as [`FileRun::create_if_missing`] does; `make_durable` flushes their file
 /// systems. Concurrent callers must name runs in the same order.
 ///
-/// # Errors As [`FileRun::create`].
+/// # Errors
+/// As [`FileRun::create`].
 pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
     let _creating: Vec<_> = wanted.iter().map(|(run, _)| run.creating()).collect();
@@ -52,7 +53,7 @@ impl<'a> NewFiles<'a> {
             let dir = path.parent().unwrap_or(&path);
             let folders = make_folder_by_name(self.storage, dir)?;
             self.folders.extend(folders.into_iter().rev().map(PathBuf::from));
-            // // Not kept open: the number may exceed the process's limit.
+            // Not kept open: the number may exceed the process's limit.
             run.make(&path)?;
             self.files.push(NewFile { run, base_offset, path });
         }
@@ -93,7 +94,6 @@ mod tests {
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
         create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
-        // // Another process created a file of the second run meanwhile.
         let (three, four) = (run("other/0"), run("other/deeper/1"));
         run("other/deeper/1").create(0).unwrap();
         let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();

@@ -16,7 +16,6 @@ const MOST_OPEN: usize = 256;
 /// Part of the process's limit that one store may use.
 const PART_OF_ALLOWED: u64 = 4;
 
-/// One file of a run.
 #[derive(Debug)]
 pub struct RunFile {
     /// Offset of the first byte, the file's name.
@@ -55,7 +54,7 @@ impl OpenFiles {
         }
         let mut open = storage.open(&file.path, access);
         if open.as_ref().is_err_and(are_too_many) {
-            // // Other parts of the process have files open, too.
+            // Other parts of the process have files open, too.
             cache.clear();
             open = storage.open(&file.path, access);
         }
@@ -72,7 +71,6 @@ impl OpenFiles {
         self.cache.lock().pop(&id);
     }
 
-    /// Closes all files that nobody holds.
     pub(crate) fn clear(&self) {
         self.cache.lock().clear();
     }

@@ -12,7 +12,6 @@ pub struct Roots {
 }
 
 impl From<Vec<PathBuf>> for Roots {
-    /// Folders that all take new files.
     fn from(dirs: Vec<PathBuf>) -> Self {
         Self { dirs, read_only: Vec::new(), full_percent: 101 }
     }
@@ -44,7 +43,7 @@ impl Roots {
     pub fn of_file(&self, number: u64, used_percent: impl Fn(&Path) -> u64) -> Option<&Path> {
         let writable: Vec<_> =
             self.dirs.iter().filter(|dir| !self.read_only.contains(dir)).collect();
-        // // A full folder is better than none: a full disk has its own error.
+        // A full folder is better than none: a full disk has its own error.
         let mut usable = writable.clone();
         if writable.len() > 1 {
             usable.retain(|dir| used_percent(dir) < self.full_percent);

@@ -57,7 +57,8 @@ impl Anchored {
     /// Guards `storage` by the identity of these paths: the root, which an error names, and paths
     /// in it. Storage without identities is never refused.
     ///
-    /// # Errors [`Error::Io`] when a path's identity cannot be read.
+    /// # Errors
+    /// [`Error::Io`] when a path's identity cannot be read.
     pub fn new(
         storage: Arc<dyn Storage>,
         paths: impl IntoIterator<Item = PathBuf>,
@@ -92,7 +93,7 @@ impl Storage for Anchored {
         if self.moved_of(self.anchors.get(1..).unwrap_or_default())?.is_none() {
             return Ok(());
         }
-        // // The root first: it explains the others.
+        // The root first: it explains the others.
         match self.moved_of(&self.anchors)? {
             Some(moved) => Err(io::Error::other(moved)),
             None => Ok(()),

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::files::map::mapped_file;
 
-/// No descriptor.
 const FREE: RawFd = -1;
 
 /// One descriptor, and the next slot. Slots are never removed and no thread waits for another's, so

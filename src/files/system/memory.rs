@@ -22,7 +22,8 @@ pub struct Zeros(MmapMut);
 impl Zeros {
     /// Allocates; pages are taken when first touched.
     ///
-    /// # Errors The system's, when memory is exhausted.
+    /// # Errors
+    /// The system's, when memory is exhausted.
     pub fn new(len: usize) -> io::Result<Self> {
         MmapMut::map_anon(len).map(Self)
     }
@@ -32,7 +33,7 @@ impl Zeros {
     pub fn take_all(&self) {
         #[cfg(target_os = "linux")]
         for advice in [memmap2::Advice::HugePage, memmap2::Advice::PopulateWrite] {
-            // // Without support, pages come when first touched.
+            // Without support, pages come when first touched.
             let _ = self.0.advise(advice);
         }
     }

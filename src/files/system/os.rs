@@ -20,6 +20,7 @@ use crate::files::map::mapped_file::MappedFile;
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
 
+/// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
@@ -31,7 +32,7 @@ impl Storage for Os {
                 OpenOptions::new().read(true).write(true).custom_flags(SAFE_OPEN).open(path)?
             }
         };
-        // // The open file counts; its name may belong to another by now.
+        // The open file counts; its name may belong to another by now.
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -52,7 +53,7 @@ impl Storage for Os {
             .custom_flags(SAFE_OPEN)
             .open(path)?;
         if let Err(error) = file.set_len(len) {
-            // // A short file would block the next attempt.
+            // A short file would block the next attempt.
             let _ = fs::remove_file(path);
             return Err(error);
         }
@@ -63,7 +64,7 @@ impl Storage for Os {
         let mut entries = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            // // Most systems return the kind with the name, which saves a call for each entry.
+            // Most systems return the kind with the name, which saves a call for each entry.
             let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
                 FileKind::File => {
                     entry.metadata().map(|file| (kind_of(file.file_type()), file.len(), file.ino()))
@@ -74,7 +75,7 @@ impl Storage for Os {
                 Ok((kind, len, inode)) => {
                     entries.push(DirEntry { name: entry.file_name(), kind, len, inode });
                 }
-                // // Retention removed the file between the two calls.
+                // Retention removed the file between the two calls.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -142,14 +143,14 @@ impl Storage for Os {
             let file = self.open(path, Access::ReadWrite).map_err(Error::io("open", path))?;
             let mut map = MappedFile::map(path, file, Access::ReadWrite, 1)?;
             let Some(byte) = map.get_at::<1>(0) else { return Ok(false) };
-            // // Taking space would change the time by itself.
+            // Taking space would change the time by itself.
             map.assume_reserved(1);
             map.put_array(0, &byte)?;
             drop(map);
             if changed_ns()? > before {
                 return Ok(true);
             }
-            // // File times advance by ticks.
+            // File times advance by ticks.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(false)
@@ -177,7 +178,7 @@ impl Storage for Os {
         #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
         let [all, free, available] =
             [disk.blocks(), disk.blocks_free(), disk.blocks_available()].map(u64::from);
-        // // As `df`: blocks reserved for root are neither used nor free.
+        // As `df`: blocks reserved for root are neither used nor free.
         let used = all.saturating_sub(free);
         let usable = used.saturating_add(available);
         Ok(used.saturating_mul(100).checked_div(usable).unwrap_or(0))
@@ -199,7 +200,6 @@ impl Storage for Os {
     }
 }
 
-/// State of the disk that holds or will hold a path.
 fn disk_of(path: &Path) -> io::Result<nix::sys::statvfs::Statvfs> {
     let there = path.ancestors().find(|above| above.exists()).unwrap_or(path);
     Ok(nix::sys::statvfs::statvfs(there)?)
@@ -268,7 +268,7 @@ impl StorageFile for OsFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        // // Nothing uses the seek position.
+        // Nothing uses the seek position.
         (&self.file).seek(SeekFrom::End(0))
     }
 
@@ -311,7 +311,7 @@ impl StorageFile for OsFile {
                 }
             }
         }
-        // // Without fallocate only writing takes the space.
+        // Without fallocate only writing takes the space.
         let zeros = vec![0; 1 << 16];
         let end = position.saturating_add(len);
         let mut at = position;
@@ -348,7 +348,7 @@ impl StorageFile for OsFile {
         self.file.sync_data()
     }
 
-    // // Elsewhere `msync` may stop at the disk's cache.
+    // Elsewhere `msync` may stop at the disk's cache.
     #[cfg(target_os = "linux")]
     fn sync_range(&self, region: &dyn Region, position: usize, len: usize) -> io::Result<()> {
         region.sync(position, len)
@@ -359,7 +359,7 @@ impl StorageFile for OsFile {
         {
             use nix::errno::Errno;
             use nix::fcntl::{FallocateFlags, fallocate};
-            // // This byte already has space: nothing changes, but the journal is asked.
+            // This byte already has space: nothing changes, but the journal is asked.
             let asked = fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 1);
             if let Err(errno @ (Errno::EIO | Errno::EROFS | Errno::ESHUTDOWN | Errno::EUCLEAN)) =
                 asked
@@ -409,7 +409,7 @@ impl StorageFile for OsFile {
 
     fn lock_holder(&self) -> Option<i32> {
         let lock = conflicting_lock(&self.file, 0)?;
-        // // The system returns -1 for an open-file-description lock.
+        // The system returns -1 for an open-file-description lock.
         (lock.l_pid > 0).then_some(lock.l_pid).or_else(|| holder_in_proc(self.file.as_raw_fd()))
     }
 }
@@ -458,7 +458,7 @@ fn holder_in_proc(fd: i32) -> Option<i32> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
-    // // This process last: its handle may only be looking.
+    // This process last: its handle may only be looking.
     pids.sort_by_key(|&pid| (pid == own, pid));
     for pid in pids {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
@@ -488,7 +488,7 @@ impl Region for OsRegion {
     fn prepare(&self, position: usize, len: usize) {
         #[cfg(target_os = "linux")]
         {
-            // // Advice only: without this call pages come at their first write.
+            // Advice only: without this call pages come at their first write.
             let _ = self.0.advise_range(memmap2::Advice::PopulateWrite, position, len);
         }
         #[cfg(not(target_os = "linux"))]

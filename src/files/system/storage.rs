@@ -26,19 +26,15 @@ pub enum FileKind {
     Other,
 }
 
-/// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name alone.
     pub name: OsString,
-    /// Its kind.
     pub kind: FileKind,
     pub len: u64,
     /// Identity on its file system; 0 if unknown.
     pub inode: u64,
 }
 
-/// State of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     pub len: u64,
@@ -97,7 +93,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn exchange(&self, _one: &Path, _other: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Removes a file's name.
+    /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
@@ -125,11 +121,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
-    /// Free bytes for this process on the disk of a path.
+    /// Free bytes on the disk of a path.
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
         Ok(u64::MAX)
     }
-    /// Usage in percent of the disk of a path.
+    /// Usage of a path's disk in percent.
     fn used_percent(&self, _dir: &Path) -> io::Result<u64> {
         Ok(0)
     }
@@ -187,7 +183,6 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     }
     /// Whether another open file holds a conflicting lock.
     fn is_locked(&self) -> bool;
-    /// Process that holds a conflicting lock, if known.
     fn lock_holder(&self) -> Option<i32>;
 }
 

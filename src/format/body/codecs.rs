@@ -37,7 +37,7 @@ fn first_block(body: &[u8]) -> usize {
 }
 
 thread_local! {
-    // // A new decoder costs more than a small body: 3 and 13 microseconds.
+    // A new decoder costs more than a small body: 3 and 13 microseconds.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
     static UNZSTD: RefCell<Option<Decoder<'static>>> = const { RefCell::new(None) };
 }
@@ -142,7 +142,7 @@ pub(crate) fn compress(method: Compression, body: &[u8]) -> Result<Vec<u8>, Body
             stream.finish().map_err(failed)
         }
         Compression::Lz4 => Ok(lz4_frame::encode(body)),
-        // // Streamed: a frame with a known length gets a window of that length, which a reader may
+        // Streamed: a frame with a known length gets a window of that length, which a reader may
         // refuse.
         Compression::Zstd => zstd::stream::encode_all(body, LEVEL.cast_signed()).map_err(failed),
     }
@@ -324,10 +324,8 @@ mod tests {
 
     #[test]
     fn a_declared_size_is_not_believed() {
-        // A single segment of 2^62 bytes, one empty last block.
         let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD, 0xE0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x01, 0, 0];
         assert!(matches!(undo(Compression::Zstd, &frame, 9), Err(BodyError::Malformed { .. })));
-        // One of 5 bytes that holds 3.
         frame.splice(4.., [0x20, 5, 0x19, 0, 0, b'a', b'b', b'c']);
         assert!(matches!(undo(Compression::Zstd, &frame, 9), Err(BodyError::Malformed { .. })));
     }

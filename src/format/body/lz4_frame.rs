@@ -35,10 +35,8 @@ const DICTIONARY: u8 = 0b0000_0001;
 /// Top bit of a block's length: the block is not compressed.
 const STORED: u32 = 1 << 31;
 const WINDOW: usize = 64 << 10;
-/// Maximum compression ratio.
 const MAX_RATIO: usize = 255;
 
-/// The largest block written, and its BD value.
 const WRITTEN_BLOCK: usize = 4 << 20;
 const WRITTEN_BD: u8 = 7 << 4;
 
@@ -160,7 +158,7 @@ fn decode_block(block: &[u8], header: &Header, out: &mut Output) -> Result<(), B
     let left = header.content_size.map_or(usize::MAX, |size| {
         usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(out.bytes().len())
     });
-    // // The largest this block can be: by the frame, by the ratio, by the rest of the content.
+    // The largest this block can be: by the frame, by the ratio, by the rest of the content.
     let most = header.max_block.min(block.len().saturating_mul(MAX_RATIO)).min(left);
     out.fill(most, |before, room| {
         let window = match header.flags & INDEPENDENT {
@@ -225,7 +223,6 @@ mod tests {
         }
     }
 
-    /// A frame with these flags around stored blocks.
     fn frame(flags: u8, blocks: &[&[u8]], size: Option<u64>) -> Vec<u8> {
         let mut descriptor = vec![VERSION | flags, 0x40];
         descriptor.extend(size.iter().flat_map(|size| size.swap_bytes().to_be_bytes()));
@@ -281,7 +278,7 @@ mod tests {
         linked.extend_from_slice(&block);
         push_u32(&mut linked, 0);
         assert_eq!(decoded(&linked, 99).unwrap(), b"hellohello!");
-        // // In a frame of independent blocks this match reaches out of its block.
+        // In a frame of independent blocks this match reaches out of its block.
         linked[4] |= INDEPENDENT;
         linked[6] = header_check(&linked[4..6]);
         assert!(decoded(&linked, 99).is_err());

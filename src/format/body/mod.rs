@@ -1,8 +1,8 @@
 //! Stored and decompressed bodies.
 //!
-//! Compression is done by the client (`org.apache.rocketmq.common.compression`): the store keeps
-//! the bytes it received, and their checksum covers these. One layer is decompressed, by the method
-//! in SYSFLAG, up to a limit.
+//! The client compresses (`org.apache.rocketmq.common.compression`): the store keeps the bytes it
+//! received, and checksums cover these. One layer is decompressed, by the method in SYSFLAG, up to
+//! a limit.
 
 #[cfg(feature = "codecs")]
 pub(crate) mod codecs;
@@ -63,7 +63,8 @@ impl From<BodyError> for FormatError {
 ///
 /// Memory beside the output: a block of 64 KiB, and 8 MiB for a zstd window.
 ///
-/// # Errors See [`BodyError`].
+/// # Errors
+/// See [`BodyError`].
 pub fn decompress(
     body: &[u8],
     sys_flag: i32,
@@ -78,7 +79,8 @@ pub fn decompress(
 
 /// Compresses `body` as RocketMQ's client does.
 ///
-/// # Errors [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
+/// # Errors
+/// [`BodyError::NotBuilt`] without the feature `codecs`; [`BodyError::OutOfMemory`].
 pub fn compress(method: Compression, body: &[u8]) -> Result<Cow<'_, [u8]>, BodyError> {
     match method {
         Compression::None => Ok(Cow::Borrowed(body)),

@@ -1,8 +1,7 @@
-//! The bytes that a codec gives, bounded.
+//! Bounded output of a codec.
 
 use super::BodyError;
 
-/// Decoded bytes and their limit.
 pub(crate) struct Output {
     bytes: Vec<u8>,
     limit: usize,

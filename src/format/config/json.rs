@@ -18,14 +18,15 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Parses a configuration file. The last of duplicate keys wins, as in RocketMQ.
 ///
-/// # Errors For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
+/// # Errors
+/// For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
 pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
     let (mark, keys) = within_limits(bytes)?;
     let text = &bytes[mark..];
     let quoted = with_quotes(text, &keys);
     serde_json::from_slice(&quoted).map_err(|error| {
         let position = position_of(&quoted, error.line(), error.column());
-        // // Each bare key before it became two bytes longer.
+        // Each bare key before it became two bytes longer.
         let added = keys.iter().enumerate().take_while(|(i, key)| key.end + 2 * i < position);
         let position = position.saturating_sub(2 * added.count());
         bad(mark + position, "JSON".into(), error.to_string())
@@ -34,7 +35,8 @@ pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
 
 /// Checks output against the limits of [`parse`].
 ///
-/// # Errors When it exceeds one.
+/// # Errors
+/// When it exceeds one.
 pub fn check_limits(bytes: &[u8]) -> Result<(), FormatError> {
     within_limits(bytes).map(drop)
 }
@@ -51,7 +53,8 @@ fn within_limits(bytes: &[u8]) -> Result<(usize, Vec<BareKey>), FormatError> {
 
 /// The file as strict JSON: keys quoted, no byte order mark.
 ///
-/// # Errors As [`parse`].
+/// # Errors
+/// As [`parse`].
 pub fn to_strict(bytes: &[u8]) -> Result<String, FormatError> {
     parse(bytes)?;
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
@@ -59,7 +62,6 @@ pub fn to_strict(bytes: &[u8]) -> Result<String, FormatError> {
     Ok(String::from_utf8_lossy(&quoted).into_owned())
 }
 
-/// Position of an unquoted key.
 struct BareKey {
     start: usize,
     end: usize,
@@ -68,7 +70,7 @@ struct BareKey {
 /// Finds the unquoted keys; stops past a limit.
 fn bare_keys(text: &[u8]) -> Result<Vec<BareKey>, FormatError> {
     let mut keys = Vec::new();
-    // // One bit for each open brace or bracket, the innermost lowest: 1 for an object.
+    // One bit for each open brace or bracket, the innermost lowest: 1 for an object.
     let (mut open, mut depth) = (0_u64, 0_usize);
     let mut values = 0_usize;
     let mut before_key = false;
@@ -126,7 +128,6 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// Quotes `keys` in `text`.
 fn with_quotes<'a>(text: &'a [u8], keys: &[BareKey]) -> Cow<'a, [u8]> {
     if keys.is_empty() {
         return Cow::Borrowed(text);

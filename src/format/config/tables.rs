@@ -33,7 +33,6 @@ impl Root {
         }
     }
 
-    /// The table of that name; empty if missing.
     fn table(&self, name: &str) -> Result<Option<&Map<String, Value>>, FormatError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -46,7 +45,6 @@ impl Root {
         object_in(&mut self.0, name)
     }
 
-    /// Counts a change (`DataVersion#nextVersion`).
     fn touch(&mut self, now_ms: i64) {
         let version = self.table_mut(DATA_VERSION);
         let counter = version.get("counter").and_then(Value::as_i64).unwrap_or(0);
@@ -98,9 +96,7 @@ const fn kind_of(value: &Value) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicConfig {
     pub name: String,
-    /// Queues to read.
     pub read_queue_nums: i32,
-    /// Queues to write.
     pub write_queue_nums: i32,
     /// 4 to read, 2 to write, 6 both.
     pub perm: i32,
@@ -132,7 +128,6 @@ impl TopicConfig {
         self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Makes the topic's queues batch queues.
     #[must_use]
     pub fn with_batch_queue(mut self) -> Self {
         self.attributes.retain(|(name, _)| name != QUEUE_TYPE);
@@ -228,7 +223,8 @@ pub struct TopicTable(Root);
 impl TopicTable {
     /// Parses the file.
     ///
-    /// # Errors For malformed JSON or a field of the wrong type.
+    /// # Errors
+    /// For malformed JSON or a field of the wrong type.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(TOPIC_TABLE)?.into_iter().flatten() {
@@ -276,7 +272,8 @@ pub struct OffsetTable(Root);
 impl OffsetTable {
     /// Parses the file.
     ///
-    /// # Errors For malformed JSON, or a queue or offset that is no integer.
+    /// # Errors
+    /// For malformed JSON, or a queue or offset that is no integer.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(OFFSET_TABLE)?.into_iter().flatten() {
@@ -377,7 +374,8 @@ fn queue_id(table: &str, key: &str) -> Result<i32, FormatError> {
 /// The next entry of `SCHEDULE_TOPIC_XXXX` for each delay level (`config/delayOffset.json`,
 /// `ScheduleMessageService`); level `n` has queue `n - 1`.
 ///
-/// # Errors For malformed JSON, or a level or offset that is no integer.
+/// # Errors
+/// For malformed JSON, or a level or offset that is no integer.
 pub fn parse_delay_offsets(bytes: &[u8]) -> Result<Vec<(i32, i64)>, FormatError> {
     let root = Root::parse(bytes)?;
     let levels = root.table(OFFSET_TABLE)?.into_iter().flatten();
@@ -553,7 +551,6 @@ mod tests {
         assert!(written.contains("\"%LMQ%t@%LMQ%g\":9"), "{written}");
         assert_eq!(OffsetTable::parse(written.as_bytes()).unwrap().iter().count(), 2);
         assert_eq!(table.age(), (5, 1, 2));
-        // // Without that table it is an ordinary group.
         let mut plain = OffsetTable::default();
         plain.put(&light, 5);
         assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));

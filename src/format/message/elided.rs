@@ -12,22 +12,6 @@ pub const HEAD_MOST: usize = HEAD_LEN + V6_LEN + 8 + V6_LEN + AFTER_HOSTS_LEN + 
 /// Maximum bytes behind a body: topic and properties with their lengths.
 pub const TAIL_MOST: usize = 2 + i16::MAX as usize + 2 + i16::MAX as usize;
 
-/// Checksum computed piece by piece.
-#[derive(Clone, Debug, Default)]
-pub struct Checksum(crc32fast::Hasher);
-
-impl Checksum {
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// Equals [`body_crc`](crate::format::crc::body_crc) of all bytes.
-    #[must_use]
-    pub fn value(&self) -> i32 {
-        (self.0.clone().finalize() & 0x7FFF_FFFF).cast_signed()
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyPlace {
     /// Bytes before it.
@@ -40,7 +24,8 @@ pub struct BodyPlace {
 /// Locates the body of a record of `size` bytes. `head` must be [`HEAD_MOST`] bytes or the whole
 /// record.
 ///
-/// # Errors When the body length contradicts `size`.
+/// # Errors
+/// When the body length contradicts `size`.
 pub fn body_place(head: &[u8], size: usize) -> Result<BodyPlace, FormatError> {
     let flag = i32_at(head, SYS_FLAG_AT).unwrap_or_default();
     let host_len = |is_v6| if is_v6 { V6_LEN } else { 8 };
@@ -128,15 +113,6 @@ mod tests {
             assert_eq!(out, record(host, b""));
             assert!(matches!(read_frame(&out), Ok(Frame::Message(_))));
         }
-    }
-
-    #[test]
-    fn a_checksum_in_pieces_is_that_of_the_whole() {
-        let mut checksum = Checksum::default();
-        checksum.update(b"12345");
-        checksum.update(b"6789");
-        assert_eq!(checksum.value(), crate::format::crc::body_crc(b"123456789"));
-        assert_eq!(Checksum::default().value(), 0);
     }
 
     #[test]

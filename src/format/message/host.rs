@@ -15,7 +15,7 @@ pub const V6_LEN: usize = 20;
 /// |---|---|---|---|
 /// | 0 | 0 | 4 or 16 bytes | address |
 /// | 4 | 16 | i32 | port |
-// // C layout aligns the bytes to four. Rust's puts them at byte 1, and copying it back at once
+// C layout aligns the bytes to four. Rust's puts them at byte 1, and copying it back at once
 // stalls the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -53,7 +53,7 @@ impl Host {
         }
     }
 
-    /// The port as stored.
+    /// The port.
     #[must_use]
     pub const fn port(&self) -> i32 {
         match self {
@@ -72,7 +72,8 @@ impl Host {
 
     /// Writes it to the start of `out`.
     ///
-    /// # Panics When `out` is shorter than [`encoded_len`](Self::encoded_len).
+    /// # Panics
+    /// When `out` is shorter than [`encoded_len`](Self::encoded_len).
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         match self {

@@ -81,7 +81,6 @@ impl Version {
         }
     }
 
-    /// Width of the topic's length.
     #[inline]
     #[must_use]
     pub const fn topic_length_len(self) -> usize {
@@ -135,7 +134,8 @@ pub enum FrameError {
 /// ([`MessageView::check_body_crc`], [`MessageView::check_property_crc`]) and the record's own
 /// offset (`CommitLog#checkMessageAndReturnSize`).
 ///
-/// # Errors [`FrameError::Incomplete`] when the frame is longer than `bytes`, [`FrameError::Bad`]
+/// # Errors
+/// [`FrameError::Incomplete`] when the frame is longer than `bytes`, [`FrameError::Bad`]
 /// when they are no frame.
 #[inline]
 pub fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
@@ -174,7 +174,6 @@ pub fn read_whole(bytes: &[u8]) -> Option<MessageView<'_>> {
     split_record(bytes.get(..size)?, version).ok()
 }
 
-/// Reads a frame that is no record.
 #[cold]
 fn read_other<'a>(size: i32, magic: i32) -> Result<Frame<'a>, FrameError> {
     match (magic, u32::try_from(size)) {
@@ -217,7 +216,6 @@ enum BadPart {
 }
 
 impl BadPart {
-    /// Describes the damage.
     #[cold]
     fn explain(self, record: &[u8], version: Version) -> FormatError {
         let flag = i32_at(record, SYS_FLAG_AT).unwrap_or_default();
@@ -297,7 +295,6 @@ fn take_host<'a>(rest: &mut &'a [u8], is_v6: bool) -> Option<&'a [u8]> {
     take(rest, if is_v6 { 20 } else { 8 })
 }
 
-/// Splits a record into its parts, checking each length before use.
 #[inline(always)]
 fn split_record(record: &[u8], version: Version) -> Result<MessageView<'_>, BadPart> {
     let mut rest = record;
@@ -364,10 +361,11 @@ impl<'a> MessageView<'a> {
         self.record
     }
 
+    /// Length of the record.
     #[inline]
     #[must_use]
     pub const fn store_size(&self) -> u32 {
-        // // The size is an `i32`.
+        // The size is an `i32`.
         self.record.len() as u32
     }
 
@@ -385,19 +383,21 @@ impl<'a> MessageView<'a> {
         i32_in::<BODY_CRC_AT, HEAD_LEN>(self.head)
     }
 
-    /// The queue of its topic.
+    /// The queue.
     #[inline]
     #[must_use]
     pub const fn queue_id(&self) -> i32 {
         i32_in::<QUEUE_ID_AT, HEAD_LEN>(self.head)
     }
 
+    /// The producer's flag.
     #[inline]
     #[must_use]
     pub const fn flag(&self) -> i32 {
         i32_in::<FLAG_AT, HEAD_LEN>(self.head)
     }
 
+    /// Queue offset.
     #[inline]
     #[must_use]
     pub const fn queue_offset(&self) -> i64 {
@@ -418,18 +418,21 @@ impl<'a> MessageView<'a> {
         i32_in::<SYS_FLAG_AT, HEAD_LEN>(self.head)
     }
 
+    /// Producer's time, Unix milliseconds.
     #[inline]
     #[must_use]
     pub const fn born_timestamp_ms(&self) -> i64 {
         i64_in::<BORN_TIMESTAMP_AT, HEAD_LEN>(self.head)
     }
 
+    /// Producer's address.
     #[inline]
     #[must_use]
     pub fn born_host(&self) -> Host {
         host(self.born_host)
     }
 
+    /// Store time, Unix milliseconds.
     #[inline]
     #[must_use]
     pub const fn store_timestamp_ms(&self) -> i64 {
@@ -500,7 +503,8 @@ impl<'a> MessageView<'a> {
 
     /// Checks the body's checksum; an empty body has none (`CommitLog#checkMessageAndReturnSize`).
     ///
-    /// # Errors When it differs.
+    /// # Errors
+    /// When it differs.
     #[inline]
     pub fn check_body_crc(&self) -> Result<(), FormatError> {
         if self.body.is_empty() {
@@ -523,7 +527,8 @@ impl<'a> MessageView<'a> {
     /// Checks the checksum in the record's last property (`enabledAppendPropCRC`,
     /// `forceVerifyPropCRC`).
     ///
-    /// # Errors When it differs or is missing.
+    /// # Errors
+    /// When it differs or is missing.
     pub fn check_property_crc(&self) -> Result<(), FormatError> {
         let covered = self.record.len() - crc::PROPERTY_CRC_LEN.min(self.properties.len());
         let wrong = |expected, found| {
@@ -532,7 +537,7 @@ impl<'a> MessageView<'a> {
         let Some(expected) = self.properties.last_chunk().and_then(crc::parse_property_crc) else {
             return Err(wrong("a checksum as the last property".into(), "none".into()));
         };
-        let found = crc::body_crc(&self.record[..covered]).cast_unsigned();
+        let found = crc::record_crc(&self.record[..covered]);
         if found == expected {
             return Ok(());
         }

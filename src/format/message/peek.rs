@@ -48,7 +48,6 @@ pub fn names_place(bytes: &[u8], physical_offset: u64) -> bool {
     i64_at(bytes, PHYSICAL_OFFSET_AT).is_some_and(|own| u64::try_from(own) == Ok(physical_offset))
 }
 
-/// Unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// Whether an unflushed record lacks bytes although its lengths and body checksum are right:

@@ -35,7 +35,6 @@ pub mod names {
     pub const INNER_BASE: &[u8] = b"INNER_BASE";
     /// Additional queues for dispatch, separated by commas.
     pub const INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
-    /// Queue offsets in these.
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
     /// Checksum of the record.
     pub const CRC32: &[u8] = b"__CRC32#";
@@ -69,7 +68,7 @@ impl<'a> Iterator for Properties<'a> {
                 continue;
             }
             let value_end = self.separators.next_property_separator();
-            // // The last separator may be missing.
+            // The last separator may be missing.
             let value = self.raw.get(name_end + 1..value_end.unwrap_or(self.raw.len()))?;
             self.begin = name_end + 1 + value.len() + 1;
             if !name.is_empty() && !value.is_empty() {
@@ -88,7 +87,7 @@ pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
             take(name, value);
         }
     };
-    // // Start of the current item, and the end of its name once found.
+    // Start of the current item, and the end of its name once found.
     let (mut begin, mut name_end) = (0, None);
     for base in (0..raw.len()).step_by(LOOKED_AT) {
         let mut low = Separators::low_bytes(raw, base);
@@ -108,13 +107,12 @@ pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
             }
         }
     }
-    // // The last separator may be missing.
+    // The last separator may be missing.
     if let Some(name_end) = name_end {
         item(begin, name_end, raw.len());
     }
 }
 
-/// Value of the last property of that name.
 #[inline]
 #[must_use]
 pub fn get<'a>(raw: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
@@ -140,7 +138,7 @@ pub struct Indexed<'a> {
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     let mut found = Indexed::default();
     each(raw, |name, value| {
-        // // The length rules out most names.
+        // The length rules out most names.
         let field = match name.len() {
             4 if name == names::TAGS => &mut found.tags,
             4 if name == names::KEYS => &mut found.keys,
@@ -279,14 +277,14 @@ impl<'a> Separators<'a> {
         let rest = raw.get(at..).unwrap_or_default();
         let rest = rest.get(..rest.len().min(LOOKED_AT)).unwrap_or_default();
         let (words, tail) = rest.as_chunks::<WORD>();
-        // // One shift at a time: shifting each to its place takes more steps.
+        // One shift at a time: shifting each to its place takes more steps.
         let low = words.iter().fold(0, |low, word| low << WORD | below_three(u64_of(*word)));
         let left = LOOKED_AT - words.len() * WORD;
         let low = low.checked_shl(left as u32).unwrap_or(0); // 64 without a word
         if tail.is_empty() {
             return low;
         }
-        // // The tail of a longer text is read as its last eight bytes.
+        // The tail of a longer text is read as its last eight bytes.
         let word = match raw.last_chunk::<WORD>() {
             Some(last) => u64_of(*last) << (8 * (WORD - tail.len())),
             None => tail.iter().rev().fold(0, |word, byte| word >> 8 | u64::from(*byte) << 56),
@@ -295,7 +293,6 @@ impl<'a> Separators<'a> {
     }
 }
 
-/// Bytes for each bit set.
 const LOOKED_AT: usize = 64;
 
 const WORD: usize = 8;
@@ -305,9 +302,9 @@ const WORD: usize = 8;
 const fn below_three(word: u64) -> u64 {
     const LOW_SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
     const UP_TO_THE_TOP: u64 = 0x7D7D_7D7D_7D7D_7D7D;
-    // // Values from 3 on set the top bit; there is no carry into the next byte.
+    // Values from 3 on set the top bit; there is no carry into the next byte.
     let tops = !(((word & LOW_SEVEN) + UP_TO_THE_TOP) | word | LOW_SEVEN);
-    // // Moves each top bit to its own place among the highest eight.
+    // Moves each top bit to its own place among the highest eight.
     const TOGETHER: u64 = 0x0102_0408_1020_4080;
     (tops >> 7).wrapping_mul(TOGETHER) >> 56
 }
@@ -392,7 +389,6 @@ mod tests {
             inner_base: Some(b"5"),
         };
         assert_eq!(indexed(&raw), wanted);
-        // // Other names of the same length.
         for (name, _) in all {
             let mut other = Vec::new();
             push(&mut other, &b"x".repeat(name.len()), b"v");
@@ -459,7 +455,6 @@ mod tests {
         }
     }
 
-    /// The reader's rule by its definition, one item at a time.
     fn slow_pairs(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
         raw.split(|byte| *byte == 2)
             .filter_map(|item| {

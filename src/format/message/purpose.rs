@@ -18,7 +18,6 @@ pub const DEAD_LETTER_PREFIX: &[u8] = b"%DLQ%";
 /// Delivery time, Unix milliseconds (`MessageConst.PROPERTY_TIMER_OUT_MS`).
 const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
 
-/// Purpose of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     Normal,
@@ -50,7 +49,6 @@ impl Purpose {
         }
     }
 
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

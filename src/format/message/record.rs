@@ -70,11 +70,9 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Inputs of a record's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
     pub version: Version,
-    /// Both hosts.
     pub hosts: usize,
     pub body: usize,
     pub topic: usize,
@@ -100,7 +98,6 @@ impl Lengths {
     }
 }
 
-/// PROPERTIESLENGTH, including the checksum property.
 #[inline]
 #[must_use]
 pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> usize {
@@ -109,7 +106,6 @@ pub const fn encoded_properties_len(properties: &[u8], property_crc: bool) -> us
     properties.len() + crc
 }
 
-/// Whether a separator is needed before the checksum property.
 const fn lacks_separator(properties: &[u8]) -> bool {
     matches!(properties.last(), Some(last) if *last != PROPERTY_SEPARATOR)
 }
@@ -138,7 +134,8 @@ impl Record<'_> {
 
     /// Checks that the record can be read back.
     ///
-    /// # Errors When topic, properties or the whole exceed their length fields, or the topic is
+    /// # Errors
+    /// When topic, properties or the whole exceed their length fields, or the topic is
     /// empty.
     pub fn check(&self) -> Result<(), FormatError> {
         let refuse = |kind, limit: usize, found: usize| {
@@ -156,7 +153,7 @@ impl Record<'_> {
             let found = self.encoded_properties_len();
             return refuse(CorruptionKind::PropertiesLength, MAX_LEN, found);
         }
-        // // The sum cannot wrap: such a body would not fit beside the other slices.
+        // The sum cannot wrap: such a body would not fit beside the other slices.
         if i32::try_from(self.encoded_size()).is_err() {
             return refuse(CorruptionKind::Size, i32::MAX as usize, self.encoded_size());
         }
@@ -167,14 +164,15 @@ impl Record<'_> {
     ///
     /// The caller has called [`check`](Self::check); otherwise a length field may be wrong.
     ///
-    /// # Panics When `out` is not [`encoded_size`](Self::encoded_size) long.
+    /// # Panics
+    /// When `out` is not [`encoded_size`](Self::encoded_size) long.
     #[inline]
     pub fn encode_into(&self, out: &mut [u8]) {
         let size = self.encoded_size();
         assert_eq!(out.len(), size, "the place for a record has not its size");
         debug_assert_eq!(self.check(), Ok(()));
 
-        // // `check` compared each length with its field, so the casts are exact.
+        // `check` compared each length with its field, so the casts are exact.
         let mut rest = &mut *out;
         let head = take_array::<HEAD_LEN>(&mut rest);
         put_i32_in::<TOTAL_SIZE_AT, HEAD_LEN>(head, size as i32);
@@ -213,7 +211,8 @@ impl Record<'_> {
     /// Encodes like [`encode_into`](Self::encode_into), but computes the checksum from the copied
     /// body: another thread may write to the original.
     ///
-    /// # Panics When `out` is not [`encoded_size`](Self::encoded_size) long.
+    /// # Panics
+    /// When `out` is not [`encoded_size`](Self::encoded_size) long.
     pub fn encode_and_sum_into(&self, out: &mut [u8]) {
         self.encode_into(out);
         let hosts = self.born_host.encoded_len() + self.store_host.encoded_len();
@@ -230,7 +229,7 @@ impl Record<'_> {
     #[cold]
     fn write_property_crc(&self, out: &mut [u8]) {
         let (covered, last) = out.split_at_mut(out.len() - PROPERTY_CRC_LEN);
-        last.copy_from_slice(&crc::property_crc_text(crc32fast::hash(covered)));
+        last.copy_from_slice(&crc::property_crc_text(crc::record_crc(covered)));
     }
 
     /// SYSFLAG with the bits of the hosts.
@@ -249,7 +248,8 @@ impl Record<'_> {
 /// Writes the eight bytes of a blank; `size` is the distance to the end of the file
 /// (`CommitLog.DefaultAppendMessageCallback#doAppend`).
 ///
-/// # Panics When `out` has fewer than eight bytes.
+/// # Panics
+/// When `out` has fewer than eight bytes.
 pub fn write_blank(out: &mut [u8], size: u32) {
     let mut rest = out;
     let blank = take_array::<BLANK_LEN>(&mut rest);

@@ -56,16 +56,13 @@ impl Transaction {
     }
 }
 
-/// Compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// Not compressed.
     None,
-    /// A zlib stream.
     Zlib,
     /// An LZ4 frame.
     Lz4,
-    /// A zstd frame.
     Zstd,
 }
 

@@ -31,7 +31,7 @@ impl TagFilter {
         }
         let mut tags: Vec<Tag> = Vec::new();
         for piece in expression.split("||") {
-            // // As `String.trim`: all up to and including the space.
+            // As `String.trim`: all up to and including the space.
             let text = piece.trim_matches(|character| character <= ' ').as_bytes();
             if !text.is_empty() && !tags.iter().any(|known| *known.text == *text) {
                 tags.push(Tag { code: java::hash_code(text), text: text.into() });

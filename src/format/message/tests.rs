@@ -239,7 +239,6 @@ fn a_wrong_body_crc_is_named() {
     bytes[88] ^= 1;
     let error = view(&bytes).check_body_crc().unwrap_err();
     assert_eq!((error.kind, error.position), (CorruptionKind::BodyCrc, 8));
-    // // An empty body's checksum is ignored.
     let empty = encode(&Record { body: b"", body_crc: 5, ..record() });
     assert_eq!(view(&empty).check_body_crc(), Ok(()));
 }

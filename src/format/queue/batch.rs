@@ -59,7 +59,8 @@ impl BatchItem<'_> {
 
     /// Appends the item to a batch's body (`MessageDecoder#encodeMessage`).
     ///
-    /// # Errors When the properties exceed 32,767 bytes or the item an `i32`.
+    /// # Errors
+    /// When the properties exceed 32,767 bytes or the item an `i32`.
     pub fn encode_to(&self, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let refuse = |what: &str, limit: usize, length: usize| {
             let expected = format!("{what} of at most {limit} bytes");
@@ -74,7 +75,7 @@ impl BatchItem<'_> {
         let mut head = [0; ITEM_HEAD_LEN];
         put_i32_in::<0, ITEM_HEAD_LEN>(&mut head, size);
         put_i32_in::<ITEM_FLAG_AT, ITEM_HEAD_LEN>(&mut head, self.flag);
-        // // Shorter than the item, whose size is an `i32`.
+        // Shorter than the item, whose size is an `i32`.
         put_i32_in::<ITEM_BODY_LEN_AT, ITEM_HEAD_LEN>(&mut head, self.body.len() as i32);
         out.extend_from_slice(&head);
         out.extend_from_slice(self.body);
@@ -84,7 +85,6 @@ impl BatchItem<'_> {
     }
 }
 
-/// Items of a batch's body, up to the first malformed one.
 #[must_use]
 pub const fn items(body: &[u8]) -> BatchItems<'_> {
     BatchItems { body, position: 0 }
@@ -166,7 +166,6 @@ pub fn join_properties<'a>(item: &'a [u8], batch: &'a [u8]) -> Cow<'a, [u8]> {
 /// Range of queue offsets of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerRange {
-    /// First queue offset.
     pub base_queue_offset: i64,
     /// Number of messages; 1 unless it is an inner batch.
     pub message_count: i16,
@@ -175,7 +174,8 @@ pub struct InnerRange {
 /// Queue offsets of a record: from `INNER_BASE` and `INNER_NUM` if it has both, else `queue_offset`
 /// alone (`CommitLog#setBatchSizeIfNeeded`).
 ///
-/// # Errors When one is malformed or out of range.
+/// # Errors
+/// When one is malformed or out of range.
 pub fn inner_range(properties: &Indexed<'_>, queue_offset: i64) -> Result<InnerRange, FormatError> {
     let (Some(base), Some(count)) = (properties.inner_base, properties.inner_num) else {
         return Ok(InnerRange { base_queue_offset: queue_offset, message_count: 1 });
@@ -200,7 +200,6 @@ fn number<T: std::str::FromStr>(name: &str, value: &[u8]) -> Result<T, FormatErr
     })
 }
 
-/// An entry of a batch queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchQueueEntry {
     pub physical_offset: i64,

@@ -50,7 +50,6 @@ pub const DELAY_LEVELS_MS: [i64; 18] = [
     2 * HOUR,
 ];
 
-/// A store's delay levels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayLevels(Box<[i64]>);
 
@@ -90,12 +89,11 @@ impl DelayLevels {
             .and_then(|index| self.0.get(index.min(self.0.len().wrapping_sub(1))))
             .copied()
             .unwrap_or(SECOND);
-        // // Wraps as in Java.
+        // Wraps as in Java.
         store_timestamp_ms.wrapping_add(delay_ms)
     }
 }
 
-/// An entry of a consume queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct QueueEntry {
     pub physical_offset: i64,

@@ -24,7 +24,6 @@ pub const MIN_UNIT_LEN: usize = BITMAP_LEN_AT + 2;
 pub const MAX_UNIT_LEN: usize = i16::MAX as usize;
 /// Room kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
 pub const END_LEN: usize = 4;
-/// End mark of a file.
 pub const END: [u8; 2] = [0xFF, 0xFF];
 const _: () = assert!(MIN_UNIT_LEN == 20);
 
@@ -52,7 +51,6 @@ pub const fn offset_of(tags_code: i64) -> Option<i64> {
     if is_address(tags_code) { Some(tags_code - i64::MIN) } else { None }
 }
 
-/// A unit of the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtUnit<'a> {
     pub tags_code: i64,
@@ -62,14 +60,10 @@ pub struct ExtUnit<'a> {
     pub bitmap: &'a [u8],
 }
 
-/// A structure in the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtFrame<'a> {
-    /// A unit and its length.
     Unit(ExtUnit<'a>, usize),
-    /// End of the file.
     End,
-    /// Nothing was written here.
     Empty,
 }
 
@@ -81,7 +75,8 @@ impl ExtUnit<'_> {
 
     /// Encodes the unit (`CqExtUnit#write`).
     ///
-    /// # Errors When the bitmap is too long.
+    /// # Errors
+    /// When the bitmap is too long.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let Ok(size) = i16::try_from(self.encoded_size()) else {
             let expected = format!("a bitmap of at most {} bytes", MAX_UNIT_LEN - MIN_UNIT_LEN);
@@ -100,7 +95,8 @@ impl ExtUnit<'_> {
 
 /// Reads the structure at the start of `bytes` (`CqExtUnit#read`).
 ///
-/// # Errors When the unit is truncated or its lengths contradict each other.
+/// # Errors
+/// When the unit is truncated or its lengths contradict each other.
 pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
     let bad = |at, expected: String, found: String| {
         Err(FormatError::new(CorruptionKind::Ext, at, expected, found))
@@ -124,7 +120,7 @@ pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
         );
     };
     let bitmap_len = i16_in::<BITMAP_LEN_AT, MIN_UNIT_LEN>(head);
-    // // RocketMQ reads a negative length as 0, and does not compare it with the size.
+    // RocketMQ reads a negative length as 0, and does not compare it with the size.
     let bitmap_len = usize::try_from(bitmap_len).unwrap_or(0);
     let Some(bitmap) = unit[MIN_UNIT_LEN..].get(..bitmap_len) else {
         let room = unit.len() - MIN_UNIT_LEN;

@@ -1,9 +1,9 @@
-//! Making an index anew from its first key: the same bytes as [`IndexService`](crate::log::IndexService)
-//! puts, without a map.
+//! Builds an index in bulk: the same bytes as [`IndexService`](crate::log::IndexService), without a
+//! map.
 //!
-//! Entries are written in order, block by block; the slot table of the one file that is being made is
-//! kept in memory, 20 MB by default, and written when the file is full. So memory does not grow with
-//! the index, and no page of a file is visited at random.
+//! Entries are written in blocks; the slot table of the current file stays in memory (20 MB by
+//! default) and is written when the file is full. So memory is bounded and no page is accessed at
+//! random.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,16 @@ use crate::format::index::{
 };
 use crate::time::Clock;
 
-/// How many slots are read ahead of the puts to them.
 const PUT_CHUNK: usize = 32;
 
-/// How much is written at a time.
 const BLOCK: usize = 256 << 10;
 
-/// An index in the making.
 #[derive(Debug)]
 pub struct IndexBuilder {
     run: IndexRun,
     clock: Arc<dyn Clock>,
     file: Option<Building>,
-    /// Of a file that was made elsewhere, right before the first one here.
+    /// Header of the file before the first one.
     previous: Option<IndexHeader>,
     files: u64,
     keys: u64,
@@ -40,35 +37,29 @@ pub struct IndexBuilder {
     flush_every: Option<usize>,
 }
 
-/// What was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuiltIndex {
-    /// How many files.
     pub files: u64,
-    /// How many entries are in them.
     pub keys: u64,
-    /// The store time of the last message with an entry, Unix milliseconds; 0 without one.
+    /// Store time of the last indexed message, Unix milliseconds; 0 without one.
     pub end_timestamp_ms: i64,
-    /// The same of the last file that became full, and is durable, if one did.
+    /// Store time of the last message in a full, durable file.
     pub full_until_ms: Option<i64>,
 }
 
-/// The file that takes keys now.
 #[derive(Debug)]
 struct Building {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     header: IndexHeader,
     slots: SlotTable,
-    /// Entries that are not written yet, and where they belong.
+    /// Entries not written yet, and their position.
     block: Vec<u8>,
     block_at: u64,
-    /// A flush that goes on, and how much was written since it began; `None` where all is flushed at
-    /// the end.
+    /// The running flush, and bytes written since; `None` flushes at the end only.
     early: Option<Early>,
 }
 
-/// Flushing what is written while more of it is made.
 #[derive(Debug)]
 struct Early {
     every: usize,
@@ -77,7 +68,7 @@ struct Early {
 }
 
 impl IndexBuilder {
-    /// An index below `dir`, which must hold none.
+    /// A builder for an empty folder `dir`.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder cannot be read.
@@ -100,20 +91,19 @@ impl IndexBuilder {
         })
     }
 
-    /// Lets a thread of its own begin to flush a file whenever so much of it was written, so that not
-    /// all of it is left for the end.
+    /// Starts a background flush after every `bytes`, so that less is left for the end.
     #[must_use]
     pub fn flush_every(self, bytes: usize) -> Self {
         Self { flush_every: Some(bytes), ..self }
     }
 
-    /// Lets the first file follow one that was made elsewhere. To be called before the first message.
+    /// Sets the file that precedes the first one. Called before the first message.
     pub fn follow(&mut self, previous: IndexHeader) {
         self.previous = Some(previous);
     }
 
-    /// An index that goes on behind the files below `dir`; `None` where the last of them has room, so
-    /// that keys must be put into that one first.
+    /// A builder that continues the files below `dir`; `None` if the last has room, since it must
+    /// be filled first.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder or the last file cannot be read.
@@ -134,11 +124,11 @@ impl IndexBuilder {
         Ok(goes.then_some(Self { previous: last, ..builder }))
     }
 
-    /// Puts the keys of the next message, by their hashes; it must lie behind the one before. One
-    /// without keys may still make the next file, as it does for RocketMQ.
+    /// Puts the key hashes of the next message, in log order. Even a message without keys may
+    /// create the next file, as in RocketMQ.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full or a file cannot be made.
+    /// [`Error::Io`] when the disk is full or a file cannot be created.
     #[inline]
     pub fn put(
         &mut self,
@@ -161,8 +151,7 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Brings the slots of the keys to come into the cache, so that puts need not wait for them one by
-    /// one; gives those for which it did not.
+    /// Prefetches the slots of coming keys; returns the hashes left.
     #[must_use]
     pub fn fetch<'a>(&self, key_hashes: &'a [i32]) -> &'a [i32] {
         let (near, far) =
@@ -213,13 +202,12 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Writes what is left of the present file; its header.
     fn finish_file(&mut self, flush: Flush) -> Result<Option<IndexHeader>> {
         let Some(mut building) = self.file.take() else { return Ok(None) };
         building.write_block()?;
         let at = self.run.layout().slot_position(0);
         for (number, slots) in building.slots.raw().chunks(BLOCK / SLOT_LEN).enumerate() {
-            // What holds no slot in use stays a hole.
+            // Unused slots stay holes.
             if slots.iter().any(|slot| *slot != [0; SLOT_LEN]) {
                 building.write(slots.as_flattened(), at + (number * BLOCK) as u64)?;
             }
@@ -233,7 +221,7 @@ impl IndexBuilder {
         Ok(Some(building.header))
     }
 
-    /// Makes all of it durable, names too.
+    /// Flushes everything, names too.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -241,7 +229,7 @@ impl IndexBuilder {
         self.end(Flush::Now)
     }
 
-    /// Leaves the last file, which is written but not durable, to who goes on putting keys into it.
+    /// Finishes without flushing the last file, for a caller who adds keys to it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -264,7 +252,6 @@ impl IndexBuilder {
     }
 }
 
-/// When a file that is written becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flush {
     Now,
@@ -272,7 +259,7 @@ enum Flush {
 }
 
 impl Building {
-    /// `IndexFile#putKey`, for a key of that slot.
+    /// `IndexFile#putKey` with a known slot.
     #[inline]
     fn put(&mut self, slot: usize, put: &IndexPut) {
         let header = &mut self.header;
@@ -310,7 +297,7 @@ impl Building {
         Ok(())
     }
 
-    /// Begins to flush what was written, unless the flush before goes on.
+    /// Starts a flush unless one is running.
     #[cold]
     fn flush_early(&mut self) -> Result<()> {
         let Some(early) = &mut self.early else { return Ok(()) };
@@ -320,7 +307,7 @@ impl Building {
         let every = early.every;
         self.end_early_flush()?;
         let file = Arc::clone(&self.file);
-        // Without a thread all is flushed at the end.
+        // Without a thread everything is flushed at the end.
         let thread = thread::Builder::new().name("mqstore-durable".to_owned());
         self.early = thread.spawn(move || file.sync()).ok().map(|flush| Early {
             every,
@@ -330,7 +317,7 @@ impl Building {
         Ok(())
     }
 
-    /// Waits for the flush that goes on: the system tells an error once.
+    /// Waits for the running flush: the system reports an error only once.
     fn end_early_flush(&mut self) -> Result<()> {
         match self.early.as_mut().and_then(|early| early.flush.take()).map(JoinHandle::join) {
             Some(Ok(flushed)) => flushed.map_err(Error::io("flush", &self.path)),
@@ -377,7 +364,6 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_service() {
-        // The last has more slots and entries than are written at a time.
         for (slots, entries, messages) in
             [(7, 40, 300), (1, 2, 9), (100, 60, 59), (50, 400, 0), (300_000, 20_000, 16_001)]
         {
@@ -424,7 +410,7 @@ mod tests {
             if messages > 0 {
                 assert!(contents(&built) == expected, "{slots} slots, {entries} entries");
             }
-            // A last message without keys may make a file, and is in no batch.
+            // A last message without keys may create a file and is in no batch.
             if last_hashes == 0 {
                 continue;
             }

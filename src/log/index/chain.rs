@@ -1,10 +1,8 @@
-//! The bytes of an index file and the way along its chains: from a slot to its newest entry, and from
-//! each entry to the next older one.
+//! Walks the chains of an index file: from a slot to its newest entry, and from each entry to the
+//! next older.
 //!
-//! In a sound file every link leads to a smaller number, so a walk ends after as many steps as there
-//! are entries at most, whatever the bytes say: a link that does not lead downward ends it, and is
-//! reported. RocketMQ, which only looks for an entry that links to itself, goes round a longer circle
-//! for ever.
+//! In a valid file links decrease, so a walk ends for any bytes: a link that does not decrease ends
+//! it and is reported. RocketMQ detects only links to the entry itself and loops in longer circles.
 
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
@@ -14,33 +12,27 @@ use crate::files::{MappedFile, StorageFile};
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
 
-/// How much is read at once on the way down a chain without a map; long chains have their entries
-/// close together.
+/// Bytes read at once without a map; long chains have entries close together.
 const BLOCK_LEN: usize = 4096;
 
-/// How often a reader looks again at a count that lags behind the slots of a file being written.
+/// Attempts to read a count that lags behind the slots of a file being written.
 pub(crate) const COUNT_ATTEMPTS: usize = 8;
 
-/// Bytes of one index file, to be walked.
 pub(crate) trait IndexBytes {
-    /// `N` bytes as they are now.
     fn fresh<const N: usize>(&mut self, position: u64) -> Result<[u8; N]>;
-    /// One entry; an entry once counted never changes, so it may come from an earlier read.
+    /// Reads an entry, perhaps from an earlier read: a counted entry never changes.
     fn entry(&mut self, position: u64) -> Result<[u8; ENTRY_LEN]>;
-    /// Says that the bytes at `position` are wanted soon.
     fn prefetch(&self, position: u64);
-    /// The file they belong to.
     fn path(&self) -> &Path;
 }
 
-/// An index file through a map.
 #[derive(Clone, Copy)]
 pub(crate) struct MapBytes<'a>(pub(crate) &'a MappedFile);
 
 impl IndexBytes for MapBytes<'_> {
     #[inline]
     fn fresh<const N: usize>(&mut self, position: u64) -> Result<[u8; N]> {
-        // Below 2^31, as all positions of a layout; another one is not in the file anyway.
+        // Positions are below 2^31; others are outside the file anyway.
         let at = usize::try_from(position).unwrap_or(usize::MAX);
         self.0.get_at(at).ok_or_else(|| too_short(self.0.path(), position, N, self.0.len() as u64))
     }
@@ -60,7 +52,6 @@ impl IndexBytes for MapBytes<'_> {
     }
 }
 
-/// An index file through positional reads.
 pub(crate) struct ReadBytes<'a> {
     file: &'a dyn StorageFile,
     path: &'a Path,
@@ -93,7 +84,7 @@ impl IndexBytes for ReadBytes<'_> {
         if let Some(entry) = self.cached(position) {
             return Ok(entry);
         }
-        // Older entries lie before this one, so the block ends with it.
+        // Older entries come before this one, so the block ends with it.
         let end = position.saturating_add(ENTRY_LEN as u64);
         let start = end.saturating_sub(BLOCK_LEN as u64);
         self.block.resize(usize::try_from(end - start).unwrap_or(BLOCK_LEN), 0);
@@ -128,12 +119,12 @@ fn too_short(path: &Path, position: u64, wanted: usize, len: u64) -> Error {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) header: IndexHeader,
-    /// The header's count: the number of the next entry, at least 1.
+    /// Number of the next entry, at least 1.
     pub(crate) count: u32,
 }
 
 impl Head {
-    /// Reads the header and holds its count against the layout.
+    /// Reads the header and checks its count against the layout.
     pub(crate) fn read(bytes: &mut impl IndexBytes, layout: &IndexLayout) -> Result<Self> {
         let raw = bytes.fresh::<HEADER_LEN>(0)?;
         Self::decode(&raw, layout, bytes.path())
@@ -148,7 +139,7 @@ impl Head {
         const COUNT_AT: usize = HEADER_LEN - 4;
         let header = IndexHeader::decode(raw);
         let written = i32_in::<COUNT_AT, HEADER_LEN>(raw);
-        // A count of 0 is that of a file to which nothing was ever put.
+        // A count of 0 means an empty file.
         match u32::try_from(header.index_count) {
             Ok(count) if written >= 0 && count <= layout.max_entry_count() => {
                 Ok(Self { header, count })
@@ -164,17 +155,17 @@ impl Head {
     }
 }
 
-/// Where a walk stands: the number of the entry to read next, 0 at the end.
+/// State of a walk: the next entry, 0 at the end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
+pub(crate) struct ChainWalk {
     pub(crate) next: u32,
 }
 
-impl Walk {
-    /// The walk of a slot, from the slot's value on.
+impl ChainWalk {
+    /// Starts at a slot.
     ///
-    /// `live` says that another one may be writing to the file: a slot is written before the count
-    /// that covers it, so a count that seems too small is read again.
+    /// If `live`, another process may be writing: it writes a slot before the count that covers it,
+    /// so a count that seems too small is read again.
     #[inline]
     pub(crate) fn start<B: IndexBytes>(
         bytes: &mut B,
@@ -186,11 +177,11 @@ impl Walk {
     ) -> Result<Self> {
         let position = layout.slot_position(slot);
         let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(position)?);
-        // Entries are written before the slot that names them; read them after it.
+        // Entries are written before the slot that names them, so they are read after it.
         fence(Ordering::Acquire);
         match u32::try_from(value) {
             Ok(next) if next < head.count => Ok(Self { next }),
-            // 0 and below: the slot is empty.
+            // 0 and below: an empty slot.
             Err(_) => Ok(Self { next: 0 }),
             Ok(next) => Self::past_the_count(bytes, layout, head, position, next, live, findings),
         }
@@ -213,7 +204,7 @@ impl Walk {
             }
             std::thread::yield_now();
         }
-        // Of a put under way that rests here, what was put before is still found.
+        // If a put has updated the slot but not yet the count, start at the previous entry.
         let before = if live && next == head.count && next < layout.max_entry_count() {
             IndexEntry::decode(&bytes.fresh(layout.entry_position(next))?).prev_entry
         } else {
@@ -230,13 +221,12 @@ impl Walk {
         Ok(Self { next: before.unwrap_or(0) })
     }
 
-    /// Whether the chain has ended.
     #[inline]
     pub(crate) const fn is_at_end(self) -> bool {
         self.next == 0
     }
 
-    /// Lets the entry that comes next be fetched; it may lie in two cache lines.
+    /// Prefetches the next entry, which may span two cache lines.
     #[inline]
     pub(crate) fn prefetch<B: IndexBytes>(self, bytes: &B, layout: &IndexLayout) {
         let position = layout.entry_position(self.next);
@@ -244,7 +234,7 @@ impl Walk {
         bytes.prefetch(position.saturating_add(ENTRY_LEN as u64 - 1));
     }
 
-    /// The next entry with its number, `None` at the chain's end.
+    /// Next entry with its number, `None` at the end.
     #[inline(always)]
     pub(crate) fn step<B: IndexBytes>(
         &mut self,

@@ -1,4 +1,4 @@
-//! How an index file is filled: how many slots have chains of which length.
+//! Distribution of chain lengths in an index file.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,16 @@ use super::file::IndexFile;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::format::index::{ENTRY_LEN, IndexEntry};
 
-/// Entries read at a time.
 const ENTRIES: u32 = 1 << 16;
-/// Slots counted at a time, so that memory stays bounded in a file of nothing but slots.
+/// Slots counted at a time, which bounds memory.
 const SLOTS: u32 = 16 << 20;
 
 impl IndexFile {
-    /// How many slots have a chain of each length that occurs, slots without entries left out. It is
-    /// counted from the entries' hashes, so that it takes one pass, and a chain that leads astray
-    /// counts as whole.
+    /// Number of slots for each chain length above 0. Counts entries by hash in one pass, so broken
+    /// chains count as whole.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the file was cut short, [`Error::Io`] when it cannot be read.
+    /// [`Error::Corrupt`] for a truncated file, [`Error::Io`] when it cannot be read.
     pub fn chain_lengths(&self) -> Result<BTreeMap<u32, u32>> {
         let mut lengths = BTreeMap::new();
         let slots = self.layout().slots();
@@ -34,11 +32,10 @@ impl IndexFile {
         Ok(lengths)
     }
 
-    /// How many entries each slot from `first` on has.
+    /// Number of entries of each slot from `first` on.
     fn entries_of(&self, first: u32, slots: u32) -> Result<Vec<u32>> {
         let layout = *self.layout();
         let mut counts = vec![0_u32; slots as usize];
-        // Entry 0 is never used.
         let end = u32::try_from(self.header()?.index_count).unwrap_or(0);
         let mut raw = Vec::new();
         let mut next = 1;
@@ -87,7 +84,7 @@ mod tests {
         let path = dir.path().join("20261121073513325");
         let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
         assert_eq!(file.chain_lengths().unwrap(), BTreeMap::new());
-        // Slot 6 has one entry, 5 and 3 have two, and more than are read at a time are in slot 2.
+        // Slot 6 has one entry, 5 and 3 have two, slot 2 more than one read.
         let many = ENTRIES + 3;
         let hashes = [6, 5, 3, 3 + 7, 5].into_iter().chain((0..many).map(|_| 2));
         let puts: Vec<_> = hashes

@@ -1,4 +1,4 @@
-//! Index files as a whole: their entries and slots in order, and whether they agree with each other.
+//! Reads index files as a whole, and checks their consistency.
 
 use std::path::Path;
 
@@ -10,13 +10,11 @@ use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
 
-/// How much of a file is read at once.
 const BLOCK_LEN: usize = 1 << 16;
 
-/// How many slots are read ahead of the entries that go there.
 const CHECK_CHUNK: usize = 32;
 
-/// Structures of one length, read in order.
+/// Sequential reader of structures of one length.
 pub(crate) struct Records<'a, const N: usize> {
     file: &'a dyn StorageFile,
     path: &'a Path,
@@ -32,7 +30,7 @@ impl<'a, const N: usize> Records<'a, N> {
         Self { file, path, position, left: count, block: Vec::new(), at: 0 }
     }
 
-    /// The next records, as many as are read at once; `None` behind the last.
+    /// Next block, `None` at the end.
     pub(crate) fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
         if self.left == 0 {
             return Ok(None);
@@ -89,20 +87,20 @@ impl<const N: usize> Iterator for Records<'_, N> {
 }
 
 impl IndexFile {
-    /// All entries with their numbers, oldest first, as many as the header counts now.
+    /// All entries that the header counts now, oldest first.
     ///
     /// # Errors
-    /// As [`IndexFile::header`]; an item is [`Error::Io`] when the file cannot be read on, and the
-    /// last one then.
+    /// As [`IndexFile::header`]; an item is [`Error::Io`] if reading fails, and the last.
     pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
         let count = self.head()?.count;
         Ok(self.entries_before(count))
     }
 
-    /// `count` entries from `number` on.
+    /// Reads `count` entries from `number` on.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it ends before.
+    /// [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it is too
+    /// short.
     pub fn entries_from(&self, number: u32, count: u32) -> Result<Vec<IndexEntry>> {
         Records::<ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
             .map(|raw| Ok(IndexEntry::decode(&raw?)))
@@ -119,10 +117,10 @@ impl IndexFile {
             .map(|(raw, number)| Ok((number, IndexEntry::decode(&raw?))))
     }
 
-    /// The slots in use with the entry that each names, in order.
+    /// Used slots with their newest entries, in order.
     ///
     /// # Errors
-    /// None itself; an item is [`Error::Io`] when the file cannot be read on, and the last one then.
+    /// An item is [`Error::Io`] if reading fails, and the last.
     pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
         self.all_slots().filter(|slot| !matches!(slot, Ok((_, 0))))
     }
@@ -134,14 +132,13 @@ impl IndexFile {
             .map(|(raw, slot)| Ok((slot, i32_in::<0, SLOT_LEN>(&raw?))))
     }
 
-    /// One entry.
     fn entry_now(&self, number: u32) -> Result<IndexEntry> {
         let mut bytes = ReadBytes::new(&**self.file(), self.path());
         Ok(IndexEntry::decode(&bytes.fresh(self.layout().entry_position(number))?))
     }
 
-    /// The number of the first entry for a record at or behind `physical_offset`, the count if there
-    /// is none. Entries are in the order of their records.
+    /// Number of the first entry at or behind `physical_offset`, or the count. Entries have the
+    /// order of their records.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -158,7 +155,7 @@ impl IndexFile {
         Ok(low)
     }
 
-    /// The physical offset of an entry that the header counts.
+    /// Physical offset of a counted entry.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -166,10 +163,9 @@ impl IndexFile {
         Ok(self.entry_now(number)?.physical_offset)
     }
 
-    /// Holds header, slots and entries against each other, in one pass over the file and with the
-    /// memory of its slots. A sound file is what puts in order give, so each entry links to the one
-    /// that its slot named before; `report` is told of everything else. Says how many entries there
-    /// are. Beside a running writer only what was counted at the start is judged.
+    /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
+    /// file each entry links to the one that its slot named before; `report` gets everything else.
+    /// Beside a running writer only entries counted at the start are judged.
     ///
     /// # Errors
     /// As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
@@ -185,7 +181,7 @@ impl IndexFile {
                 found,
             });
         };
-        // A clock that was set back gives times out of order, and the file is sound all the same.
+        // After a clock was set back times are out of order in a valid file.
         if let Some((at, expected, found)) = header_fault(&header, false) {
             tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }
@@ -251,14 +247,14 @@ impl IndexFile {
     }
 }
 
-/// The entry that a slot names; none where it is negative.
+/// The entry that a slot names; none if negative.
 #[inline]
 fn slot_value(raw: &[u8; SLOT_LEN]) -> u32 {
     u32::try_from(i32_in::<0, SLOT_LEN>(raw)).unwrap_or(0)
 }
 
-/// Tells what is wrong with the entry at byte `at`, which stands behind one of physical offset
-/// `before`, and whose slot named `newest` before it.
+/// Reports what is wrong with the entry at byte `at`, after one of offset `before`; its slot named
+/// `newest`.
 #[cold]
 fn tell_entry(
     tell: &mut dyn FnMut(u64, CorruptionKind, String, String),
@@ -282,7 +278,7 @@ fn tell_entry(
     }
 }
 
-/// What in a header cannot be: its byte, what is expected there, what was found.
+/// First fault of a header: byte, expected, found.
 pub(crate) fn header_fault(
     header: &IndexHeader,
     times_in_order: bool,

@@ -1,13 +1,12 @@
 //! One index file: a hash table on disk from keys to physical offsets
 //! (`org.apache.rocketmq.store.index.IndexFile`).
 //!
-//! A key is `topic#key`; only its hash is stored. Each slot names the newest entry of the keys that
-//! fall into it, each entry the next older one. `format::index` has the layout, `index_walk` the
-//! look-up.
+//! A key is `topic#key`; only its hash is stored. Each slot names its newest entry, each entry the
+//! next older one. `format::index` has the layout, `chain` the look-up.
 //!
-//! A file that is written belongs to one owner; others read it at the same time through a handle of
-//! their own, by map or by positional reads, exactly as they read beside a running RocketMQ: an entry
-//! is written before its slot and never changes then, and the slot before the count that covers it.
+//! A file has one writer. Readers have handles of their own, by map or positional reads, and may
+//! run beside it or beside RocketMQ: an entry is written before its slot and never changes then,
+//! and the slot before the count that covers it.
 
 use std::hint::select_unpredictable;
 use std::path::{Path, PathBuf};
@@ -23,37 +22,36 @@ use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
 
-/// Disk space for entries is taken in steps of so many bytes, and their pages brought into memory: as
-/// long as the pieces in which the page cache likes to hold a file best.
+/// Step in which disk space for entries is taken and pages are loaded: the preferred piece of the
+/// page cache.
 pub const RESERVE_STEP: usize = 2 << 20;
 
-/// How many entries are put before pages are brought in ahead of them: a file of a few keys is not
-/// worth its whole slot table.
+/// Entries put before pages are prepared: a file of a few keys is not worth its slot table.
 const UNPREPARED_ENTRIES: u32 = 4096;
 
-/// How many puts of a batch have their slots on the way: enough to cover the memory's latency.
+/// Slots prefetched in a batch: enough to hide memory latency.
 const PUT_AHEAD: usize = 32;
 
-/// One key of one message, to be put.
+/// A key to put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexPut {
     /// [`key_hash`](crate::format::java::key_hash) of topic and key.
     pub key_hash: i32,
-    /// Where the message's record begins.
+    /// The record's offset.
     pub physical_offset: i64,
-    /// The message's store time, Unix milliseconds.
+    /// Store time, Unix milliseconds.
     pub store_timestamp_ms: i64,
 }
 
-/// How an index file is opened.
+/// Access to an index file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexOpen {
-    /// For writing, through a map. There may be one such handle of a file.
+    /// Writes through a map; one such handle for each file.
     Write,
-    /// For reading through a map: fast, for files that nobody shortens, which RocketMQ and this
-    /// library never do to an index file.
+    /// Reads through a map: fast, for files that nobody shortens, as neither RocketMQ nor this
+    /// library does.
     ReadMapped,
-    /// For reading by positional reads, where a file cut short must never be more than an error.
+    /// Positional reads: a truncated file gives an error.
     Read,
 }
 
@@ -63,7 +61,7 @@ pub struct IndexFile {
     path: PathBuf,
     layout: IndexLayout,
     pub(crate) bytes: Bytes,
-    /// Entries that slots and links are held against.
+    /// Entries for checks of slots and links.
     pub(crate) witnesses: Witnesses,
 }
 
@@ -74,27 +72,26 @@ pub(crate) enum Bytes {
     Read(Arc<dyn StorageFile>),
 }
 
-/// A map and the header, which is kept here and written through at each put.
+/// A map, and the header, written through at each put.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) map: MappedFile,
     header: IndexHeader,
-    /// The entries below this number have disk space, and are fewer than the layout allows.
+    /// Entries below this number have disk space; never above the layout's maximum.
     room_end: u32,
-    /// Whether the pages of the slots were brought into memory.
+    /// Whether the slots' pages are loaded.
     is_prepared: bool,
 }
 
 impl IndexFile {
-    /// Makes a new file and opens it for writing. The disk space of its slots is taken at once, that
-    /// of its entries in steps.
+    /// Creates a file for writing. Disk space is taken for all slots at once, for entries in steps.
     ///
-    /// `previous` is the header of the full file before it, whose end this one begins with, as far
-    /// as it is above 0 (`IndexFile`'s constructor).
+    /// `previous` is the header of the full file before it; this file begins with its end if above
+    /// 0 (`IndexFile`'s constructor).
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be made, for instance because the name is taken or the disk
-    /// full; nothing is left behind then.
+    /// [`Error::Io`] when the name is taken or the disk full, for instance; nothing is
+    /// left behind.
     pub fn create(
         storage: &dyn Storage,
         path: &Path,
@@ -104,13 +101,13 @@ impl IndexFile {
         let made = Self::create_unnamed(storage, path, layout, previous)?;
         if let Some(dir) = path.parent() {
             let named = storage.sync_dir(dir).map_err(Error::io("flush", dir));
-            // The error that the caller must know is the first one.
+            // The caller needs the first error.
             named.inspect_err(|_| drop(storage.remove_file(path)))?;
         }
         Ok(made)
     }
 
-    /// The same for a caller who makes the file's name durable later.
+    /// Creates a file whose name the caller makes durable later.
     pub(crate) fn create_unnamed(
         storage: &dyn Storage,
         path: &Path,
@@ -136,8 +133,8 @@ impl IndexFile {
             let time_ms = previous.end_timestamp_ms.max(0);
             (header.begin_physical_offset, header.end_physical_offset) = (offset, offset);
             (header.begin_timestamp_ms, header.end_timestamp_ms) = (time_ms, time_ms);
-            // RocketMQ writes these four fields one by one, and the count not before the first put
-            // or flush.
+            // RocketMQ writes these fields one by one, and the count not before the first put or
+            // flush.
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
         map.ahead().went_to(position(layout.entry_position(1)));
@@ -145,12 +142,11 @@ impl IndexFile {
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
     }
 
-    /// Opens a file whose layout is known; it is recorded nowhere in it, see
-    /// [`detect_layout`](super::layout::detect_layout).
+    /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when its length is not that of the layout or its count impossible,
-    /// [`Error::Io`] otherwise.
+    /// [`Error::Corrupt`] for a wrong length or an impossible count, [`Error::Io`]
+    /// otherwise.
     pub fn open(
         storage: &dyn Storage,
         path: &Path,
@@ -173,7 +169,7 @@ impl IndexFile {
                 let slots_end = position(layout.entry_position(0));
                 fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
-                // In a page that was not looked at with the slots.
+                // A page not checked with the slots.
                 if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
                     fill_holes(&*file, path, goes_on..goes_on)?;
                 }
@@ -186,18 +182,19 @@ impl IndexFile {
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
     }
 
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many slots and entries it has.
+    /// Slots and entries.
     #[must_use]
     pub fn layout(&self) -> &IndexLayout {
         &self.layout
     }
 
-    /// The open file below.
+    /// The open file.
     #[must_use]
     pub fn file(&self) -> &Arc<dyn StorageFile> {
         match &self.bytes {
@@ -207,10 +204,10 @@ impl IndexFile {
         }
     }
 
-    /// The header as it is now.
+    /// Reads the header.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when its count is impossible or the file was cut short, [`Error::Io`] when
+    /// [`Error::Corrupt`] for an impossible count or a truncated file, [`Error::Io`] when
     /// it cannot be read.
     pub fn header(&self) -> Result<IndexHeader> {
         Ok(self.head()?.header)
@@ -227,7 +224,7 @@ impl IndexFile {
         }
     }
 
-    /// The header of a file open for writing, without a look at the disk; an empty one otherwise.
+    /// The writer's header in memory; an empty one for readers.
     #[inline]
     pub(crate) fn kept_header(&self) -> IndexHeader {
         match &self.bytes {
@@ -236,8 +233,8 @@ impl IndexFile {
         }
     }
 
-    /// Another process that shortens a mapped file turns the next read into a signal; so look before
-    /// each batch of reads.
+    /// Checks the length before reads: another process that shortens a mapped file turns the next
+    /// read into a signal.
     #[inline]
     pub(crate) fn check_length(&self) -> Result<()> {
         let Bytes::Mapped(map) = &self.bytes else { return Ok(()) };
@@ -248,21 +245,20 @@ impl IndexFile {
         Ok(())
     }
 
-    /// What a thread needs that makes the file ready ahead of the writer; `None` of a file open for
-    /// reading.
+    /// State for threads that work ahead; `None` for readers.
     pub(crate) fn ahead(&self) -> Option<&Arc<Ahead>> {
         let Bytes::Written(writer) = &self.bytes else { return None };
         Some(writer.map.ahead())
     }
 
-    /// Whether a put would be refused, of a file open for writing; one open for reading takes none.
+    /// Whether a writer would refuse a put.
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// How many more entries fit.
+    /// Number of entries that fit.
     #[inline]
     #[must_use]
     pub fn room(&self) -> u32 {
@@ -282,8 +278,8 @@ impl IndexFile {
     /// Puts one key; `false` when the file is full (`IndexFile#putKey`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] when the file is open for reading;
-    /// nothing has changed then.
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers; nothing
+    /// changes then.
     #[inline]
     pub fn put_key(
         &mut self,
@@ -296,18 +292,18 @@ impl IndexFile {
         self.put_in_slot(&put, slot)
     }
 
-    /// [`IndexFile::put_key`] for one whose slot is computed already.
+    /// [`IndexFile::put_key`] with a known slot.
     #[inline]
     pub(crate) fn put_in_slot(&mut self, put: &IndexPut, slot: u32) -> Result<bool> {
         let layout = self.layout;
         self.writer()?.put(&layout, put, slot)
     }
 
-    /// Puts keys in order and says how many fitted. The bytes are those of [`IndexFile::put_key`]
-    /// for each, in less time: the slots, which lie anywhere in the table, are fetched ahead.
+    /// Puts keys in order and returns how many fitted. The bytes equal those of
+    /// [`IndexFile::put_key`] for each, but slots are prefetched.
     ///
     /// # Errors
-    /// As [`IndexFile::put_key`]; the keys before the one that failed are put then.
+    /// As [`IndexFile::put_key`]; earlier keys are put then.
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
         let layout = self.layout;
         let writer = self.writer()?;
@@ -332,7 +328,6 @@ impl IndexFile {
         Ok(puts.len())
     }
 
-    /// Asks the processor to fetch a slot that will be wanted soon.
     #[inline]
     pub(crate) fn prefetch_slot(&self, slot: u32) {
         match &self.bytes {
@@ -343,10 +338,10 @@ impl IndexFile {
         }
     }
 
-    /// Takes the disk space for the next `count` entries, so that putting them cannot fail.
+    /// Takes disk space for the next `count` entries, so that puts cannot fail.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] when the file is open for reading.
+    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers.
     #[inline]
     pub(crate) fn reserve(&mut self, count: u32) -> Result<()> {
         let layout = self.layout;
@@ -355,29 +350,29 @@ impl IndexFile {
         if end > writer.room_end { writer.make_room(&layout, end) } else { Ok(()) }
     }
 
-    /// Makes everything put so far durable. A file open for reading has nothing to flush.
+    /// Flushes all puts; does nothing for readers.
     ///
     /// # Errors
-    /// [`Error::Io`]; no later flush can tell what was lost then.
+    /// [`Error::Io`]; no later flush can tell what was lost.
     pub fn flush(&mut self) -> Result<()> {
         self.write_header()?;
         if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
     }
 
-    /// Brings the header of a file open for writing up to date, as it is to be before each flush.
+    /// Writes the header; done before each flush.
     pub(crate) fn write_header(&mut self) -> Result<()> {
         let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
         writer.write_header()
     }
 
-    /// Takes out the entries from number `count` on, as if they had never been put. The store time
-    /// of the message that is then the last must be given: the file has it in whole seconds only.
+    /// Removes the entries from number `count` on. The caller gives the store time of the last
+    /// remaining message, since the file has whole seconds only.
     ///
-    /// Not for a file that would keep no entry, since what its header began with is in the one
-    /// before it: `false`, and nothing is changed.
+    /// Returns `false` without a change if no entry would remain: the header's begin comes from the
+    /// previous file.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when a slot does not hold the entry that goes, [`Error::Io`] and
+    /// [`Error::Corrupt`] when a slot does not name the removed entry, [`Error::Io`] and
     /// [`Error::ReadOnly`] as for puts.
     pub fn truncate(&mut self, count: u32, end_timestamp_ms: i64) -> Result<bool> {
         let layout = self.layout;
@@ -408,7 +403,7 @@ impl Writer {
 
     #[inline]
     fn count(&self) -> u32 {
-        // At least 1: checked when opened, and never lowered below.
+        // At least 1: checked at open, and never lowered below.
         self.header.index_count.unsigned_abs()
     }
 
@@ -454,8 +449,8 @@ impl Writer {
         }
         let slot_position = position(layout.slot_position(slot));
         let newest = self.slot(slot_position)?;
-        // A slot that names an entry which is not there yet was left behind by a crash. No branch:
-        // it would be guessed before the slot is there, and guessed wrong too often.
+        // A slot may name a later entry left by a crash. Branchless: the branch would be
+        // predicted before the slot arrives, and often wrongly.
         let is_linked =
             newest.wrapping_sub(1).cast_unsigned() < count.wrapping_sub(1).cast_unsigned();
         let prev_entry = select_unpredictable(is_linked, newest, 0);
@@ -468,7 +463,7 @@ impl Writer {
         let at = position(layout.entry_position(self.count()));
         self.map.put_array(at, &entry.encode())?;
         self.map.ahead().went_to(at + ENTRY_LEN);
-        // Who finds the entry through its slot must find it whole.
+        // A reader that finds the entry through its slot must find it whole.
         fence(Ordering::Release);
         self.map.put_array(slot_position, &count.to_be_bytes())?;
         let header = &mut self.header;
@@ -485,10 +480,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes disk space for the entries below number `end`, and for some behind them. Once a file
-    /// takes more than a few keys it takes many, and then a page that is met for the first time costs
-    /// more than all the puts to it: so the pages of the slots, and of each step of entries, are
-    /// brought in together.
+    /// Takes disk space for entries below `end` and some more. First touches of pages cost more
+    /// than puts, so the pages of the slots and of each step of entries are loaded at once.
     #[cold]
     fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
         self.map.reserve(position(layout.entry_position(end)))?;
@@ -509,7 +502,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Undoes the last put, the header's end excepted.
+    /// Undoes the last put except for the header's end.
     fn take_last(&mut self, layout: &IndexLayout) -> Result<()> {
         let number = self.count().saturating_sub(1);
         let entry = self.entry(layout, number)?;
@@ -534,7 +527,7 @@ impl Writer {
     }
 }
 
-/// A position as a map takes it: a layout has less than 2^31 bytes.
+/// A position in a map: a layout has less than 2^31 bytes.
 #[inline]
 fn position(position: u64) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)

@@ -1,5 +1,4 @@
-//! How many slots and entries an index file has, which is written nowhere: found out of a file that can
-//! be used, and of what is left of one that cannot.
+//! Detects the number of slots and entries of an index file, which are stored nowhere.
 
 use std::path::Path;
 
@@ -9,30 +8,26 @@ use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
 
-/// How many newer entries of a slot may lie before the one that was the newest a moment ago.
+/// Newer entries of a slot that a writer may add during detection.
 const OVERTAKING: usize = 64;
 
-/// How often a file that grows meanwhile is looked at.
+/// Attempts on a file that grows meanwhile.
 const ATTEMPTS: usize = 16;
 
-/// The answer of [`detect_layout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detection {
-    /// The file bears the layout out.
     Proven(IndexLayout),
-    /// The length is right, and there is no entry that could say more.
+    /// The length matches; no entry can prove more.
     Likely(IndexLayout),
-    /// The file is not to be used, with what speaks against each layout that came into question.
+    /// The file is unusable; the reason covers each candidate.
     Unknown {
-        /// For a person to read.
         reason: String,
-        /// The layout that it had, where it is damaged or was cut short.
+        /// The original layout of a damaged or truncated file.
         fits: Option<IndexLayout>,
     },
 }
 
 impl Detection {
-    /// The layout, if one was found.
     #[must_use]
     pub fn layout(&self) -> Option<IndexLayout> {
         match self {
@@ -42,10 +37,9 @@ impl Detection {
     }
 }
 
-/// Finds out how many slots and entries an index file has, which is written nowhere. What is
-/// configured is the only candidate; without it RocketMQ's defaults are one, and four entries for
-/// each slot, as in the defaults, the other. A candidate must give the file's length, and under it the
-/// newest entry must be found through its slot.
+/// Detects the layout. Candidates: the configured one alone, else RocketMQ's defaults and four
+/// entries for each slot. A candidate must match the file's length, and its newest entry must be
+/// found through its slot.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.
@@ -88,10 +82,9 @@ pub fn detect_layout(
     Ok(Detection::Unknown { reason: reasons.join("; "), fits })
 }
 
-/// Whether a file that cannot be used had this layout. Its first entry tells how many slots, wherever
-/// the file ends behind it; but one that ends behind an entry, and holds all that it counts, may be a
-/// whole file with fewer or more entries. Else its length tells, unless the layout was made to fit that
-/// and there are entries that do not.
+/// Whether an unusable file had this layout. Its first entry tells the number of slots. But a file
+/// that ends after an entry and holds all counted ones may be whole with another number of entries.
+/// Otherwise its length decides, unless entries contradict.
 fn had_layout(
     file: &dyn StorageFile,
     path: &Path,
@@ -120,7 +113,7 @@ fn had_layout(
     Ok(is_first && !is_whole)
 }
 
-/// The layout of a file of `len` bytes with four entries for each slot.
+/// Layout of `len` bytes with four entries for each slot.
 fn one_to_four(len: u64) -> Option<IndexLayout> {
     const UNIT: u64 = (SLOT_LEN + 4 * ENTRY_LEN) as u64;
     let units = len.checked_sub(HEADER_LEN as u64)?;
@@ -128,7 +121,7 @@ fn one_to_four(len: u64) -> Option<IndexLayout> {
     IndexLayout::new(slots, slots.checked_mul(4)?)
 }
 
-/// Whether the newest entry's slot leads to it; `None` without entries.
+/// Whether the newest entry is found through its slot; `None` without entries.
 fn newest_entry_is_found(
     file: &dyn StorageFile,
     path: &Path,
@@ -143,7 +136,7 @@ fn newest_entry_is_found(
         }
         let found = slot_leads_to(&mut bytes, layout, newest)?;
         let again = Head::read(&mut bytes, layout)?;
-        // Beside a running writer the slot may have gone on to newer entries meanwhile.
+        // A running writer may have added newer entries to the slot.
         if found || again.count == head.count {
             return Ok(Some(found));
         }
@@ -152,7 +145,7 @@ fn newest_entry_is_found(
     Ok(Some(false))
 }
 
-/// Whether an entry is found from its slot, behind a few newer ones at most.
+/// Whether an entry is reached from its slot, behind a few newer ones at most.
 fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32) -> Result<bool> {
     let raw = bytes.fresh(layout.entry_position(wanted))?;
     let slot = layout.slot_of(IndexEntry::decode(&raw).key_hash);
@@ -232,7 +225,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_layout_of_the_right_length_that_the_newest_entry_denies_is_refused() {
-        // 40 + 4 * 30 + 20 * 39 is the length of 40 + 4 * 20 + 20 * 41 as well.
+        // 40 + 4 * 30 + 20 * 39 equals 40 + 4 * 20 + 20 * 41.
         let (_dir, path) = file(20, 41, 30);
         let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
             panic!("found")
@@ -271,7 +264,7 @@ pub(crate) mod tests {
             Detection::Unknown { fits, .. } => fits,
             found => panic!("{found:?}"),
         };
-        // The first entry is not all zeros; the newest, of hash 203, is not in its slot.
+        // The first entry is not zeroed; the newest, of hash 203, is not in its slot.
         raw.write_all_at(&25_i32.to_be_bytes(), layout.entry_position(1)).unwrap();
         raw.write_all_at(&[0; 4], layout.slot_position(3)).unwrap();
         assert_eq!(had(None), Some(layout));

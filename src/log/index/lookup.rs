@@ -1,42 +1,41 @@
-//! Following a slot's chain in an index file: the one loop of all look-ups, exact or as RocketMQ. Only
-//! [`IndexFile::select_many`](super::file::IndexFile::select_many) has its own, which keeps many in flight.
+//! Follows a slot's chain in an index file: the one loop of all look-ups, exact or by RocketMQ's
+//! rules. Only [`IndexFile::select_many`](super::file::IndexFile::select_many) has its own, which
+//! runs many at once.
 //!
-//! RocketMQ believes each entry. An exact walk, for queries that must not come back short in silence,
-//! compares each with its neighbours. Entries lie in the order of their messages, and a link leads to the
-//! newest older entry of its slot: so between an entry and the one that it links to none is in the slot.
-//! Bytes that are read anyway show that for the entries just before; a chain that seems to end is compared
-//! with entries 1, 2, 4 and so on, one of which a link named that lost its only bit.
+//! RocketMQ trusts each entry. An exact walk compares each entry with its neighbours, so that a
+//! query never misses messages silently. Entries have the order of messages, and a link names the
+//! slot's next older entry: no entry between them belongs to the slot. Blocks that are read anyway
+//! show this for nearby entries. An apparent end of a chain is compared with entries 1, 2, 4 and so
+//! on, which a link that lost its only bit may have named.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::chain::{COUNT_ATTEMPTS, Head, IndexBytes, Walk};
+use super::chain::{COUNT_ATTEMPTS, ChainWalk, Head, IndexBytes};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::bytes::i32_in;
 use crate::format::index::{IndexEntry, IndexLayout, SLOT_LEN};
 
-/// How many entries before one are looked at: as many as are read with it.
+/// Entries checked before one: those read with it.
 const LOOKED_BACK: u32 = 203;
 
-/// Entries of one file that slots and links are held against, once they were read.
+/// Known entries of a file, for checks of slots and links.
 #[derive(Debug, Default)]
 pub(crate) struct Witnesses(Mutex<Arc<Witnessed>>);
 
-/// The hashes of some entries.
 #[derive(Debug, Default)]
 pub(crate) struct Witnessed {
-    /// How many entries there were, the unused one included.
+    /// Count including the unused entry.
     count: u32,
-    /// Of the last entries, the newest first.
     tail: Vec<i32>,
-    /// Of the entries 1, 2, 4 and so on.
+    /// Entries 1, 2, 4 and so on.
     powers: Vec<i32>,
 }
 
 impl Witnesses {
-    /// What they are in a file of that count.
+    /// Hashes for a file of that count.
     pub(crate) fn at<B: IndexBytes>(
         &self,
         bytes: &mut B,
@@ -52,7 +51,7 @@ impl Witnesses {
                 .entry(layout.entry_position(number))
                 .map(|entry| IndexEntry::decode(&entry).key_hash)
         };
-        // A file that was cut may hold others.
+        // A truncated file may hold others.
         let mut powers = if known.count < count { known.powers.clone() } else { Vec::new() };
         while 1_u32 << powers.len() < count {
             powers.push(hash_of(1 << powers.len())?);
@@ -67,8 +66,8 @@ impl Witnesses {
 }
 
 impl Witnessed {
-    /// Whether a slot that names the first entry of `walk` leaves out one that is in it.
-    pub(crate) fn contradict(&self, layout: &IndexLayout, slot: u32, walk: Walk) -> bool {
+    /// Whether the slot should name a newer entry than the start of `walk`.
+    pub(crate) fn contradict(&self, layout: &IndexLayout, slot: u32, walk: ChainWalk) -> bool {
         let newer = self.count.saturating_sub(1).saturating_sub(walk.next) as usize;
         self.tail.iter().take(newer).any(|&hash| layout.is_in_slot(hash, slot))
             || (walk.is_at_end() && self.has_power_below(layout, slot, self.count))
@@ -82,23 +81,22 @@ impl Witnessed {
     }
 }
 
-/// Where the messages lie that the entries around one are of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Around {
-    /// That of the entry before; -1 where there is none.
+    /// Offset of the previous entry, or -1.
     pub(crate) before: i64,
-    /// That of the entry behind; where there is none, one more than where the last message lies.
+    /// Offset of the next entry, or the last one plus one.
     pub(crate) behind: i64,
 }
 
-/// What an exact walk compares a slot's entries with.
+/// Data for checks of a slot's entries.
 pub(crate) struct Exact<'a> {
     pub(crate) head: &'a Head,
     pub(crate) slot: u32,
     pub(crate) witnesses: Arc<Witnessed>,
 }
 
-/// A file while a walk goes on in it; without `exact` its entries are believed, as in RocketMQ.
+/// A file during a walk; without `exact` its entries are trusted, as in RocketMQ.
 pub(crate) struct Lookup<'a, B> {
     pub(crate) bytes: &'a mut B,
     pub(crate) layout: &'a IndexLayout,
@@ -107,12 +105,12 @@ pub(crate) struct Lookup<'a, B> {
 }
 
 impl<B: IndexBytes> Lookup<'_, B> {
-    /// Goes on until the chain's end or until `take` says `false`; the entry for which it does so
-    /// comes next again. An entry that contradicts what it is compared with ends the walk.
+    /// Walks until the end or until `take` returns `false`; that entry comes next again. An entry
+    /// with a contradiction ends the walk.
     #[inline(always)]
     pub(crate) fn run(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut ChainWalk,
         mut take: impl FnMut(u32, &IndexEntry, Around) -> bool,
     ) -> Result<()> {
         while !walk.is_at_end() {
@@ -141,7 +139,7 @@ impl<B: IndexBytes> Lookup<'_, B> {
     fn look_around(&mut self, number: u32) -> Result<Around> {
         let count = self.exact.as_ref().map_or(0, |exact| exact.head.count);
         let behind = match number + 1 < count {
-            // Read first, so that what is read with it ends with it.
+            // Read first, so that its block ends with it.
             true => self.entry(number + 1)?.physical_offset,
             false => self.end_behind(number)?,
         };
@@ -156,8 +154,7 @@ impl<B: IndexBytes> Lookup<'_, B> {
         Ok(IndexEntry::decode(&self.bytes.entry(self.layout.entry_position(number))?))
     }
 
-    /// One more than where the last message lies, as the header says, which may say so a moment after
-    /// the entry was counted.
+    /// The header's last offset plus one; the header may lag behind the count.
     fn end_behind(&mut self, number: u32) -> Result<i64> {
         let at = self.entry(number)?.physical_offset;
         let known = self.exact.as_ref().map(|exact| exact.head.header.end_physical_offset);
@@ -172,8 +169,8 @@ impl<B: IndexBytes> Lookup<'_, B> {
         Ok(end.saturating_add(1))
     }
 
-    /// What an entry that links to `next` contradicts: its slot, the order of the messages, or an entry of
-    /// the slot that the link leaves out.
+    /// Contradiction of an entry that links to `next` with its slot, the order of messages, or an
+    /// entry that the link skips.
     fn fault(
         &mut self,
         number: u32,
@@ -187,7 +184,7 @@ impl<B: IndexBytes> Lookup<'_, B> {
             let expected = format!("a hash of slot {slot}");
             return Ok(Some(self.finding(number, 0, expected, format!("hash {hash}"))));
         }
-        // Below 0 the link is none, unless it named an entry before its sign was changed.
+        // A negative link is none, unless only its sign bit was flipped.
         if entry.prev_entry < 0 && entry.prev_entry != i32::MIN {
             return Ok(Some(self.left_out(slot, number, entry.prev_entry)));
         }
@@ -225,8 +222,7 @@ impl<B: IndexBytes> Lookup<'_, B> {
     }
 }
 
-/// Whether a slot that counts as empty, since what it names is below 0, named an entry before its sign was
-/// changed.
+/// Whether a negative slot named an entry before its sign bit was flipped.
 pub(crate) fn names_an_entry<B: IndexBytes>(
     bytes: &mut B,
     layout: &IndexLayout,
@@ -236,9 +232,14 @@ pub(crate) fn names_an_entry<B: IndexBytes>(
     Ok(value < 0 && value != i32::MIN)
 }
 
-/// A slot that names an older entry than its newest.
+/// Corruption for a slot that names an older entry than its newest.
 #[cold]
-pub(crate) fn wrong_slot(path: &Path, layout: &IndexLayout, slot: u32, walk: Walk) -> Corruption {
+pub(crate) fn wrong_slot(
+    path: &Path,
+    layout: &IndexLayout,
+    slot: u32,
+    walk: ChainWalk,
+) -> Corruption {
     Corruption {
         path: Some(path.to_owned()),
         offset: layout.slot_position(slot),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::chain::{Head, Walk};
+use super::chain::{ChainWalk, Head};
 use super::check::header_fault;
 use super::file::{IndexFile, IndexPut};
 use super::run::{IndexRun, IndexRunFile, Listing};
@@ -12,17 +12,17 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::index::{IndexEntry, IndexHeader, seconds_since};
 use crate::format::java::key_hash;
 
-/// RocketMQ's own answer to a query by key (`QueryOffsetResult`).
+/// RocketMQ's answer to a key query (`QueryOffsetResult`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexAnswer {
-    /// Physical offsets under the key's hash, newest first. One comes twice when its message has the
-    /// key twice, and other keys of the same hash are among them.
+    /// Physical offsets under the key's hash, newest first. Includes duplicates and other keys of
+    /// that hash.
     pub offsets: Vec<i64>,
     /// Store time of the last indexed message, 0 without files.
     pub last_update_timestamp_ms: i64,
     /// Physical offset of the last indexed message, 0 without files.
     pub last_update_physical_offset: i64,
-    /// What was not as it should be on the way.
+    /// Damage on the way.
     pub findings: Vec<Corruption>,
 }
 
@@ -36,12 +36,12 @@ impl IndexAnswer {
 }
 
 impl IndexRun {
-    /// The newest `max` physical offsets for a key between two store times, as RocketMQ finds them:
-    /// times in whole seconds, a walk ends at the first entry before `begin_ms`, and the search at the
-    /// first file that begins before it. The caller lowers `max` to `maxMsgsNumBatch`.
+    /// Finds the newest `max` offsets for a key between two store times by RocketMQ's rules: whole
+    /// seconds; a walk ends at the first entry before `begin_ms`, the search at the first file that
+    /// begins before it. The caller lowers `max` to `maxMsgsNumBatch`.
     ///
     /// # Errors
-    /// [`Error::Io`] when a file cannot be read; damage is among the findings instead.
+    /// [`Error::Io`] when a file cannot be read; damage becomes a finding.
     pub fn query_offsets(
         &self,
         topic: &[u8],
@@ -55,8 +55,8 @@ impl IndexRun {
         Ok(answer)
     }
 
-    /// [`IndexRun::query_offsets`] with the keys of later messages, oldest first, that wait to be put: the
-    /// answer is the one that the index gives once it holds them.
+    /// [`IndexRun::query_offsets`] with waiting keys of later messages, oldest first: equals the
+    /// later answer of the index.
     ///
     /// # Errors
     /// As [`IndexRun::query_offsets`].
@@ -106,8 +106,8 @@ impl IndexRun {
         Ok(answer)
     }
 
-    /// Looks through the keys that wait for the newest file as a walk of their slot does, and brings the
-    /// file's header up to date. Returns what was found, and whether the walk ends there.
+    /// Searches the waiting keys as a walk of their slot does, and updates the header. Returns the
+    /// offsets, and whether the walk ends.
     fn take_waiting(
         &self,
         waiting: &[IndexPut],
@@ -142,17 +142,17 @@ impl IndexRun {
         (hits, ends)
     }
 
-    /// Queries that share one look at the files: the list of them, and for each that is read whether
-    /// it still has its length. For short tight loops, as [`IndexFile::batch`].
+    /// Queries that share one listing and one length check of each file, for short loops like
+    /// [`IndexFile::batch`].
     #[must_use]
     pub fn query_batch(&self) -> QueryBatch<'_> {
         let listing = self.listing();
         QueryBatch { run: self, listing, newest_is_checked: false, older: Vec::new() }
     }
 
-    /// Everything under a key that may be between two store times, newest first, for a caller who
-    /// looks at the messages: nothing is missing, whatever the index has rounded, unless it is among the
-    /// findings. Found as it is asked for.
+    /// Finds all candidates under a key between two store times, newest first and lazily. The
+    /// caller checks the messages; despite rounding nothing is missing, except for what findings
+    /// report.
     #[must_use]
     pub fn candidates(
         self: &Arc<Self>,
@@ -179,27 +179,25 @@ impl IndexRun {
     }
 }
 
-/// See [`IndexRun::query_batch`].
 #[derive(Debug)]
 pub struct QueryBatch<'a> {
     run: &'a IndexRun,
     listing: Arc<Listing>,
-    /// Whether the newest file was asked for its length.
+    /// Whether the newest file's length was checked.
     newest_is_checked: bool,
-    /// Those of the others that were read, the newest first.
+    /// Other files used so far, newest first.
     older: Vec<Option<Arc<IndexFile>>>,
 }
 
-/// The newest file, once the keys that wait are put.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     header: IndexHeader,
-    /// Whether one of these keys ends the walk of the wanted slot.
+    /// Whether a waiting key ends the walk.
     ends: bool,
 }
 
 impl QueryBatch<'_> {
-    /// As [`IndexRun::query_offsets`]; the answer before, whose memory is used again, is forgotten.
+    /// [`IndexRun::query_offsets`] into a reused answer.
     ///
     /// # Errors
     /// As [`IndexRun::query_offsets`].
@@ -213,7 +211,7 @@ impl QueryBatch<'_> {
         answer: &mut IndexAnswer,
     ) -> Result<()> {
         let key_hash = key_hash(topic, key);
-        // As soon as it is known where: what the query before waits for may still be on the way then.
+        // Early: the previous query may still be waiting for memory.
         if let Some(newest) = self.listing.newest() {
             newest.prefetch_slot(newest.layout().slot_of(key_hash));
         }
@@ -228,7 +226,6 @@ impl QueryBatch<'_> {
         Ok(collect(head, &mut Vec::new())?.flatten())
     }
 
-    /// Looks into the files, the newest first.
     fn collect_offsets(
         &mut self,
         wanted: &Wanted,
@@ -247,7 +244,7 @@ impl QueryBatch<'_> {
         Ok(())
     }
 
-    /// Adds what one file holds; whether an older one may hold more.
+    /// Adds matches of one file; returns whether older files may hold more.
     fn look_up(
         &mut self,
         age: usize,
@@ -289,7 +286,7 @@ impl QueryBatch<'_> {
         Ok(true)
     }
 
-    /// A file of its length; `None` for one that is gone.
+    /// A file with its checked length; `None` if it is gone.
     #[inline]
     fn file(&mut self, age: usize, key_hash: i32) -> Result<Option<&IndexFile>> {
         if age > 0 {
@@ -313,7 +310,7 @@ impl QueryBatch<'_> {
         if open.is_none() {
             let Some(listed) = self.listing.files.iter().nth_back(age) else { return Ok(None) };
             let Some(file) = self.run.open_if_there(listed)? else { return Ok(None) };
-            // The slot comes in from memory while the system is asked for the file's length.
+            // Fetches the slot while the system returns the length.
             file.prefetch_slot(file.layout().slot_of(key_hash));
             file.check_length()?;
             *open = Some(file);
@@ -322,7 +319,6 @@ impl QueryBatch<'_> {
     }
 }
 
-/// Turns damage into a finding.
 fn collect<T>(result: Result<T>, findings: &mut Vec<Corruption>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -342,26 +338,26 @@ fn is_time_matched(header: &IndexHeader, begin_ms: i64, end_ms: i64) -> bool {
         || (end_ms >= first && end_ms <= last)
 }
 
-/// What an index entry under a key says of a message, for a caller who holds it against the message.
+/// An index entry to be compared with its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The stored message.
+    /// The message's offset.
     pub physical_offset: i64,
-    /// Where the message lies that was indexed before it, or -1.
+    /// Offset of the previously indexed message, or -1.
     pub before: i64,
-    /// Where the message lies that was indexed behind it; of the last, one more than where that lies.
+    /// Offset of the next indexed message; after the last its own plus one.
     pub behind: i64,
-    /// The entry's hash: that of the key, or one that differs in a single bit and shares its slot.
+    /// The entry's hash: the key's, or one that differs in a single bit and shares the slot.
     pub key_hash: i32,
-    /// What its store time counts from and how many seconds it is, where the entry tells.
+    /// Base and seconds of its store time, if the entry tells.
     pub time: Option<(i64, i32)>,
-    /// Whether its time is a wanted one. Of entries of other times only those at the edges are
-    /// candidates, to see whether they are right: the times of the others lie behind theirs.
+    /// Whether its time is wanted. Of other entries only those at the edges are candidates, to
+    /// check their times: the rest lie beyond.
     pub is_wanted: bool,
 }
 
 impl Candidate {
-    /// Whether a message stored then gets such an entry.
+    /// Whether a message of that store time gets this entry.
     #[must_use]
     pub fn is_time(&self, store_timestamp_ms: i64) -> bool {
         self.time.is_none_or(|(begin_ms, seconds)| {
@@ -370,14 +366,13 @@ impl Candidate {
     }
 }
 
-/// The answers of [`IndexRun::candidates`], found file by file and chunk by chunk: memory does not grow
-/// with the length of a chain.
+/// Results of [`IndexRun::candidates`], file by file in chunks, so memory does not grow with a
+/// chain.
 #[derive(Debug)]
 pub struct Candidates {
     run: Arc<IndexRun>,
-    /// Those that cannot be used among them, oldest first.
+    /// Files, including unusable ones, oldest first.
     files: Vec<Arc<IndexRunFile>>,
-    /// How many of them were not begun yet.
     left: usize,
     key_hash: i32,
     begin_ms: i64,
@@ -388,19 +383,18 @@ pub struct Candidates {
 #[derive(Debug)]
 struct CandidateFile {
     file: Arc<IndexFile>,
-    walk: Walk,
+    walk: ChainWalk,
     head: Head,
     slot: u32,
-    /// The last entry of a later time than the wanted ones, while no other came.
+    /// Last entry with a later time, until another came.
     late: Option<Candidate>,
-    /// Whether the last entry was of an earlier time.
+    /// Whether the last entry had an earlier time.
     was_early: bool,
 }
 
 impl Candidates {
-    /// Goes on to the next older file; `false` when there is none. Of one that cannot be read there are
-    /// no candidates, and a finding tells; one that is gone was removed with its messages, or is
-    /// a finding too.
+    /// Continues with the next older file; `false` without one. An unreadable file gives a finding.
+    /// A file that is gone was removed with its messages, or gives a finding too.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
@@ -431,12 +425,12 @@ impl Candidates {
         Ok(true)
     }
 
-    /// Appends some more candidates of the present file to `out`, newest first, until that holds `max`;
-    /// whether there may be more. A message that has the key twice comes twice, one after the other.
+    /// Appends candidates of the current file to `out`, newest first, up to `max`; returns whether
+    /// there may be more. A message with the key twice comes twice in a row.
     ///
     /// # Errors
-    /// [`Error::Io`] when the file cannot be read; damage is added to `findings`, and nothing more comes
-    /// of that file.
+    /// [`Error::Io`] when the file cannot be read; damage goes to `findings` and ends the
+    /// file.
     pub fn next_chunk(
         &mut self,
         max: usize,
@@ -490,8 +484,8 @@ impl Candidates {
         Ok(self.current.is_some())
     }
 
-    /// Where in the log the messages of the present file lie, by what the files around it say: from the
-    /// first place on, and up to the second, which is one of them.
+    /// Range of the log that the current file covers, by its neighbours: from the first offset up
+    /// to and including the second.
     #[must_use]
     pub fn span(&self) -> (i64, Option<i64>) {
         let header = |file: &Arc<IndexRunFile>| {
@@ -505,8 +499,8 @@ impl Candidates {
     }
 }
 
-/// Whether the message of an entry may have a store time between the two. Only where an entry says
-/// its time surely can it be passed over:
+/// Whether an entry's message may have a store time in the range. An entry is skipped only if it
+/// tells its time for certain:
 ///
 /// - seconds are rounded down, so a time is up to 999 ms later than it reads;
 /// - 0 is also what an earlier time becomes, and every time in a file that begins at 0;

@@ -1,4 +1,4 @@
-//! The index files of a store, oldest first, as queries see them
+//! A store's index files for queries, oldest first
 //! (`org.apache.rocketmq.store.index.IndexService`).
 
 use parking_lot::{Mutex, RwLock};
@@ -17,28 +17,26 @@ use crate::format::file_name::{INDEX_NAMES_END, index_name, next_index_name, par
 use crate::format::index::IndexLayout;
 use crate::time::CalendarTime;
 
-/// How many index files are kept open.
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 
-/// How often a folder is listed whose files go while they are looked at.
+/// Attempts to list a folder whose files disappear meanwhile.
 const LISTINGS: usize = 16;
 
 /// More keys than a message's properties, 32,767 bytes at most, have room for.
 const MOST_KEYS: usize = 1 << 15;
 
-/// One index file of a run.
 #[derive(Debug)]
 pub struct IndexRunFile {
-    /// Its name, whose 17 digits put the files in order.
+    /// Name: 17 digits that order the files.
     pub name: u64,
     pub path: PathBuf,
-    /// Its identity when the folder was listed; 0 where that is not known.
+    /// Inode when listed; 0 if unknown.
     inode: u64,
     id: u64,
 }
 
-/// The usable index files of one folder, oldest first. Handles are opened when they are needed, and
-/// a file that is removed stays readable for who has it open.
+/// Usable index files of a folder, oldest first. Files are opened on demand; a removed file stays
+/// readable for its holders.
 #[derive(Debug)]
 pub struct IndexRun {
     storage: Arc<dyn Storage>,
@@ -48,28 +46,23 @@ pub struct IndexRun {
     listed: RwLock<Arc<Listing>>,
     open: Mutex<LruCache<u64, Arc<IndexFile>>>,
     next_id: AtomicU64,
-    /// How often a listed file was gone when it was to be opened.
+    /// Number of listed files found missing at open.
     lost: AtomicU64,
 }
 
-/// What a folder holds.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) files: Vec<Arc<IndexRunFile>>,
-    /// Files with the right name that cannot be used.
     pub(crate) unusable: Vec<Arc<IndexRunFile>>,
-    /// The newest file, once it was looked into: every query begins there.
     newest: OnceLock<Arc<IndexFile>>,
 }
 
 impl Listing {
-    /// The same files, to be changed.
     fn copy(&self) -> Self {
         let (files, unusable) = (self.files.clone(), self.unusable.clone());
         Self { files, unusable, newest: OnceLock::new() }
     }
 
-    /// The newest file, where it was looked into before.
     #[inline]
     pub(crate) fn newest(&self) -> Option<&IndexFile> {
         self.newest.get().map(|newest| &**newest)
@@ -77,9 +70,8 @@ impl Listing {
 }
 
 impl IndexRun {
-    /// Lists the index files below `dir`; a missing folder counts as empty. Nothing is changed. `how`
-    /// is the way in which queries read. With it comes what cannot be used there, and why; such files
-    /// are left alone.
+    /// Lists the index files below `dir` without changing anything; a missing folder counts as
+    /// empty. `how` is the way queries read. Also returns why files are unusable.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder or a file cannot be read.
@@ -94,8 +86,8 @@ impl IndexRun {
         Ok((run, findings))
     }
 
-    /// The same for who looks for damage: `unreadable` is told of each file that the system cannot
-    /// read, and the run goes without it.
+    /// [`IndexRun::load`] for checks: `unreadable` gets each file that the system cannot read, and
+    /// the run skips it.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder cannot be read.
@@ -118,7 +110,7 @@ impl IndexRun {
             storage,
             dir: dir.to_owned(),
             layout,
-            // A second writer could only do harm.
+            // There must not be a second writer.
             how: if how == IndexOpen::Write { IndexOpen::ReadMapped } else { how },
             listed: RwLock::default(),
             open: Mutex::new(LruCache::new(OPEN_FILES)),
@@ -127,8 +119,7 @@ impl IndexRun {
         }
     }
 
-    /// Lists the folder again: files that are gone are forgotten, new ones known. Says what cannot be
-    /// used.
+    /// Lists the folder again and returns what is unusable.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder or a file cannot be read.
@@ -142,7 +133,7 @@ impl IndexRun {
     ) -> Result<Vec<Corruption>> {
         for left in (0..LISTINGS).rev() {
             let (listing, findings, is_whole) = self.list_once(unreadable)?;
-            // A file that went meanwhile may have been replaced by others, which hold its keys.
+            // Files that went may have been replaced by others with their keys.
             if is_whole || left == 0 {
                 self.replace(listing);
                 return Ok(findings);
@@ -151,7 +142,7 @@ impl IndexRun {
         Ok(Vec::new())
     }
 
-    /// The files that are there now, what is wrong with others, and whether none went meanwhile.
+    /// Lists once: files, faults, and whether no file disappeared meanwhile.
     fn list_once(
         &self,
         unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
@@ -171,7 +162,7 @@ impl IndexRun {
                 continue;
             };
             if name >= INDEX_NAMES_END {
-                // Else the next file would have no name: opening for writing makes this one again.
+                // The next file would have no name; opening for writing replaces this one.
                 findings.push(without_successor(&path, name));
                 listing.unusable.push(self.new_file(name, path, entry.inode));
                 continue;
@@ -188,7 +179,7 @@ impl IndexRun {
                     listing.unusable.push(file);
                     findings.push(*corruption);
                 }
-                // Removed since the folder was listed.
+                // Removed since the listing.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     is_whole = false;
                 }
@@ -217,25 +208,22 @@ impl IndexRun {
         *self.listed.write() = Arc::new(listing);
     }
 
-    /// The usable files as they are known now, oldest first.
+    /// Usable files, oldest first.
     #[must_use]
     pub fn files(&self) -> Vec<Arc<IndexRunFile>> {
         self.listing().files.clone()
     }
 
-    /// The files that cannot be used, oldest first.
     #[must_use]
     pub fn unusable(&self) -> Vec<Arc<IndexRunFile>> {
         self.listing().unusable.clone()
     }
 
-    /// The folder of the files.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// How many slots and entries each file has.
     #[must_use]
     pub fn layout(&self) -> IndexLayout {
         self.layout
@@ -246,7 +234,7 @@ impl IndexRun {
         &self.storage
     }
 
-    /// A file of the run, open for reading.
+    /// Opens a file for reading.
     ///
     /// # Errors
     /// As [`IndexFile::open`].
@@ -264,14 +252,14 @@ impl IndexRun {
         Ok(open)
     }
 
-    /// How often a listed file was gone when it was to be opened: where that happened during a query,
-    /// the query may have missed what the file held.
+    /// Number of listed files found missing; if it grew during a query, the query may have missed
+    /// their keys.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The same, `None` for a file that was removed since it was listed.
+    /// [`IndexRun::open`], `None` for a removed file.
     pub(crate) fn open_if_there(&self, file: &IndexRunFile) -> Result<Option<Arc<IndexFile>>> {
         match self.open(file) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -279,7 +267,7 @@ impl IndexRun {
         }
     }
 
-    /// The newest of the listed files; `None` without one, and where it was removed since.
+    /// The newest listed file; `None` without one or if removed.
     #[inline]
     pub(crate) fn newest<'a>(&self, listing: &'a Listing) -> Result<Option<&'a IndexFile>> {
         match listing.newest() {
@@ -295,7 +283,7 @@ impl IndexRun {
         Ok(open.map(|open| &**listing.newest.get_or_init(|| open)))
     }
 
-    /// Lets go of the open files; who holds one reads on in it.
+    /// Closes cached files; holders keep theirs.
     pub fn close_files(&self) {
         self.cache().clear();
         self.replace(self.listing().copy());
@@ -309,8 +297,7 @@ impl IndexRun {
         self.cache().pop(&file.id);
     }
 
-    /// How far the index reaches: the physical offset of the last message that has a key in it.
-    /// `None` without files.
+    /// Physical offset of the last indexed message, `None` without files.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -345,8 +332,8 @@ impl IndexRun {
         Ok(keys)
     }
 
-    /// Makes the next file with `create`, under a name that no file has or had: that of the local
-    /// time, or a later one where the clock has gone back behind the newest file.
+    /// Creates the next file with `create`, under a new name: local time, or later if the clock is
+    /// behind the newest file.
     pub(crate) fn create<T>(
         &self,
         now_ms: i64,
@@ -359,11 +346,11 @@ impl IndexRun {
             .filter_map(|files| files.last())
             .map(|file| file.name)
             .max();
-        // Each millisecond is tried for a while; a clock set back by hours needs longer steps.
+        // Each millisecond for a while, then longer steps for a clock set back by hours.
         let steps = (0..1000).chain((10..48).map(|power| 1_i64 << power));
         let by_clock =
             steps.map(|step| index_name(&CalendarTime::local(now_ms.saturating_add(step))));
-        // A name far in the future, such as a clock that was wrong for a while has left.
+        // A name far in the future, left by a wrong clock.
         let behind = newest.into_iter().flat_map(|newest| (0..1000).map(move |more| newest + more));
         for name in by_clock.chain(behind.map(next_index_name)) {
             let number = parse_index_name(&name);
@@ -388,8 +375,8 @@ impl IndexRun {
         Err(Error::Corrupt(Box::new(without_successor(&path, newest))))
     }
 
-    /// Removes the files that `drop` names, usable or not, the newest first, so that a crash in
-    /// between leaves a whole beginning.
+    /// Removes the files named by `drop`, usable or not, newest first: a crash leaves a whole
+    /// beginning.
     pub(crate) fn remove_newest_first(
         &self,
         drop: impl Fn(&IndexRunFile) -> bool,
@@ -397,7 +384,7 @@ impl IndexRun {
         self.remove(drop, true)
     }
 
-    /// The same, the oldest first, so that a crash in between leaves a whole end.
+    /// Removes files oldest first: a crash leaves a whole end.
     pub(crate) fn remove_oldest_first(
         &self,
         drop: impl Fn(&IndexRunFile) -> bool,
@@ -439,7 +426,6 @@ impl IndexRun {
     }
 }
 
-/// What is wrong with an index file's name behind which no other one is possible.
 fn without_successor(path: &Path, name: u64) -> Corruption {
     Corruption {
         path: Some(path.to_owned()),

@@ -1,19 +1,17 @@
-//! Look-ups in one index file (`org.apache.rocketmq.store.index.IndexFile#selectPhyOffset`), one by
-//! one or many at once.
+//! Look-ups in one index file, single or many at once
+//! (`org.apache.rocketmq.store.index.IndexFile#selectPhyOffset`).
 
-use super::chain::{Head, IndexBytes, MapBytes, ReadBytes, Walk};
+use super::chain::{ChainWalk, Head, IndexBytes, MapBytes, ReadBytes};
 
 use super::file::{Bytes, IndexFile};
 use super::lookup::{Around, Exact, Lookup, names_an_entry, wrong_slot};
 use crate::error::{Corruption, Error, Result};
 use crate::format::index::{IndexEntry, IndexLayout};
 
-/// How many look-ups [`IndexFile::select_many`] keeps in flight: enough to hide the memory's latency,
-/// few enough for the processor to keep count of.
+/// Concurrent look-ups of [`IndexFile::select_many`]: enough to hide memory latency.
 const LANES: usize = 16;
 
-/// Runs an expression with the bytes of a file, of whatever kind, and with whether another one may be
-/// writing to them.
+/// Runs an expression with a file's bytes and whether a writer may be active.
 macro_rules! with_bytes {
     ($file:expr, |$bytes:ident, $live:ident| $body:expr) => {
         match &$file.bytes {
@@ -34,12 +32,11 @@ macro_rules! with_bytes {
 }
 
 impl IndexFile {
-    /// The physical offsets under a key hash, newest first, appended to `out` until that holds `max`.
+    /// Appends the offsets under a hash to `out`, newest first, up to `max` in all.
     ///
-    /// As in RocketMQ times count in whole seconds since the file's begin, and the first entry before
-    /// `begin_ms` ends the search: a message up to 999 ms after `end_ms` may be among those found, and
-    /// one up to 999 ms after `begin_ms` missing. Unsound slots and links end the search and are added
-    /// to `findings`.
+    /// As in RocketMQ times are whole seconds since the file's begin, and the first entry before
+    /// `begin_ms` ends the search: results may be up to 999 ms after `end_ms`, and messages up to
+    /// 999 ms after `begin_ms` may be missing. Damage ends the search and goes to `findings`.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -53,13 +50,13 @@ impl IndexFile {
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
-        // The slot comes in from memory while the system is asked for the file's length.
+        // Fetches the slot while the system returns the length.
         self.prefetch_slot(self.layout().slot_of(key_hash));
         self.batch()?.select(key_hash, begin_ms, end_ms, max, out, findings)
     }
 
-    /// [`IndexFile::select`] for many key hashes, at most `max` offsets each; one answer for each is
-    /// added to `out`. Through a map this is several times as fast as one by one.
+    /// [`IndexFile::select`] for many hashes, `max` offsets each, one answer each in `out`. Through
+    /// a map several times as fast as one by one.
     ///
     /// # Errors
     /// As [`IndexFile::header`]; no answer is added then.
@@ -81,9 +78,8 @@ impl IndexFile {
         })
     }
 
-    /// Look-ups that share one question to the system, whether the file still has its length. For
-    /// short tight loops: while a batch is in use, a process that shortens the file, which RocketMQ
-    /// and this library never do, turns reads through a map into a signal.
+    /// Look-ups that share one length check. For short loops: if a process shortens the file
+    /// meanwhile, which RocketMQ and this library never do, reads through a map raise a signal.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -93,8 +89,8 @@ impl IndexFile {
         Ok(IndexBatch::new(self))
     }
 
-    /// The entries of a hash's slot with their numbers, newest first, at most `max`; other hashes
-    /// that fall into the slot are among them.
+    /// Entries of a hash's slot with their numbers, newest first, at most `max`, including other
+    /// hashes.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -120,19 +116,19 @@ impl IndexFile {
         Ok(chain)
     }
 
-    /// The beginning of a hash's chain, and the header it was read under. That the slot names the newest
-    /// of its entries is held against the last entries of the file.
+    /// Start of a hash's chain and the header. Checks against the file's last entries that the slot
+    /// names its newest.
     pub(crate) fn walk(
         &self,
         key_hash: i32,
         findings: &mut Vec<Corruption>,
-    ) -> Result<(Walk, Head)> {
+    ) -> Result<(ChainWalk, Head)> {
         let mut head = self.head()?;
         let slot = self.layout().slot_of(key_hash);
-        // Entries that were counted before the slot was read are in it.
+        // Entries counted before the slot was read are in it.
         let count = head.count;
         let walk = with_bytes!(self, |bytes, live| {
-            let walk = Walk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
+            let walk = ChainWalk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
             let witnesses = self.witnesses.at(bytes, self.layout(), count)?;
             if witnesses.contradict(self.layout(), slot, walk)
                 || (walk.is_at_end() && names_an_entry(bytes, self.layout(), slot)?)
@@ -144,10 +140,10 @@ impl IndexFile {
         Ok((walk, head))
     }
 
-    /// Goes on with a walk under that header, exactly: see [`Lookup::run`].
+    /// Continues an exact walk: see [`Lookup::run`].
     pub(crate) fn go_on(
         &self,
-        walk: &mut Walk,
+        walk: &mut ChainWalk,
         head: &Head,
         slot: u32,
         findings: &mut Vec<Corruption>,
@@ -163,23 +159,18 @@ impl IndexFile {
     }
 }
 
-/// See [`IndexFile::batch`].
 #[derive(Clone, Copy, Debug)]
 pub struct IndexBatch<'a> {
     file: &'a IndexFile,
 }
 
 impl<'a> IndexBatch<'a> {
-    /// Of a file that was asked for its length.
+    /// For a file whose length was checked.
     #[inline]
     pub(crate) fn new(file: &'a IndexFile) -> Self {
         Self { file }
     }
 
-    /// As [`IndexFile::select`].
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     #[inline]
     pub fn select(
         &self,
@@ -194,13 +185,11 @@ impl<'a> IndexBatch<'a> {
         self.select_under(&mut head, &Wanted { key_hash, begin_ms, end_ms, max }, out, findings)
     }
 
-    /// The header as it is now.
     #[inline]
     pub(crate) fn head(&self) -> Result<Head> {
         with_bytes!(self.file, |bytes, _live| Head::read(bytes, self.file.layout()))
     }
 
-    /// A look-up under a header that was read before.
     #[inline]
     pub(crate) fn select_under(
         &self,
@@ -216,21 +205,17 @@ impl<'a> IndexBatch<'a> {
     }
 }
 
-/// What a look-up takes from a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Of topic and key, never negative.
+    /// Never negative.
     pub(crate) key_hash: i32,
-    /// First store time that counts.
     pub(crate) begin_ms: i64,
-    /// Last store time that counts.
     pub(crate) end_ms: i64,
-    /// How many offsets may be found in all.
     pub(crate) max: usize,
 }
 
 impl Wanted {
-    /// Takes one entry; whether the chain may hold more.
+    /// Takes one entry; returns whether the chain may hold more.
     #[inline]
     pub(crate) fn take(&self, file_begin_ms: i64, entry: &IndexEntry, out: &mut Vec<i64>) -> bool {
         let time_ms = file_begin_ms.saturating_add(i64::from(entry.seconds) * 1000);
@@ -241,7 +226,6 @@ impl Wanted {
     }
 }
 
-/// One file while look-ups go on in it.
 struct Search<'a, B> {
     bytes: &'a mut B,
     layout: &'a IndexLayout,
@@ -252,12 +236,12 @@ struct Search<'a, B> {
 
 impl<B: IndexBytes> Search<'_, B> {
     #[inline]
-    fn start(&mut self, slot: u32) -> Result<Walk> {
-        Walk::start(self.bytes, self.layout, self.head, slot, self.live, self.findings)
+    fn start(&mut self, slot: u32) -> Result<ChainWalk> {
+        ChainWalk::start(self.bytes, self.layout, self.head, slot, self.live, self.findings)
     }
 }
 
-/// The physical offsets of a key, newest first, appended to `out` until that holds `wanted.max`.
+/// Appends a key's offsets to `out`, newest first, up to `wanted.max`.
 #[inline]
 fn select<B: IndexBytes>(
     mut search: Search<'_, B>,
@@ -274,7 +258,7 @@ fn select<B: IndexBytes>(
         .run(&mut walk, |_, entry, _| wanted.take(begin_ms, entry, out) && out.len() < wanted.max)
 }
 
-/// The answers to several look-ups, one after the other. To be used again: it keeps its memory.
+/// Answers of several look-ups; reusable, keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct OffsetLists {
     offsets: Vec<i64>,
@@ -283,13 +267,12 @@ pub struct OffsetLists {
 }
 
 impl OffsetLists {
-    /// No answers yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No answers yet, and memory for so many look-ups of one offset each.
+    /// With memory for so many look-ups of one offset each.
     #[must_use]
     pub fn with_capacity(look_ups: usize) -> Self {
         Self {
@@ -299,19 +282,17 @@ impl OffsetLists {
         }
     }
 
-    /// How many look-ups were answered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether none was.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The physical offsets that look-up `number` found, newest first.
+    /// Offsets of look-up `number`, newest first.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<&[i64]> {
         let end = *self.ends.get(number)?;
@@ -322,59 +303,54 @@ impl OffsetLists {
         self.offsets.get(start..end)
     }
 
-    /// The answers in order.
     pub fn iter(&self) -> impl Iterator<Item = &[i64]> {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// All offsets, answer after answer.
     #[must_use]
     pub fn offsets(&self) -> &[i64] {
         &self.offsets
     }
 
-    /// Where each answer ends in [`OffsetLists::offsets`].
+    /// End of each answer in [`OffsetLists::offsets`].
     #[must_use]
     pub fn ends(&self) -> &[usize] {
         &self.ends
     }
 
-    /// All offsets, answer after answer, and where each answer ends among them.
+    /// All offsets, and the end of each answer.
     #[must_use]
     pub fn into_parts(self) -> (Vec<i64>, Vec<usize>) {
         (self.offsets, self.ends)
     }
 
-    /// Forgets all answers and keeps the memory.
+    /// Clears the answers, keeps the memory.
     pub fn clear(&mut self) {
         self.offsets.clear();
         self.ends.clear();
     }
 }
 
-/// What look-ups in flight have found so far.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     lanes: Vec<Lane>,
-    /// Answers in the order in which walks ended.
+    /// In the order in which walks ended.
     found: Vec<i64>,
-    /// For each query the start and length of its answer in `found`.
+    /// Start and length of each answer in `found`.
     places: Vec<(usize, usize)>,
 }
 
-/// One look-up in flight.
 #[derive(Clone, Debug, Default)]
 struct Lane {
     query: usize,
     key_hash: i32,
     slot: u32,
-    /// `None` before the slot was read.
-    walk: Option<Walk>,
+    /// `None` before the slot is read.
+    walk: Option<ChainWalk>,
     found: Vec<i64>,
 }
 
 impl Lane {
-    /// Begins with a query: its slot is on the way when the lane is next looked at.
     #[inline]
     fn load<B: IndexBytes>(&mut self, bytes: &B, layout: &IndexLayout, query: usize, hash: i32) {
         self.query = query;
@@ -385,7 +361,7 @@ impl Lane {
         bytes.prefetch(layout.slot_position(self.slot));
     }
 
-    /// Does the one read that was fetched ahead, and fetches the next; whether there is a next.
+    /// Reads what was prefetched and prefetches the next; returns whether there is one.
     #[inline]
     fn advance<B: IndexBytes>(
         &mut self,
@@ -415,9 +391,9 @@ impl Lane {
     }
 }
 
-/// Many look-ups at once, [`LANES`] of them in flight: while one waits for memory, others go on. The
-/// answers are those of [`select`], each with an own maximum. It has a loop of its own because it is
-/// several times as fast (`index_select` in `benches/index.rs`).
+/// Runs [`LANES`] look-ups at once: while one waits for memory, others proceed. The answers equal
+/// those of [`select`], each with its own maximum. Several times as fast as the common loop
+/// (`index_select` in `benches/index.rs`).
 fn select_many<B: IndexBytes>(
     mut search: Search<'_, B>,
     key_hashes: &[i32],

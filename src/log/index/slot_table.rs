@@ -1,4 +1,4 @@
-//! The slot table of one index file in memory, 20 MB by default, whose slots are visited at random.
+//! An index file's slot table in memory, 20 MB by default, accessed at random.
 
 use std::hint::black_box;
 
@@ -7,20 +7,19 @@ use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::SLOT_LEN;
 
-/// A table of which no more than one slot in so many is used does not take all of its memory.
 const SPARSE: u32 = 512;
 
-/// The newest entry of each slot, as the file holds them; 0 where there is none.
+/// Newest entry of each slot, as in the file; 0 for none.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     memory: Zeros,
 }
 
 impl SlotTable {
-    /// A table of empty slots, about to take so many entries.
+    /// An empty table for so many entries.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no memory.
+    /// [`Error::Io`] when memory is exhausted.
     pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
         let len = usize::try_from(slots).unwrap_or(usize::MAX).saturating_mul(SLOT_LEN);
         let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;
@@ -30,13 +29,12 @@ impl SlotTable {
         Ok(Self { memory })
     }
 
-    /// The slots as a file holds them.
     #[must_use]
     pub(crate) fn raw(&self) -> &[[u8; SLOT_LEN]] {
         self.memory.as_chunks().0
     }
 
-    /// Names a newer entry of a slot; the one before, if there is such a slot.
+    /// Sets a slot's newest entry and returns the previous one, if the slot exists.
     #[inline]
     pub(crate) fn put(&mut self, slot: usize, entry: i32) -> Option<i32> {
         let raw = self.memory.as_chunks_mut().0.get_mut(slot)?;
@@ -44,7 +42,6 @@ impl SlotTable {
         Some(i32_in::<0, SLOT_LEN>(&before))
     }
 
-    /// Brings slots into the cache side by side, so that visits need not wait for them one by one.
     #[inline]
     pub(crate) fn fetch(&self, slots: impl Iterator<Item = usize>) {
         let raw = self.raw();

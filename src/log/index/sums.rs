@@ -1,11 +1,11 @@
-//! Whether an index file agrees with itself, told by a sum over its entries and slots, which may be taken
-//! in parts on several threads and needs no table of the slots in memory.
+//! Checks an index file by sums over entries and slots, in parts and in parallel, without a slot
+//! table in memory.
 //!
-//! In a sound file each entry is named once, by the next entry of its slot or by the slot itself, and
-//! names an older one. The other way round, where each entry is named once from within its slot and
-//! every name is older than what bears it, the way from a slot goes through all of its entries in
-//! order, since one that it left out would begin a second way, and only a slot can begin one. So it is
-//! enough to compare the names given with the entries there are, as sets: by the sums of their hashes.
+//! In a valid file each entry is named exactly once, by its slot's next entry or by the slot, and
+//! links decrease. Conversely, if each entry is named once within its slot and links decrease, a
+//! slot's chain visits all its entries in order: a left-out entry would start a second chain, which
+//! only a slot can. So comparing the sets of named and existing entries by sums of hashes is
+//! enough.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -17,42 +17,39 @@ use crate::error::Result;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
 
-/// How many entries, or slots, a part has at most: some MiB.
+/// Maximum entries or slots of a part: some MiB.
 const PART_ENTRIES: u32 = 1 << 17;
 const PART_SLOTS: u32 = 1 << 19;
 
-/// An index file that is summed up, as it was at the start.
+/// A file being summed, as it was at the start.
 #[derive(Debug)]
 pub struct IndexSums<'a> {
     file: &'a IndexFile,
     header: IndexHeader,
     count: u32,
-    /// Drawn for each check, so that no file can be made whose sums agree by design.
+    /// Random for each check, so that no file can be crafted to match.
     keys: [u64; 2],
 }
 
-/// Some entries or slots.
+/// A range of entries or slots.
 #[derive(Clone, Debug)]
 pub enum Part {
-    /// Entries by number.
     Entries(Range<u32>),
-    /// Slots by number.
     Slots(Range<u32>),
 }
 
-/// What parts come to.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum {
-    /// Entries that there are, less those that are named.
+    /// Existing entries minus named ones.
     unnamed: u64,
-    /// Whether each entry by itself, and beside the one before, may be.
+    /// Whether each entry is plausible by itself and after the previous one.
     may_be: bool,
-    /// The physical offsets of the first and the last entry.
+    /// Physical offsets of the first and last entry.
     span: Option<(i64, i64)>,
 }
 
 impl IndexFile {
-    /// Begins to sum up the entries that the header counts now.
+    /// Starts summing the entries that the header counts now.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -65,13 +62,12 @@ impl IndexFile {
 }
 
 impl IndexSums<'_> {
-    /// How many entries the header counted.
     #[must_use]
     pub fn entry_count(&self) -> u32 {
         self.count.saturating_sub(1)
     }
 
-    /// The whole file, in order.
+    /// Parts of the whole file, in order.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let slots = self.file.layout().slots();
@@ -79,7 +75,7 @@ impl IndexSums<'_> {
         entries.chain(ranges(0, slots, PART_SLOTS).map(Part::Slots)).collect()
     }
 
-    /// Sums up all of it on this thread.
+    /// Sums everything on this thread.
     ///
     /// # Errors
     /// As [`IndexSums::sum`].
@@ -87,11 +83,11 @@ impl IndexSums<'_> {
         self.parts().iter().try_fold(Sum::default(), |sum, part| Ok(sum.join(self.sum(part)?)))
     }
 
-    /// Sums up one part.
+    /// Sums one part.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when the file cannot be read,
-    /// [`Error::Corrupt`](crate::Error::Corrupt) when it ends before.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) when it is too short.
     pub fn sum(&self, part: &Part) -> Result<Sum> {
         match part {
             Part::Entries(numbers) => self.sum_entries(numbers),
@@ -144,8 +140,8 @@ impl IndexSums<'_> {
         Ok(Sum { unnamed, ..Sum::default() })
     }
 
-    /// Tells whether the whole file came to what a sound one does. Where it did not,
-    /// [`IndexFile::check`] finds what is wrong, or that a writer has gone on meanwhile.
+    /// Whether the sum is that of a valid file. If not, [`IndexFile::check`] finds the fault, or
+    /// that a writer was active.
     #[must_use]
     pub fn is_sound(&self, whole: &Sum) -> bool {
         let header = &self.header;
@@ -156,33 +152,30 @@ impl IndexSums<'_> {
             && header_fault(header, false).is_none()
     }
 
-    /// A number for an entry of a slot.
     #[inline]
     fn hash(&self, slot: u32, number: u32) -> u64 {
         let [first, second] = self.keys;
         let both = u64::from(slot) << 32 | u64::from(number);
         let mixed = (both ^ first).wrapping_mul(second);
-        // Once more, so that sums of neighbours tell them apart (the last step of MurmurHash3).
+        // A second round, so that sums differ for neighbours (the last step of MurmurHash3).
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
         mixed ^ (mixed >> 33)
     }
 }
 
 impl Default for Sum {
-    /// That of nothing.
     fn default() -> Self {
         Self { unnamed: 0, may_be: true, span: None }
     }
 }
 
 impl Sum {
-    /// The physical offsets of the first and the last entry, if there are any.
+    /// Physical offsets of the first and last entry.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         self.span
     }
 
-    /// Both together, where `next` is of the parts right behind.
     #[must_use]
     pub fn join(self, next: Self) -> Self {
         let in_order = match (self.span, next.span) {
@@ -198,7 +191,7 @@ impl Sum {
     }
 }
 
-/// `from..to` in ranges of `most` at most.
+/// Splits `from..to` into ranges of at most `most`.
 fn ranges(from: u32, to: u32, most: u32) -> impl Iterator<Item = Range<u32>> {
     let step = usize::try_from(most).unwrap_or(usize::MAX);
     (from..to).step_by(step).map(move |start| start..to.min(start.saturating_add(most)))
@@ -217,7 +210,6 @@ mod tests {
 
     const LAYOUT: (u32, u32) = (10, 60);
 
-    /// A file with chains of five entries.
     fn file() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("20261121073513325");
@@ -235,7 +227,6 @@ mod tests {
         IndexFile::open(&Os, path, layout, IndexOpen::Read).unwrap()
     }
 
-    /// Whether it is sound by its sums, and by the look at each entry.
     fn judged(file: &IndexFile) -> (bool, bool) {
         let sums = file.sums().unwrap();
         let mut faults = 0;
@@ -272,7 +263,6 @@ mod tests {
         assert_eq!(judged(&open(&path)), (true, true));
         let end = open(&path).layout().entry_position(51);
         let mut unsound = 0;
-        // The count of entries says how many there are, and both ways believe it.
         for at in (0..end).filter(|at| !(32..40).contains(at)) {
             let mut byte = [0];
             raw.read_exact_at(&mut byte, at).unwrap();

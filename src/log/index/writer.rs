@@ -1,9 +1,9 @@
-//! Writing the index: the run of index files and the newest of them, to which keys are put
+//! Writes the index: puts keys to the newest file
 //! (`org.apache.rocketmq.store.index.IndexService#buildIndex`).
 //!
-//! A put must read its slot first, which lies anywhere in a large table, and waits for memory. So puts
-//! lag a few behind: a key is hashed, its slot fetched, and the key put when some others have come
-//! after it. The bytes are the same as without, once [`IndexService::drain`] was called.
+//! A put first reads its slot, at a random place of a large table. So puts lag: a key is hashed,
+//! its slot prefetched, and the key put after some others. After [`IndexService::drain`] the bytes
+//! are the same.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,47 +20,42 @@ use crate::format::message::sys_flag::Transaction;
 use crate::log::dispatch_request::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
-/// How many puts wait for their slots. Enough to cover the memory's latency with the work that goes
-/// on between puts.
+/// Puts that wait for their slots: enough to hide memory latency.
 const LAG: usize = 16;
 
-/// What came of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// How many keys were put, or wait to be.
     pub keys: usize,
-    /// How many keys past the limit of one message were left out.
+    /// Keys beyond the limit of a message.
     pub left_out: usize,
 }
 
-/// A file that became full: it must be flushed, and then the checkpoint's index time is the store
-/// time of its last message.
+/// A full file: after its flush the checkpoint's index time is the store time of its last message.
 #[derive(Debug)]
 struct FullIndexFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     end_timestamp_ms: i64,
-    /// Unmapping takes a while too, so it is left to who flushes.
+    /// Dropped by the flusher, since unmapping takes a while.
     _map: Option<IndexFile>,
 }
 
-/// What makes durable what an index held at a moment, while others go on putting keys.
+/// Flushes an index's state at one moment while others add keys.
 #[derive(Debug)]
 pub struct IndexFlush {
-    /// The index, where it has a file whose name is not durable.
+    /// The index, if it has a file without a durable name.
     named_anew: Option<Arc<IndexRun>>,
     full: VecDeque<FullIndexFile>,
-    /// The file that is written, and its length.
     current: Option<(PathBuf, Arc<dyn StorageFile>, u64)>,
 }
 
 impl IndexFlush {
-    /// Does it; the store time of the last message in a file that became full, if one did, Unix
+    /// Flushes. Returns the store time of the last message in a full file, if one became full, Unix
     /// milliseconds.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) where another process
-    /// changed the file that is written; no later flush can tell what was lost then.
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) when
+    /// another process changed the current file; no later flush can tell what was lost.
     pub fn run(self) -> Result<Option<i64>> {
         if let Some(run) = self.named_anew {
             let flushed = run.storage().sync_dir(run.dir());
@@ -86,39 +81,37 @@ struct Waiting {
     slot: u32,
 }
 
-/// How many keys of a message are put already, where it was begun.
+/// Number of a message's keys already put.
 fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
     begun.filter(|(of, _)| *of == physical_offset).map_or(0, |(_, keys)| keys)
 }
 
-/// The index of a store, open for writing.
 #[derive(Debug)]
 pub struct IndexService {
     run: Arc<IndexRun>,
     clock: Arc<dyn Clock>,
-    /// The newest file, once a message came for it.
+    /// The newest file, once a message needs it.
     current: Option<IndexFile>,
     front: Arc<Front>,
     /// Puts for the current file, oldest first.
     waiting: VecDeque<Waiting>,
     full: VecDeque<FullIndexFile>,
-    /// Whether a file was made whose name is not durable: that takes the disk some milliseconds, so it
-    /// is left to who flushes.
+    /// Whether a file's name is not durable yet: that takes milliseconds, so the flusher does it.
     has_new_name: bool,
-    /// A message whose first keys are in the index already, and how many.
+    /// A message with some keys already in the index, and their number.
     begun: Option<(i64, usize)>,
 }
 
 impl Drop for IndexService {
     fn drop(&mut self) {
-        // Else the threads that look there would go on holding the map.
+        // The threads that work ahead must not keep the map.
         self.front.set(FrontFiles::default());
     }
 }
 
 impl IndexService {
-    /// Lists the index files below `dir`. With the service comes what cannot be used there. Nothing
-    /// is changed before the first call that writes.
+    /// Lists the index files below `dir` and what is unusable. Nothing changes before the first
+    /// write.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when the folder or a file cannot be read.
@@ -142,20 +135,20 @@ impl IndexService {
         Ok((service, findings))
     }
 
-    /// The files for queries, which may go on while keys are put. They find what was drained.
+    /// Files for queries, which may run while keys are put and find what was drained.
     #[must_use]
     pub fn run(&self) -> &Arc<IndexRun> {
         &self.run
     }
 
-    /// Puts the keys of one message (`IndexService#buildIndex`). It may be called again after an
-    /// error: keys that are put already are passed over.
+    /// Puts a message's keys (`IndexService#buildIndex`). May be repeated after an error: keys
+    /// already put are skipped.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be made.
+    /// [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be created.
     pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<Built> {
-        // RocketMQ makes the file before it looks at the message, so a first one without keys makes
-        // one too.
+        // RocketMQ creates the file before it reads the message, so even a first message without
+        // keys creates one.
         self.make_room()?;
         if message.physical_offset < self.end_physical_offset() {
             return Ok(Built::default());
@@ -186,9 +179,9 @@ impl IndexService {
         Ok(built)
     }
 
-    /// Puts keys that are hashed already, message after message, each message's keys together: what
-    /// [`IndexService::build`] does for each, in less time. A message without keys has no part in it.
-    /// It may be called again after an error: keys that are put already are passed over.
+    /// A faster [`IndexService::build`] for hashed keys of several messages, each message's keys
+    /// together, messages without keys left out. May be repeated after an error: keys already put
+    /// are skipped.
     ///
     /// # Errors
     /// As [`IndexService::build`].
@@ -214,8 +207,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// Puts the keys of one message by their hashes, [`DispatchRequest::key_hashes`]: what
-    /// [`IndexService::build`] does.
+    /// [`IndexService::build`] with [`DispatchRequest::key_hashes`].
     ///
     /// # Errors
     /// As [`IndexService::build`].
@@ -240,7 +232,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// Where the last message with a key in the current file begins, puts that wait included.
+    /// Offset of the last message with a key in the current file, waiting puts included.
     fn end_physical_offset(&self) -> i64 {
         match self.waiting.back() {
             Some(last) => last.put.physical_offset,
@@ -267,10 +259,10 @@ impl IndexService {
         Ok(())
     }
 
-    /// Puts everything that waits. To be called before a query, so that it finds what was built.
+    /// Puts everything that waits; done before a query.
     ///
     /// # Errors
-    /// None that a disk can cause: the space is taken when a key begins to wait.
+    /// None that a disk can cause: space is taken when a key begins to wait.
     pub fn drain(&mut self) -> Result<()> {
         while !self.waiting.is_empty() {
             self.put_oldest()?;
@@ -278,8 +270,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// Physical offset of the first message some of whose keys wait in memory: queries find those of the
-    /// messages before it.
+    /// Offset of the first message with waiting keys: queries find earlier ones in the index.
     #[inline]
     #[must_use]
     pub fn waiting_from(&self) -> Option<u64> {
@@ -287,7 +278,7 @@ impl IndexService {
         Some(u64::try_from(oldest.put.physical_offset).unwrap_or(0))
     }
 
-    /// Sees to it that the current file has room for a key.
+    /// Ensures that the current file has room for a key.
     #[inline]
     fn make_room(&mut self) -> Result<()> {
         if let Some(file) = &self.current {
@@ -347,7 +338,6 @@ impl IndexService {
         Ok(())
     }
 
-    /// Sets the file that is written; the one before it.
     fn set_current(&mut self, file: Option<IndexFile>) -> Option<IndexFile> {
         let active = file.as_ref().and_then(IndexFile::ahead).map(Arc::clone);
         self.front.set(FrontFiles { active, ..FrontFiles::default() });
@@ -358,8 +348,8 @@ impl IndexService {
         IndexFile::open(&**self.run.storage(), path, self.run.layout(), IndexOpen::Write)
     }
 
-    /// Puts everything that waits, and gives what makes it durable, with the files that became full: a
-    /// flush takes long, and must not hold up those who put keys.
+    /// Drains, and returns the flush of this state and of full files: a flush takes long and must
+    /// not block puts.
     ///
     /// # Errors
     /// As [`IndexService::drain`].
@@ -375,7 +365,7 @@ impl IndexService {
         Ok(IndexFlush { named_anew, full: std::mem::take(&mut self.full), current })
     }
 
-    /// Puts everything that waits and makes it durable, with the files that became full.
+    /// Drains and flushes everything.
     ///
     /// # Errors
     /// As [`IndexFlush::run`].
@@ -383,20 +373,19 @@ impl IndexService {
         self.begin_flush()?.run().map(|_| ())
     }
 
-    /// The file that is written now, `None` before the first message came for it.
+    /// The current file; `None` before the first message.
     #[must_use]
     pub fn current(&self) -> Option<&IndexFile> {
         self.current.as_ref()
     }
 
-    /// What is written now, for the threads that work ahead.
+    /// The current file, for the threads that work ahead.
     #[must_use]
     pub fn front(&self) -> &Arc<Front> {
         &self.front
     }
 
-    /// How far the index reaches: the physical offset of the last message with a key in it, puts that
-    /// wait included. `None` without files.
+    /// Offset of the last indexed message, waiting puts included; `None` without files.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -408,11 +397,11 @@ impl IndexService {
         }
     }
 
-    /// Removes usable file number `number` and all newer files, usable or not: what they held is to
-    /// be built again. Gives the paths that are gone.
+    /// Removes usable file `number` and all newer files, to be built again. Returns the removed
+    /// paths.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when one cannot be removed; those that are left are known.
+    /// [`Error::Io`](crate::Error::Io) when one cannot be removed; the rest stays listed.
     pub fn remove_from(&mut self, number: usize) -> Result<Vec<PathBuf>> {
         match self.run.files().get(number) {
             Some(first) => self.remove_from_name(first.name),
@@ -420,7 +409,7 @@ impl IndexService {
         }
     }
 
-    /// Removes the first file that cannot be used and all newer files.
+    /// Removes the first unusable file and all newer files.
     ///
     /// # Errors
     /// As [`IndexService::remove_from`].
@@ -431,12 +420,12 @@ impl IndexService {
         }
     }
 
-    /// Removes the file with that name and all newer files, usable or not.
+    /// Removes the file of that name and all newer files, usable or not.
     ///
     /// # Errors
     /// As [`IndexService::remove_from`].
     pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
-        // What waits belongs to the newest file.
+        // Waiting puts belong to the newest file.
         self.waiting.clear();
         self.set_current(None);
         self.begun = None;
@@ -445,8 +434,7 @@ impl IndexService {
         Ok(removed)
     }
 
-    /// Keeps the files up to the first whose header `keep` does not want; that one and all newer
-    /// files are removed.
+    /// Keeps the files up to the first whose header `keep` refuses, and removes the rest.
     ///
     /// # Errors
     /// As [`IndexService::remove_from`].
@@ -464,15 +452,14 @@ impl IndexService {
         Ok(Vec::new())
     }
 
-    /// Takes out the entries of records at or behind `physical_offset`, as if they had never been
-    /// put, and makes that durable; files that would keep no entry are removed. The store time of the
-    /// last record that keeps its entries is asked from `store_timestamp_ms`; a file where that record is
-    /// gone is removed as well, since its header can no longer be right. Says how many entries were taken
-    /// out of the file that is the last one then, and which files are gone.
+    /// Removes the entries of records from `physical_offset` on, durably; files left without
+    /// entries are removed. `store_timestamp_ms` returns the last remaining record's store time; if
+    /// that record is gone, its file goes too, since the header cannot be corrected. Returns the
+    /// number of entries removed from the last file and the removed files.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself, what
-    /// `store_timestamp_ms` gives, and [`Error::Io`](crate::Error::Io).
+    /// [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself,
+    /// errors of `store_timestamp_ms`, [`Error::Io`](crate::Error::Io).
     pub fn truncate(
         &mut self,
         physical_offset: i64,
@@ -488,7 +475,7 @@ impl IndexService {
             if head.count > 1 && kept >= head.count {
                 break;
             }
-            // A file without entries goes only if the one before it is no longer full.
+            // A file without entries goes only if the previous one is no longer full.
             if head.count <= 1 && head.header.end_physical_offset < physical_offset {
                 break;
             }
@@ -511,8 +498,8 @@ impl IndexService {
         Ok((0, removed))
     }
 
-    /// Says that the message at which the index ends may come again, as it does after a restart: the
-    /// keys of it that have entries are not put twice, which RocketMQ would do.
+    /// Allows the last indexed message to come again, as after a restart: its existing entries are
+    /// not put twice, as RocketMQ would.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -525,8 +512,7 @@ impl IndexService {
         Ok(())
     }
 
-    /// How many of the newest entries are for the record at `physical_offset`; they may lie in more
-    /// than one file.
+    /// Number of newest entries for the record at `physical_offset`, perhaps in several files.
     ///
     /// # Errors
     /// As [`IndexFile::header`].
@@ -534,8 +520,8 @@ impl IndexService {
         self.run.keys_put(physical_offset)
     }
 
-    /// Removes the oldest files as long as all their messages lie before `min_physical_offset`, never
-    /// the last (`IndexService#deleteExpiredFile`).
+    /// Removes the oldest files whose messages all lie before `min_physical_offset`, never the last
+    /// (`IndexService#deleteExpiredFile`).
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when one cannot be removed.

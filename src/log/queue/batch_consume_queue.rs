@@ -1,6 +1,5 @@
-//! The consume queue of a topic that keeps batches together: one entry for each record, which stands
-//! for as many queue offsets as the record has messages
-//! (`org.apache.rocketmq.store.queue.BatchConsumeQueue`).
+//! The consume queue of a batch topic: one entry for each record, covering as many queue offsets as
+//! the record has messages (`org.apache.rocketmq.store.queue.BatchConsumeQueue`).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,23 +16,20 @@ use super::{Added, Unit};
 
 const ENTRY: u64 = ENTRY_LEN as u64;
 
-/// One queue of one topic.
 #[derive(Debug)]
 pub struct BatchConsumeQueue {
     topic: Box<[u8]>,
     queue_id: i32,
     entries: TailRun,
-    /// The first queue offset whose message the log still holds.
     min_offset: AtomicI64,
-    /// One past the last queue offset, entries in memory included.
+    /// End of the queue, including entries in memory.
     max_offset: AtomicI64,
-    /// Start of the last record that has an entry; -1 without one.
+    /// Start of the last record with an entry, or -1.
     max_physical_offset: AtomicI64,
-    /// End of that record; -1 without one.
+    /// End of that record, or -1.
     reach: AtomicI64,
-    /// The queue offset that the next appended message gets.
     next_offset: AtomicI64,
-    /// Entries whose codes were held against their messages.
+    /// Entries whose tags codes were checked.
     seen_codes: SeenCodes,
 }
 
@@ -51,11 +47,11 @@ fn unit_of(bytes: &[u8; ENTRY_LEN]) -> Unit {
 }
 
 impl BatchConsumeQueue {
-    /// A queue over `run`; its end is looked for from the third last file on
-    /// (`BatchConsumeQueue.recover`). Nothing is changed.
+    /// Opens a queue without changing it; its end is searched from the third last file on
+    /// (`BatchConsumeQueue.recover`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         let queue = Self {
             topic: topic.into(),
@@ -73,11 +69,10 @@ impl BatchConsumeQueue {
         Ok(queue)
     }
 
-    /// Finds the last valid entry on disk, as after [`BatchConsumeQueue::load`]: one that begins before
-    /// the last one ends is none.
+    /// Finds the last valid entry on disk; entries must not overlap.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn find_end(&self) -> Result<()> {
         let reached = Cell::new(0);
         let (_, last) = self.entries.find_end::<ENTRY_LEN>(|entry| {
@@ -102,77 +97,73 @@ impl BatchConsumeQueue {
         self.reach.store(end, Ordering::Release);
     }
 
-    /// The topic, as its bytes.
     #[must_use]
     pub fn topic(&self) -> &[u8] {
         &self.topic
     }
 
-    /// Which entries' codes were held against their messages.
+    /// Entries whose tags codes were checked.
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
         &self.seen_codes
     }
 
-    /// The queue's number.
     #[must_use]
     pub fn queue_id(&self) -> i32 {
         self.queue_id
     }
 
-    /// The files below.
     #[must_use]
     pub fn run(&self) -> &FileRun {
         self.entries.run()
     }
 
-    /// The first queue offset whose message the log still holds.
+    /// First queue offset still in the log.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
         self.min_offset.load(Ordering::Acquire)
     }
 
-    /// One past the last queue offset.
     #[must_use]
     pub fn max_offset(&self) -> i64 {
         self.max_offset.load(Ordering::Acquire)
     }
 
-    /// Start of the last record that has an entry, -1 without one; a plain queue has its end.
+    /// Start of the last record with an entry, or -1; a plain queue has its end.
     #[must_use]
     pub fn max_physical_offset(&self) -> i64 {
         self.max_physical_offset.load(Ordering::Acquire)
     }
 
-    /// End of the last record that has an entry, -1 without one.
+    /// End of the last record with an entry, or -1.
     #[must_use]
     pub fn reach(&self) -> i64 {
         self.reach.load(Ordering::Acquire)
     }
 
-    /// The queue offset that the next appended message gets. Held by whoever appends.
+    /// Queue offset of the next append. Appenders hold the lock.
     #[must_use]
     pub fn next_offset(&self) -> i64 {
         self.next_offset.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of [`BatchConsumeQueue::next_offset`].
+    /// Sets [`BatchConsumeQueue::next_offset`].
     pub fn set_next_offset(&self, next: i64) {
         self.next_offset.store(next, Ordering::Relaxed);
     }
 
-    /// The place of the first entry that is not `before`, which those in front of it are.
+    /// Position of the first entry for which `before` is false.
     fn first_not(&self, mut before: impl FnMut(&Unit) -> bool) -> Result<u64> {
         let end = self.entries.tail().end() / ENTRY;
         let start = self.entries.start() / ENTRY;
         self.entries.first_not(start, end, |entry| Some(before(&unit_of(entry))))
     }
 
-    /// Units from the one on that holds queue offset `from`, or else follows it; at most `count`,
-    /// fewer at the end of the queue (`BatchConsumeQueue.iterateFrom`).
+    /// At most `count` units from the one that holds or follows `from`
+    /// (`BatchConsumeQueue.iterateFrom`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         if from < 0 || from >= self.max_offset() {
             return Ok(Vec::new());
@@ -181,54 +172,49 @@ impl BatchConsumeQueue {
         self.entries.entries(first, count, unit_of)
     }
 
-    /// The last entry.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the system cannot read.
     pub fn last(&self) -> Result<Option<Unit>> {
         let places = self.places();
         let last = places.end.checked_sub(1).filter(|last| places.contains(last));
         last.map_or(Ok(None), |last| Ok(self.entries.entries(last, 1, unit_of)?.pop()))
     }
 
-    /// Whole entries from the one on that lies at `place` of the queue, counted from the first it
-    /// ever had; at most `count`.
+    /// At most `count` entries from position `place` on, counted from the first ever.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn entries(&self, place: u64, count: usize) -> Result<Vec<BatchQueueEntry>> {
         let end = self.entries.tail().end() / ENTRY;
         let count = usize::try_from(end.saturating_sub(place)).unwrap_or(usize::MAX).min(count);
         self.entries.entries(place, count, BatchQueueEntry::decode)
     }
 
-    /// The places of the first entry and of one past the last.
+    /// Positions of the first entry and the end.
     #[must_use]
     pub fn places(&self) -> std::ops::Range<u64> {
         self.entries.start() / ENTRY..self.entries.tail().end() / ENTRY
     }
 
-    /// How many entries the file holds from the one on that holds a queue offset.
+    /// Number of entries in the file from the one that holds a queue offset.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<u64> {
         let in_file = (self.run().file_size() / ENTRY).max(1);
         Ok(in_file - self.first_not(|unit| unit.end() <= number)? % in_file)
     }
 
-    /// Adds the entry of a record (`BatchConsumeQueue.putBatchMessagePositionInfo`).
+    /// Adds a record's entry (`BatchConsumeQueue.putBatchMessagePositionInfo`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::InvalidMessage`] for a queue offset that is
-    /// none; the queue is as before then.
+    /// [`Error::Io`] when the disk is full, [`Error::InvalidMessage`] for an impossible
+    /// queue offset; the queue is unchanged.
     pub fn add(&self, entry: &BatchQueueEntry) -> Result<Added> {
         if entry.physical_offset <= self.max_physical_offset.load(Ordering::Relaxed) {
             return Ok(Added::Known);
         }
         let mut tail = self.entries.tail();
         let (base, next) = (entry.base_queue_offset, self.max_offset.load(Ordering::Relaxed));
-        // The first of a queue may have any number; the file has no more than these to skip.
+        // The first entry may have any number, but no more than a file to skip.
         let is_first = self.max_physical_offset.load(Ordering::Relaxed) < 0;
         let in_reach = is_first || base.saturating_sub(next) <= self.most_skipped();
         let end = entry.end_queue_offset().filter(|_| in_reach && entry.is_valid());
@@ -255,25 +241,24 @@ impl BatchConsumeQueue {
         Ok(Added::Appended)
     }
 
-    /// How many queue offsets an entry may leave out: what a file can stand for.
+    /// Maximum gap in queue offsets: one file.
     #[must_use]
     pub fn most_skipped(&self) -> i64 {
         let in_file = i64::try_from(self.run().file_size() / ENTRY).unwrap_or(i64::MAX);
         in_file.saturating_mul(i64::from(i16::MAX))
     }
 
-    /// The files that entries in memory need and that are not there.
+    /// Missing files for the entries in memory.
     pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
         std::iter::once((self.run(), self.entries.missing_files()))
     }
 
-    /// Whether a flush has something to do.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.entries.is_dirty()
     }
 
-    /// Writes the entries in memory to the queue's files, where other processes see them.
+    /// Writes the entries in memory to the files, visible to other processes.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
@@ -281,7 +266,7 @@ impl BatchConsumeQueue {
         self.entries.commit()
     }
 
-    /// Makes all entries durable; whether there was anything to do.
+    /// Flushes all entries; returns whether any were pending.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -289,29 +274,28 @@ impl BatchConsumeQueue {
         self.entries.flush()
     }
 
-    /// Whether something other than zeros lies behind the last entry.
+    /// Whether non-zero bytes follow the last entry.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         self.entries.has_remains()
     }
 
-    /// Cuts all entries that begin at or behind a queue offset and zeroes where they lay.
+    /// Removes all entries from a queue offset on and zeroes their bytes.
     ///
     /// # Errors
-    /// [`Error::Io`]; some of them may still be there then.
+    /// [`Error::Io`]; some may remain.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
         let keep = self.first_not(|unit| unit.number < queue_offset)?;
         self.entries.cut(keep.saturating_mul(ENTRY))?;
         self.find_end()
     }
 
-    /// The first queue offset of the first record that begins at or behind `physical_offset`, one
-    /// past the last where there is none.
+    /// First queue offset of the first record at or behind `physical_offset`, or the end.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
         let first = self.first_not(|unit| unit.entry.physical_offset < limit)?;
@@ -319,18 +303,18 @@ impl BatchConsumeQueue {
         Ok(unit.map_or(self.max_offset(), |unit| unit.base_queue_offset))
     }
 
-    /// Sets the first queue offset to that of the first record that begins at or behind `log_min`
+    /// Advances the first queue offset to the first record at or behind `log_min`
     /// (`BatchConsumeQueue.reviseMinOffsetInQueue`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
         Ok(())
     }
 
-    /// Deletes files, oldest first, whose last entry's record lies before `log_min`; never the last
-    /// file. How many went.
+    /// Deletes files whose records all lie before `log_min`, oldest first, never the last. Returns
+    /// their number.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -369,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Twelve records of 1, 2, 3, 1, 2, 3, ... messages, and the base of each.
+    /// Twelve records of 1, 2, 3, 1, 2, 3, ... messages, with their base offsets.
     fn twelve(queue: &BatchConsumeQueue) -> Vec<i64> {
         let mut bases = Vec::new();
         let mut base = 0;
@@ -415,7 +399,6 @@ mod tests {
             assert!(queue.add(&entry(12, base, count)).is_err(), "{base} {count}");
         }
         assert_eq!(queue.max_offset(), 24);
-        // Numbers left out lead to what follows them.
         assert_eq!(queue.add(&entry(12, 30, 5)).unwrap(), Added::Appended);
         assert_eq!(queue.units(26, 1).unwrap()[0].number, 30);
     }

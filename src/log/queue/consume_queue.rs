@@ -1,4 +1,4 @@
-//! One consume queue: where each message of a topic's queue lies in the commit log, entry by entry
+//! A consume queue: the position of each message of a queue in the commit log
 //! (`org.apache.rocketmq.store.ConsumeQueue`).
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,23 +15,22 @@ use super::{Added, Unit};
 
 const ENTRY: u64 = ENTRY_LEN as u64;
 
-/// One queue of one topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {
     topic: Box<[u8]>,
     queue_id: i32,
     entries: TailRun,
-    /// Where the entries' tags codes lead, if they lead anywhere.
+    /// The extension, if there is one.
     ext: Option<ConsumeQueueExt>,
-    /// The first entry whose message the log still holds.
+    /// First entry still in the log.
     min_offset: AtomicI64,
-    /// One past the last entry, those in memory included.
+    /// End of the queue, including entries in memory.
     max_offset: AtomicI64,
-    /// End of the last message that has an entry; -1 without one.
+    /// End of the last message with an entry, or -1.
     max_physical_offset: AtomicI64,
-    /// The entry number that the next appended message gets.
+    /// Entry number of the next append.
     next_offset: AtomicI64,
-    /// Entries whose codes were held against their messages.
+    /// Entries whose tags codes were checked.
     seen_codes: SeenCodes,
 }
 
@@ -40,11 +39,11 @@ fn number_of(entries: u64) -> i64 {
 }
 
 impl ConsumeQueue {
-    /// A queue over `run`; its end is looked for from the third last file on
-    /// (`ConsumeQueue.recover`). Nothing is changed.
+    /// Opens a queue without changing it; its end is searched from the third last file on
+    /// (`ConsumeQueue.recover`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         let queue = Self {
             topic: topic.into(),
@@ -61,17 +60,16 @@ impl ConsumeQueue {
         Ok(queue)
     }
 
-    /// The queue with its extension.
     #[must_use]
     pub fn with_ext(self, ext: ConsumeQueueExt) -> Self {
         Self { ext: Some(ext), ..self }
     }
 
-    /// Finds the last entry on disk, as after [`ConsumeQueue::load`]: zeros end the queue, while an
-    /// entry that cannot be is passed over by readers, and does not hide those behind it.
+    /// Finds the last entry on disk: zeros end the queue, while an invalid entry hides nothing
+    /// behind it and readers skip it.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn find_end(&self) -> Result<()> {
         let (end, _) = self.entries.find_end::<ENTRY_LEN>(|entry| *entry != [0; ENTRY_LEN])?;
         let max = number_of(end / ENTRY);
@@ -90,10 +88,10 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// The last of the first `end` entries that may lead to a message.
+    /// Last valid entry among the first `end`.
     fn last_valid(&self, end: u64) -> Result<Option<QueueEntry>> {
         let (start, mut end) = (self.entries.start() / ENTRY, end);
-        // Mostly it is the very last.
+        // Usually the very last.
         let mut count = 1;
         while end > start {
             let from = end.saturating_sub(count).max(start);
@@ -107,86 +105,80 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Whether something other than zeros lies behind the last entry, which must not be taken for
-    /// entries once the queue has grown up to it.
+    /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         self.entries.has_remains()
     }
 
-    /// The topic, as its bytes.
     #[must_use]
     pub fn topic(&self) -> &[u8] {
         &self.topic
     }
 
-    /// Which entries' codes were held against their messages.
+    /// Entries whose tags codes were checked.
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
         &self.seen_codes
     }
 
-    /// The queue's number.
     #[must_use]
     pub fn queue_id(&self) -> i32 {
         self.queue_id
     }
 
-    /// The files below.
     #[must_use]
     pub fn run(&self) -> &FileRun {
         self.entries.run()
     }
 
-    /// What the entries' tags codes may lead to.
     #[must_use]
     pub fn ext(&self) -> Option<&ConsumeQueueExt> {
         self.ext.as_ref()
     }
 
-    /// The first entry whose message the log still holds.
+    /// First entry still in the log.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
         self.min_offset.load(Ordering::Acquire)
     }
 
-    /// One past the last entry.
     #[must_use]
     pub fn max_offset(&self) -> i64 {
         self.max_offset.load(Ordering::Acquire)
     }
 
-    /// End of the last message that has an entry, -1 without one.
+    /// End of the last message with an entry, or -1.
     #[must_use]
     pub fn max_physical_offset(&self) -> i64 {
         self.max_physical_offset.load(Ordering::Acquire)
     }
 
-    /// The entry number that the next appended message gets. Held by whoever appends.
+    /// Entry number of the next append. Appenders hold the lock.
     #[must_use]
     pub fn next_offset(&self) -> i64 {
         self.next_offset.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of [`ConsumeQueue::next_offset`].
+    /// Sets [`ConsumeQueue::next_offset`].
     pub fn set_next_offset(&self, next: i64) {
         self.next_offset.store(next, Ordering::Relaxed);
     }
 
-    /// Entries from number `from` on, at most `count`, fewer at the end of the queue.
+    /// At most `count` entries from number `from` on.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn read(&self, from: i64, count: usize) -> Result<Vec<QueueEntry>> {
         self.decoded(from, count, QueueEntry::decode)
     }
 
-    /// The same with their numbers.
+    /// [`ConsumeQueue::read`] with numbers.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut number = from;
         self.decoded(from, count, |entry| {
@@ -213,25 +205,23 @@ impl ConsumeQueue {
     /// The entry of that number.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn entry(&self, number: i64) -> Result<Option<QueueEntry>> {
         Ok(self.read(number, 1)?.pop())
     }
 
-    /// Adds the entry of the message with number `queue_offset`
-    /// (`ConsumeQueue.putMessagePositionInfo`).
+    /// Adds the entry for `queue_offset` (`ConsumeQueue.putMessagePositionInfo`).
     ///
-    /// A number behind the end leaves a gap, which is filled with entries that lead nowhere, so
-    /// that every message keeps its number.
+    /// A gap is filled with entries that lead nowhere, so that every message keeps its number.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full; the queue is as before then.
+    /// [`Error::Io`] when the disk is full; the queue is unchanged.
     #[inline]
     pub fn add(&self, queue_offset: i64, entry: QueueEntry) -> Result<Added> {
         self.add_with(queue_offset, entry, |code| code)
     }
 
-    /// The same, the tags code moved to the extension where that is written
+    /// [`ConsumeQueue::add`] with the tags code in the extension, if enabled
     /// (`ConsumeQueue.putMessagePositionInfoWrapper`).
     ///
     /// # Errors
@@ -265,8 +255,8 @@ impl ConsumeQueue {
         let mut tail = self.entries.tail();
         let next = self.max_offset.load(Ordering::Relaxed);
         if queue_offset != next {
-            // RocketMQ adds a second message with number 0 all the same, and then leaves out the one
-            // whose number it took.
+            // RocketMQ adds a second message with number 0 too, and then drops the one with its
+            // number.
             if queue_offset < next {
                 return Ok(Added::Known);
             }
@@ -282,8 +272,8 @@ impl ConsumeQueue {
         Ok(Added::Appended)
     }
 
-    /// The first entry of a queue may have any number: its file begins where that number's file
-    /// must, and the entries before it lead nowhere (`ConsumeQueue.fillPreBlank`).
+    /// Fills a gap. The first entry may have any number: its file begins where that number requires
+    /// (`ConsumeQueue.fillPreBlank`).
     #[cold]
     fn fill_gap(&self, tail: &mut Tail, next: i64, queue_offset: i64) -> Result<()> {
         let too_far = || Error::InvalidMessage {
@@ -312,31 +302,30 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// The files that entries in memory need and that are not there.
+    /// Missing files for the entries in memory.
     pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
         let ext = self.ext.as_ref().map(ConsumeQueueExt::wanted_files);
         ext.into_iter().chain([(self.run(), self.entries.missing_files())])
     }
 
-    /// Whether a flush has something to do.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.entries.is_dirty() || self.ext.as_ref().is_some_and(ConsumeQueueExt::is_dirty)
     }
 
-    /// Writes the entries in memory to the queue's files, where other processes see them.
+    /// Writes the entries in memory to the files, visible to other processes.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
-        // What entries lead to is there before them.
+        // Units are written before the entries that name them.
         if let Some(ext) = &self.ext {
             ext.commit()?;
         }
         self.entries.commit()
     }
 
-    /// Makes all entries durable; whether there was anything to do.
+    /// Flushes all entries; returns whether any were pending.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -345,11 +334,10 @@ impl ConsumeQueue {
         Ok(self.entries.flush()? || flushed)
     }
 
-    /// Cuts the queue to its first `count` entries and zeroes what lay behind, so that nothing cut
-    /// ever comes back.
+    /// Truncates to the first `count` entries and zeroes the rest, so that nothing comes back.
     ///
     /// # Errors
-    /// [`Error::Io`]; the queue may still hold entries behind `count` then.
+    /// [`Error::Io`]; entries behind `count` may remain.
     pub fn truncate(&self, count: i64) -> Result<()> {
         self.entries.cut(u64::try_from(count).unwrap_or(0).saturating_mul(ENTRY))?;
         self.find_end()?;
@@ -359,25 +347,24 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// The number of the first entry whose message begins at or behind `physical_offset`, one past
-    /// the last where there is none; pre-blank entries at the head lead nowhere and are passed over.
+    /// Number of the first entry whose message begins at or behind `physical_offset`, or the end.
+    /// Pre-blank entries are skipped.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
         let end = u64::try_from(self.max_offset()).unwrap_or(0);
         let first = self.entries.first_not(self.head_end(end)?, end, |entry| {
             let entry = QueueEntry::decode(entry);
-            // One in the middle, where messages were lost, tells nothing of those around it.
+            // An entry for a lost message tells nothing of its neighbours.
             let tells = entry.is_valid() && !entry.is_pre_blank();
             tells.then_some(entry.physical_offset < limit)
         })?;
         Ok(number_of(first))
     }
 
-    /// The number of the first entry that is not one of the pre-blank ones at the head; `end` where
-    /// all of those before it are.
+    /// Number of the first entry behind the pre-blank ones, at most `end`.
     fn head_end(&self, end: u64) -> Result<u64> {
         let (mut at, mut count) = (self.entries.start() / ENTRY, 1);
         while at < end {
@@ -393,18 +380,18 @@ impl ConsumeQueue {
         Ok(at)
     }
 
-    /// Sets the first entry to the first whose message begins at or behind `log_min`
+    /// Advances the first entry to the first message at or behind `log_min`
     /// (`ConsumeQueue.correctMinOffset`).
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
         Ok(())
     }
 
-    /// Deletes files, oldest first, whose last entry's message lies before `log_min`; never the
-    /// last file (`MappedFileQueue.deleteExpiredFileByOffset`). How many went.
+    /// Deletes files whose messages all lie before `log_min`, oldest first, never the last
+    /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -1,8 +1,8 @@
-//! The extension of a consume queue: units that entries lead to by the address in their tags code
+//! The extension of a consume queue: units that entries name in their tags code
 //! (`org.apache.rocketmq.store.ConsumeQueueExt`).
 //!
-//! It is weakly reliable: a unit that cannot be read lets every filter pass, and where one cannot be
-//! written the entry holds the plain code.
+//! It is weakly reliable: an unreadable unit passes every filter, and an entry holds the plain code
+//! if its unit cannot be written.
 
 use crate::error::Result;
 use crate::files::FileRun;
@@ -14,34 +14,29 @@ use crate::format::queue::consume_queue_ext::{
 
 use super::tail_run::TailRun;
 
-/// The extension of one queue.
 #[derive(Debug)]
 pub struct ConsumeQueueExt {
     units: TailRun,
     writes: bool,
 }
 
-/// What a tags code stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagsCode {
-    /// The code itself.
     Known(i64),
-    /// It leads to a unit that cannot be read.
     Unreadable,
 }
 
 impl ConsumeQueueExt {
-    /// An extension over `run`; with `writes` new entries get units.
+    /// An extension over `run`; `writes` creates units for new entries.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn load(run: FileRun, writes: bool) -> Result<Self> {
         let ext = Self { units: TailRun::new(run), writes };
         ext.find_end()?;
         Ok(ext)
     }
 
-    /// The files below.
     #[must_use]
     pub fn run(&self) -> &FileRun {
         self.units.run()
@@ -50,7 +45,7 @@ impl ConsumeQueueExt {
     /// Finds the end on disk, from the third last file on (`ConsumeQueueExt.recover`).
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub(crate) fn find_end(&self) -> Result<()> {
         let files = self.run().files();
         let mut end = files.first().map_or(0, |file| file.base_offset);
@@ -58,7 +53,7 @@ impl ConsumeQueueExt {
             end = file.base_offset;
             let file_end = file.base_offset.saturating_add(self.run().file_size());
             let mut block = vec![0; 2 * MAX_UNIT_LEN];
-            // Each block begins with a unit, and holds at least one.
+            // Each block begins with a unit and holds at least one.
             while end < file_end {
                 let read = self.units.read_disk(&mut block, end)?;
                 let mut at = 0;
@@ -73,7 +68,7 @@ impl ConsumeQueueExt {
                             end += at as u64;
                             break 'files;
                         }
-                        // The block may end inside of it.
+                        // The block may end inside a unit.
                         Err(_) if at > 0 && read == block.len() => break,
                         Err(_) => {
                             end += at as u64;
@@ -88,8 +83,8 @@ impl ConsumeQueueExt {
         Ok(())
     }
 
-    /// Adds a unit; the tags code for the entry: its address, or `tags_code` where no unit is
-    /// written (`ConsumeQueueExt.put`).
+    /// Adds a unit; returns the entry's tags code: its address, or `tags_code` without a unit
+    /// (`ConsumeQueueExt.put`).
     pub(crate) fn put(&self, tags_code: i64, store_timestamp_ms: i64) -> i64 {
         if !self.writes {
             return tags_code;
@@ -121,11 +116,10 @@ impl ConsumeQueueExt {
         Ok(Some(address))
     }
 
-    /// What the tags code of an entry stands for (`ConsumeQueue.getExt`): an address beyond the
-    /// extension, or one where no unit lies, is unreadable.
+    /// Resolves a tags code (`ConsumeQueue.getExt`); an address without a unit is unreadable.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         let Some(offset) = consume_queue_ext::offset_of(tags_code) else {
             return Ok(TagsCode::Known(tags_code));
@@ -151,12 +145,11 @@ impl ConsumeQueueExt {
         }
     }
 
-    /// The files that units in memory need and that are not there.
+    /// Missing files for the units in memory.
     pub(crate) fn wanted_files(&self) -> Wanted<'_> {
         (self.run(), self.units.missing_files())
     }
 
-    /// Whether a flush has something to do.
     pub(crate) fn is_dirty(&self) -> bool {
         self.units.is_dirty()
     }
@@ -166,12 +159,11 @@ impl ConsumeQueueExt {
         self.units.commit()
     }
 
-    /// Makes all units durable; whether there was anything to do.
+    /// Flushes all units; returns whether any were pending.
     pub(crate) fn flush(&self) -> Result<bool> {
         self.units.flush()
     }
 
-    /// Where the unit of an entry begins and ends.
     fn unit_of(&self, entry: Option<QueueEntry>) -> Result<Option<(u64, u64)>> {
         let offset = entry.and_then(|entry| consume_queue_ext::offset_of(entry.tags_code));
         let Some(offset) = offset.and_then(|offset| u64::try_from(offset).ok()) else {
@@ -187,7 +179,8 @@ impl ConsumeQueueExt {
         })
     }
 
-    /// Cuts what lies behind the unit of the queue's last entry (`ConsumeQueueExt.truncateByMaxAddress`).
+    /// Truncates behind the unit of the queue's last entry
+    /// (`ConsumeQueueExt.truncateByMaxAddress`).
     pub(crate) fn cut_behind(&self, last: Option<QueueEntry>) -> Result<()> {
         if !self.writes {
             return Ok(());
@@ -199,7 +192,8 @@ impl ConsumeQueueExt {
         }
     }
 
-    /// Deletes files before the unit of the queue's first entry (`ConsumeQueueExt.truncateByMinAddress`).
+    /// Deletes files before the unit of the queue's first entry
+    /// (`ConsumeQueueExt.truncateByMinAddress`).
     pub(crate) fn delete_before(&self, first: Option<QueueEntry>) -> Result<()> {
         let Some((begin, _)) = self.unit_of(first)? else { return Ok(()) };
         while self
@@ -220,7 +214,6 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// An extension whose files have `size` bytes.
     fn sized(dir: &Path, size: u64, writes: bool) -> ConsumeQueueExt {
         let dirs = vec![dir.to_owned()];
         let (run, _) =
@@ -295,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let addresses: Vec<_> = (0..10).map(|code| first.put(code, 1)).collect();
-        // The last entry has no unit, so nothing tells where the units end.
+        // The last entry has no unit, so the end is unknown.
         first.cut_behind(entry(77)).unwrap();
         assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
         first.flush().unwrap();
@@ -323,7 +316,6 @@ mod tests {
         assert_eq!(files(), 2);
         assert_eq!(first.resolve(addresses[11]).unwrap(), TagsCode::Unreadable);
         assert_eq!(first.resolve(addresses[12]).unwrap(), TagsCode::Known(12));
-        // An extension that begins late ends where it did.
         let next = ext(dir.path(), true).put(20, 1);
         assert_eq!(next, addresses[19] + 20);
     }
@@ -344,7 +336,7 @@ mod tests {
             assert_eq!(found.resolve(i64::MIN + 40).unwrap(), TagsCode::Unreadable);
             assert_eq!(found.put(6, 1), i64::MIN + end, "{damage:?}");
 
-            // In the file behind a whole one, the end is where that file begins.
+            // Behind a whole file the end is the next file's beginning.
             bytes[40..42].copy_from_slice(&END);
             std::fs::write(dir.path().join(format!("{:020}", 0)), &bytes[..130]).unwrap();
             let mut second = vec![0; 130];
@@ -367,7 +359,6 @@ mod tests {
         let last = (0..4000).map(|code| first.put(code, 1)).last();
         assert_eq!(last, Some(i64::MIN + 720 + 3999 * 20));
         first.flush().unwrap();
-        // More than one block of units, whose end lies inside of a unit.
         let again = sized(dir.path(), 100_000, true).put(1, 1);
         assert_eq!(again, i64::MIN + 720 + 4000 * 20);
     }

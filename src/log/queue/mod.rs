@@ -1,4 +1,4 @@
-//! A queue of either kind behind one face: what table, dispatch, recovery and readers need of it.
+//! A queue of either kind, for table, dispatch, recovery and readers.
 
 pub mod batch_consume_queue;
 pub mod consume_queue;
@@ -20,16 +20,12 @@ use self::seen_codes::SeenCodes;
 pub use self::unit::{Added, QueueKind, Unit};
 use super::{BatchConsumeQueue, ConsumeQueue};
 
-/// A queue of one topic.
 #[derive(Debug)]
 pub enum Queue {
-    /// Of a topic that has an entry for each message.
     Plain(ConsumeQueue),
-    /// Of a topic that keeps batches together.
     Batch(BatchConsumeQueue),
 }
 
-/// The same of both kinds.
 macro_rules! either {
     ($queue:expr, $inner:ident => $answer:expr) => {
         match $queue {
@@ -40,10 +36,10 @@ macro_rules! either {
 }
 
 impl Queue {
-    /// A queue over `run`; its end is looked for, and nothing changed.
+    /// Opens a queue and finds its end without changing it.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         Ok(match kind {
             QueueKind::Plain => Self::Plain(ConsumeQueue::load(topic, queue_id, run)?),
@@ -51,7 +47,6 @@ impl Queue {
         })
     }
 
-    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> QueueKind {
         match self {
@@ -60,7 +55,6 @@ impl Queue {
         }
     }
 
-    /// The queue, where it has an entry for each message.
     #[must_use]
     pub const fn as_plain(&self) -> Option<&ConsumeQueue> {
         match self {
@@ -69,7 +63,6 @@ impl Queue {
         }
     }
 
-    /// The queue, where it keeps batches together.
     #[must_use]
     pub const fn as_batch(&self) -> Option<&BatchConsumeQueue> {
         match self {
@@ -78,59 +71,50 @@ impl Queue {
         }
     }
 
-    /// Finds the last valid entry on disk again.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
     pub fn find_end(&self) -> Result<()> {
         either!(self, queue => queue.find_end())
     }
 
-    /// The topic, as its bytes.
     #[must_use]
     pub fn topic(&self) -> &[u8] {
         either!(self, queue => queue.topic())
     }
 
-    /// The queue's number.
     #[must_use]
     pub fn queue_id(&self) -> i32 {
         either!(self, queue => queue.queue_id())
     }
 
-    /// The files below.
     #[must_use]
     pub fn run(&self) -> &FileRun {
         either!(self, queue => queue.run())
     }
 
-    /// Whether a listed file of the queue, or of its extension, was gone when a reader wanted it.
+    /// Whether a reader found a listed file of the queue or its extension missing.
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
         let ext = self.as_plain().and_then(ConsumeQueue::ext);
         self.run().has_lost_files() || ext.is_some_and(|ext| ext.run().has_lost_files())
     }
 
-    /// The first queue offset whose message the log still holds.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
         either!(self, queue => queue.min_offset())
     }
 
-    /// One past the last queue offset.
     #[must_use]
     pub fn max_offset(&self) -> i64 {
         either!(self, queue => queue.max_offset())
     }
 
-    /// What RocketMQ calls `maxPhysicOffset`: end of the last message that has an entry, of a batch
-    /// queue its start; -1 without one.
+    /// RocketMQ's `maxPhysicOffset`: end of the last message with an entry, of a batch queue its
+    /// start; or -1.
     #[must_use]
     pub fn max_physical_offset(&self) -> i64 {
         either!(self, queue => queue.max_physical_offset())
     }
 
-    /// End of the last record that has an entry, -1 without one.
+    /// End of the last record with an entry, or -1.
     #[must_use]
     pub fn reach(&self) -> i64 {
         match self {
@@ -139,24 +123,23 @@ impl Queue {
         }
     }
 
-    /// The queue offset that the next appended message gets. Held by whoever appends.
+    /// Queue offset of the next append. Appenders hold the lock.
     #[inline]
     #[must_use]
     pub fn next_offset(&self) -> i64 {
         either!(self, queue => queue.next_offset())
     }
 
-    /// Sets the number of [`Queue::next_offset`].
+    /// Sets [`Queue::next_offset`].
     #[inline]
     pub fn set_next_offset(&self, next: i64) {
         either!(self, queue => queue.set_next_offset(next));
     }
 
-    /// Units from the one on that holds queue offset `from`, or else follows it; at most `count`,
-    /// fewer at the end of the queue.
+    /// At most `count` units from the one that holds or follows `from`.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         either!(self, queue => queue.units(from, count))
     }
@@ -164,7 +147,7 @@ impl Queue {
     /// The unit that holds a queue offset.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
@@ -172,7 +155,7 @@ impl Queue {
     /// The last unit.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn last(&self) -> Result<Option<Unit>> {
         match self {
             Self::Plain(queue) => Ok(queue.units(queue.max_offset() - 1, 1)?.pop()),
@@ -180,10 +163,10 @@ impl Queue {
         }
     }
 
-    /// How many units the file holds from the one on that holds a queue offset.
+    /// Number of units in the file from the one that holds a queue offset.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         let left = match self {
             Self::Plain(queue) => {
@@ -196,10 +179,10 @@ impl Queue {
         Ok(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// What the tags code of an entry stands for; without an extension always itself.
+    /// Resolves a tags code; without an extension it is the code itself.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match self.as_plain().and_then(ConsumeQueue::ext) {
@@ -208,17 +191,17 @@ impl Queue {
         }
     }
 
-    /// Which entries' codes were held against their messages.
+    /// Entries whose tags codes were checked.
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
         either!(self, queue => queue.seen_codes())
     }
 
-    /// Adds the unit of a record stored at that time.
+    /// Adds a record's unit.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the disk is full, [`crate::Error::InvalidMessage`] for a number
-    /// that the queue cannot take; it is as before then.
+    /// [`crate::Error::Io`] when the disk is full, [`crate::Error::InvalidMessage`] for an
+    /// impossible number; the queue is unchanged.
     #[inline]
     pub fn add(&self, unit: &Unit, store_timestamp_ms: i64) -> Result<Added> {
         match self {
@@ -235,8 +218,7 @@ impl Queue {
         }
     }
 
-    /// The same of a record whose own queue is another one: its code stands in the entry itself, and
-    /// a queue of batches takes none.
+    /// Adds a record of another queue: the entry holds its code itself, and batch queues refuse it.
     ///
     /// # Errors
     /// As [`Queue::add`].
@@ -252,19 +234,18 @@ impl Queue {
         }
     }
 
-    /// The files that entries in memory need and that are not there.
+    /// Missing files for the entries in memory.
     #[must_use]
     pub fn wanted_files(&self) -> Vec<Wanted<'_>> {
         either!(self, queue => queue.wanted_files().collect())
     }
 
-    /// Whether a flush has something to do.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         either!(self, queue => queue.is_dirty())
     }
 
-    /// Writes the entries in memory to the queue's files, where other processes see them.
+    /// Writes the entries in memory to the files, visible to other processes.
     ///
     /// # Errors
     /// [`crate::Error::Io`] when the disk is full; the entries stay in memory.
@@ -272,7 +253,7 @@ impl Queue {
         either!(self, queue => queue.commit())
     }
 
-    /// Makes all entries durable; whether there was anything to do.
+    /// Flushes all entries; returns whether any were pending.
     ///
     /// # Errors
     /// [`crate::Error::Io`].
@@ -280,45 +261,42 @@ impl Queue {
         either!(self, queue => queue.flush())
     }
 
-    /// Whether something other than zeros lies behind the last entry, which must not be taken for
-    /// entries once the queue has grown up to it.
+    /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         either!(self, queue => queue.has_remains())
     }
 
-    /// Cuts all that begins at or behind a queue offset and zeroes where it lay.
+    /// Removes everything from a queue offset on and zeroes its bytes.
     ///
     /// # Errors
-    /// [`crate::Error::Io`]; some of it may still be there then.
+    /// [`crate::Error::Io`]; some may remain.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
         either!(self, queue => queue.truncate(queue_offset))
     }
 
-    /// The queue offset of the first record that begins at or behind `physical_offset`, one past
-    /// the last where there is none.
+    /// Queue offset of the first record at or behind `physical_offset`, or the end.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         either!(self, queue => queue.first_at_or_behind(physical_offset))
     }
 
-    /// Sets the first queue offset to that of the first record at or behind `log_min`.
+    /// Advances the first queue offset to the first record at or behind `log_min`.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         either!(self, queue => queue.correct_min_offset(log_min))
     }
 
-    /// Where the record begins that the last entry of one of the queue's files leads to; `None` where
-    /// that entry leads nowhere.
+    /// Offset of the record named by the last entry of a file; `None` if it leads nowhere.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn last_place_in(&self, file: &RunFile) -> Result<Option<u64>> {
         let end = file.base_offset.saturating_add(self.run().file_size());
         let read = |last: &mut [u8]| {
@@ -343,8 +321,8 @@ impl Queue {
         Ok(place.and_then(|place| u64::try_from(place).ok()))
     }
 
-    /// Deletes files, oldest first, whose last record lies before `log_min`; never the last file.
-    /// How many went.
+    /// Deletes files whose records all lie before `log_min`, oldest first, never the last. Returns
+    /// their number.
     ///
     /// # Errors
     /// [`crate::Error::Io`].

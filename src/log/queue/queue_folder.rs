@@ -1,8 +1,7 @@
-//! One consume queue in its folder, read on its own: no store and no commit log are needed.
+//! A consume queue read from its folder, without store and log.
 //!
-//! Both kinds of RocketMQ's queues can be read: `org.apache.rocketmq.store.ConsumeQueue`, an entry of
-//! 20 bytes for each message, and `org.apache.rocketmq.store.queue.BatchConsumeQueue`, one of 46 bytes
-//! for each batch that was kept whole.
+//! Reads both kinds of RocketMQ: `org.apache.rocketmq.store.ConsumeQueue` with 20 bytes for each
+//! message, `org.apache.rocketmq.store.queue.BatchConsumeQueue` with 46 for each batch.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,36 +14,30 @@ use crate::format::queue::consume_queue::{self, QueueEntry};
 use crate::log::folder;
 use crate::log::queue::QueueKind;
 
-/// Entries of a file where nobody said otherwise (`MessageStoreConfig`).
+/// Default entries of a file (`MessageStoreConfig`).
 const USUAL_ENTRIES: u64 = 300_000;
-/// How many entries are read at a time.
 const BLOCK: usize = 4096;
 
-/// One entry of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueUnit {
-    /// Entry number in the queue; of a batch that of its first message.
+    /// Entry number; of a batch that of its first message.
     pub queue_offset: i64,
-    /// Where the record begins in the commit log.
+    /// The record's offset in the commit log.
     pub physical_offset: i64,
-    /// Length of the record.
     pub store_size: i32,
-    /// Hash of the tags, a delivery time, or an address of the queue extension.
+    /// Hash, delivery time, or address of the extension.
     pub tags_code: i64,
-    /// Messages behind the entry.
     pub message_count: i16,
-    /// Store time, Unix milliseconds, which only a batch queue keeps.
     pub store_timestamp_ms: Option<i64>,
 }
 
 impl QueueUnit {
-    /// The queue offset behind its last message.
     fn end_queue_offset(&self) -> i64 {
         self.queue_offset.saturating_add(i64::from(self.message_count))
     }
 }
 
-/// A queue as it was when its folder was opened.
+/// A queue as it was at open.
 #[derive(Debug)]
 pub struct QueueFolder {
     path: PathBuf,
@@ -52,9 +45,8 @@ pub struct QueueFolder {
     queue_id: i32,
     kind: QueueKind,
     run: FileRun,
-    /// Number of the first entry that leads somewhere, counted in entries of the files.
+    /// First entry that leads somewhere, in entries of the files.
     first: u64,
-    /// One past the last.
     end: u64,
     min_offset: i64,
     max_offset: i64,
@@ -62,11 +54,11 @@ pub struct QueueFolder {
 }
 
 impl QueueFolder {
-    /// Opens the queue in `path`, an absolute path whose last two names are topic and number.
+    /// Opens the queue in `path`, an absolute path that ends in topic and number.
     ///
     /// # Errors
-    /// [`Error::NotAStore`] when there is no such folder, [`Error::Corrupt`] for a name or length
-    /// that cannot be and for a gap, [`Error::Io`].
+    /// [`Error::NotAStore`] without such a folder, [`Error::Corrupt`] for an invalid name
+    /// or length or a gap, [`Error::Io`].
     pub fn open(storage: Arc<dyn Storage>, path: &Path, file_size: Option<u64>) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let above = path.parent().and_then(Path::file_name);
@@ -108,8 +100,8 @@ impl QueueFolder {
         Ok(queue)
     }
 
-    /// Finds the first entry that leads somewhere, and the end: before the first invalid entry, looked
-    /// for from the third last file on as in `ConsumeQueue#recover`.
+    /// Finds the first entry that leads somewhere, and the end: the first invalid entry from the
+    /// third last file on, as in `ConsumeQueue#recover`.
     fn find_bounds(&mut self) -> Result<()> {
         let files = self.run.files();
         let entry_len = self.kind.entry_len() as u64;
@@ -146,86 +138,76 @@ impl QueueFolder {
         Ok(())
     }
 
-    /// The queue's folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The topic, as the folder above is named.
     #[must_use]
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// The queue's number.
     #[must_use]
     pub fn queue_id(&self) -> i32 {
         self.queue_id
     }
 
-    /// Which kind of queue it is.
     #[must_use]
     pub fn kind(&self) -> QueueKind {
         self.kind
     }
 
-    /// Bytes of one file.
     #[must_use]
     pub fn file_size(&self) -> u64 {
         self.run.file_size()
     }
 
-    /// Queue offset of the first entry.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
         self.min_offset
     }
 
-    /// One past the queue offset of the last entry.
     #[must_use]
     pub fn max_offset(&self) -> i64 {
         self.max_offset
     }
 
-    /// Where the last entry's record ends in the commit log; -1 in an empty queue.
+    /// End of the last entry's record; -1 if empty.
     #[must_use]
     pub fn max_physical_offset(&self) -> i64 {
         self.max_physical_offset
     }
 
-    /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.end.saturating_sub(self.first)
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An entry by its place among all entries, from 0.
+    /// The entry at a position, from 0.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn unit(&self, place: u64) -> Result<Option<QueueUnit>> {
         Ok(self.units(place, 1)?.into_iter().next())
     }
 
-    /// Entries from a place on, at most `count` and fewer where the queue ends or enough were read at
-    /// once; none only behind the last.
+    /// At most `count` entries from a position on; empty only at the end.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn units(&self, place: u64, count: usize) -> Result<Vec<QueueUnit>> {
         let from = self.first.saturating_add(place);
         let end = self.end.min(from.saturating_add(count as u64));
         self.raw(from, end)
     }
 
-    /// Entries `from..end` of the files, as many as one block holds.
+    /// Entries `from..end` of the files, at most one block.
     fn raw(&self, from: u64, end: u64) -> Result<Vec<QueueUnit>> {
         let entry_len = self.kind.entry_len();
         let count = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX).min(BLOCK);
@@ -245,11 +227,10 @@ impl QueueFolder {
         })
     }
 
-    /// The place of the first entry that begins at queue offset `queue_offset` or behind it; the
-    /// number of entries where there is none.
+    /// Position of the first entry at or behind `queue_offset`, or the number of entries.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn place_of(&self, queue_offset: i64) -> Result<u64> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -292,7 +273,7 @@ fn is_pre_blank(unit: &QueueUnit) -> bool {
     QueueEntry { physical_offset, store_size, tags_code }.is_pre_blank()
 }
 
-/// Whether the queue goes on here, whichever kind it is of.
+/// Whether the entry is valid for its kind of queue.
 fn is_sound(unit: &QueueUnit) -> bool {
     unit.physical_offset >= 0
         && unit.store_size > 0
@@ -309,7 +290,7 @@ mod tests {
         QueueEntry { physical_offset: 1000 * number, store_size: 100, tags_code: number }
     }
 
-    /// A queue of files with ten entries each, from entry `first` on.
+    /// A queue with ten entries in each file, from entry `first` on.
     fn folder(root: &Path, first: u64, entries: &[QueueEntry]) -> PathBuf {
         let path = root.join("consumequeue").join("orders").join("3");
         std::fs::create_dir_all(&path).unwrap();

@@ -1,6 +1,5 @@
-//! Which entries of a queue were held against their messages: a tags code is wrong only until the
-//! message itself was looked at, and looking at each message that a filter leaves out takes time, so it
-//! is done once.
+//! Remembers which entries were compared with their messages: a filter must not trust a wrong tags
+//! code, and reading each message that it leaves out takes time, so it is done once.
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -9,16 +8,14 @@ use hashbrown::HashMap;
 use super::Unit;
 use crate::error::Result;
 
-/// Queue offsets in one block.
 const IN_BLOCK: i64 = 256;
-/// Blocks that are remembered of one queue: those of four million entries, 9 MiB.
+/// Maximum blocks of a queue: four million entries, 9 MiB.
 const MOST_BLOCKS: usize = 1 << 14;
 
-/// What is remembered of the entries of one queue.
 #[derive(Debug, Default)]
 pub struct SeenCodes {
     blocks: Mutex<HashMap<i64, Seen256>>,
-    /// The queue offset of the first message of a log that begins there.
+    /// Start of the log, and the queue offset of its first message.
     first: Mutex<Option<(u64, i64)>>,
 }
 
@@ -27,7 +24,7 @@ impl SeenCodes {
         self.blocks.lock()
     }
 
-    /// The queue offset of the first message of a log that begins at `log_start`, found once.
+    /// Queue offset of the first message in a log that begins at `log_start`, found once.
     ///
     /// # Errors
     /// Those of `find`.
@@ -41,13 +38,13 @@ impl SeenCodes {
         Ok(found)
     }
 
-    /// What is remembered of the block that `number` lies in.
+    /// The block that holds `number`.
     #[must_use]
     pub fn get(&self, number: i64) -> Seen256 {
         self.blocks().get(&number.div_euclid(IN_BLOCK)).cloned().unwrap_or_default()
     }
 
-    /// Remembers the block that `number` lies in.
+    /// Remembers the block that holds `number`.
     pub fn put(&self, number: i64, seen: Seen256) {
         let mut blocks = self.blocks();
         if blocks.len() >= MOST_BLOCKS {
@@ -57,8 +54,8 @@ impl SeenCodes {
     }
 }
 
-/// A digest for each of 256 entries as it was when its message was looked at; 0 where none was. An
-/// entry that changed by one bit since has another digest.
+/// A digest for each of 256 checked entries, else 0. An entry that changed by one bit has another
+/// digest.
 #[derive(Clone, Debug)]
 pub struct Seen256(Box<[u16; IN_BLOCK as usize]>);
 
@@ -69,13 +66,13 @@ impl Default for Seen256 {
 }
 
 impl Seen256 {
-    /// The first queue offset of the block that `number` lies in.
+    /// First queue offset of the block that holds `number`.
     #[must_use]
     pub const fn first(number: i64) -> i64 {
         number - number.rem_euclid(IN_BLOCK)
     }
 
-    /// Whether the entry was looked at, with this code, and is as it was.
+    /// Whether the entry was checked with this code and is unchanged.
     #[inline]
     #[must_use]
     pub fn has(&self, unit: &Unit, code: i64) -> bool {
@@ -83,7 +80,6 @@ impl Seen256 {
         digest != 0 && self.0.get(place(unit)) == Some(&digest)
     }
 
-    /// Remembers that the message has this code.
     pub fn add(&mut self, unit: &Unit, code: i64) {
         if let Some(seen) = self.0.get_mut(place(unit)) {
             *seen = digest(unit, code);
@@ -95,7 +91,7 @@ fn place(unit: &Unit) -> usize {
     usize::try_from(unit.number.rem_euclid(IN_BLOCK)).unwrap_or(0)
 }
 
-/// All bits of an entry, each in one bit.
+/// Digest in which each single bit of an entry counts.
 #[inline]
 fn digest(unit: &Unit, code: i64) -> u16 {
     let all = unit.entry.physical_offset.rotate_left(7)

@@ -1,30 +1,28 @@
-//! A run of files whose end is kept in memory until a block of it is full or it is flushed: what the
-//! queues are written as. They are derived from the log, so what a crash takes is made again from
-//! there.
+//! A run of files whose end is kept in memory until a block is full or it is flushed. Queues use
+//! it: they are derived from the log, so a crash loses nothing that cannot be rebuilt.
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// How many bytes wait in memory before they are written out by whoever adds to them: mostly the thread
-/// that commits comes first, and nobody waits.
+/// Bytes in memory before the appender writes them out itself; usually the committing thread comes
+/// first.
 const BUFFER: usize = 256 << 10;
-/// How many are added between two looks whether there is a file for them.
+/// Bytes added between checks for a file.
 const LOOK: usize = 4 << 10;
-/// How many may wait where that needs a new file, which takes the disk some milliseconds: mostly the
-/// thread that commits makes it before.
+/// Maximum bytes in memory if a new file is needed, which takes milliseconds; usually the
+/// committing thread creates it before.
 const MOST_BUFFER: usize = 1 << 20;
-/// How many bytes of memory every run keeps.
+/// Bytes of memory that every run keeps.
 const KEPT_BUFFER: usize = 1 << 10;
-/// A run keeps no more memory than so many times what was added between two commits.
+/// A run keeps at most so many times the bytes added between two commits.
 const KEPT_TIMES: usize = 4;
-/// How many bytes are read at a time.
 const BLOCK: usize = 64 << 10;
-/// How many bytes are read first where the end is looked for: most queues have few entries, and what is
-/// read of a hole takes memory of the system.
+/// First read of a search for the end: most queues have few entries, and reading a hole takes
+/// system memory.
 const FIRST_BLOCK: usize = 4 << 10;
-/// How many entries in a row may tell nothing before a search goes on without them.
+/// Unusable entries in a row before a search goes on without them.
 const MOST_SILENT: usize = 1024;
 
 /// A run of files that grows at its end.
@@ -34,7 +32,6 @@ pub(crate) struct TailRun {
     tail: Mutex<Tail>,
 }
 
-/// The end that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// Offset of the first byte in `buffer`.
@@ -42,22 +39,20 @@ pub(crate) struct Tail {
     buffer: Vec<u8>,
     /// Files written since the last flush.
     dirty: Vec<u64>,
-    /// Where the run ended when all of it was written out last.
+    /// End at the last complete write-out.
     committed: u64,
 }
 
 impl Tail {
-    /// Where the run ends.
     pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.buffer.len() as u64)
     }
 
-    /// Whether nothing waits in memory.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Lets the run end at `end`, whatever the files hold there.
+    /// Sets the end, whatever the files hold there.
     pub(crate) fn set_end(&mut self, end: u64) {
         (self.start, self.committed) = (end, end);
         self.buffer.clear();
@@ -65,33 +60,31 @@ impl Tail {
 }
 
 impl TailRun {
-    /// A run that ends where its first file begins, until its end is set.
+    /// A run that ends at its first file's beginning until its end is set.
     pub(crate) fn new(run: FileRun) -> Self {
         let start = run.min_offset().unwrap_or(0);
         let tail = Tail { start, ..Tail::default() };
         Self { run, tail: Mutex::new(tail) }
     }
 
-    /// The files below.
     pub(crate) fn run(&self) -> &FileRun {
         &self.run
     }
 
-    /// The end, held against other writers.
+    /// The end, locked.
     #[inline]
     pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock()
     }
 
-    /// The first byte that there is or will be.
     pub(crate) fn start(&self) -> u64 {
         self.run.min_offset().unwrap_or_else(|| self.tail().start)
     }
 
-    /// Adds `bytes` at the end.
+    /// Appends `bytes`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full; the run is as before then.
+    /// [`Error::Io`] when the disk is full; the run is unchanged.
     #[inline]
     pub(crate) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
         let waits = tail.buffer.len();
@@ -105,10 +98,10 @@ impl TailRun {
         Ok(())
     }
 
-    /// Moves what waits in memory into the files; one that is full is followed by the next.
+    /// Moves bytes from memory into the files.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full; what was not written stays in memory.
+    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn write_out(&self, tail: &mut Tail) -> Result<()> {
         let size = self.run.file_size();
         while !tail.buffer.is_empty() {
@@ -130,7 +123,6 @@ impl TailRun {
         Ok(())
     }
 
-    /// The files that what waits in memory needs and that are not there.
     pub(crate) fn missing_files(&self) -> Vec<u64> {
         let (start, end) = {
             let tail = self.tail();
@@ -144,24 +136,23 @@ impl TailRun {
         bases.filter(|&base| self.run.find(base).is_none()).collect()
     }
 
-    /// Whether a flush has something to do.
     pub(crate) fn is_dirty(&self) -> bool {
         let tail = self.tail();
         !tail.is_empty() || !tail.dirty.is_empty()
     }
 
-    /// Writes what waits in memory to the files, where other processes see it.
+    /// Writes the bytes in memory to the files, visible to other processes.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full; what was not written stays in memory.
+    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn commit(&self) -> Result<()> {
-        // Whoever adds entries need not wait for a file to be made.
+        // So that appenders need not wait for new files.
         for base in self.missing_files() {
             self.run.create_if_missing(base)?;
         }
         let mut tail = self.tail();
         self.write_out(&mut tail)?;
-        // There may be very many runs, and only those that are written to all the time need more.
+        // Only runs that are written constantly need more memory.
         let end = tail.end();
         let added = usize::try_from(end.saturating_sub(tail.committed)).unwrap_or(usize::MAX);
         let kept = added.max(KEPT_BUFFER);
@@ -172,7 +163,7 @@ impl TailRun {
         Ok(())
     }
 
-    /// Makes all of it durable; whether there was anything to do.
+    /// Flushes everything; returns whether anything was pending.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -194,10 +185,10 @@ impl TailRun {
         Ok(!dirty.is_empty())
     }
 
-    /// Reads from `offset` on until `buffer` is full or the run ends; how much was read.
+    /// Reads from `offset` until `buffer` is full or the run ends; returns the bytes read.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (on_disk, in_memory) = {
             let tail = self.tail();
@@ -214,7 +205,7 @@ impl TailRun {
         Ok(if read < on_disk { read } else { on_disk + in_memory })
     }
 
-    /// The same, of the files alone, whatever they hold.
+    /// [`TailRun::read_at`] of the files alone.
     pub(crate) fn read_disk(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut read = 0;
         while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
@@ -226,10 +217,10 @@ impl TailRun {
         Ok(read)
     }
 
-    /// Reads `count` entries of `LEN` bytes from entry number `from` on, fewer at the end of the run.
+    /// Reads at most `count` entries from number `from` on.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub(crate) fn entries<const LEN: usize, T>(
         &self,
         from: u64,
@@ -237,7 +228,7 @@ impl TailRun {
         mut decode: impl FnMut(&[u8; LEN]) -> T,
     ) -> Result<Vec<T>> {
         let mut entries = Vec::new();
-        // The block is bounded, whatever was asked for.
+        // Bounded for any `count`.
         let mut block = vec![0; count.min(BLOCK / LEN) * LEN];
         while entries.len() < count && !block.is_empty() {
             let start = from.saturating_add(entries.len() as u64).saturating_mul(LEN as u64);
@@ -252,12 +243,11 @@ impl TailRun {
         Ok(entries)
     }
 
-    /// The number of the first entry of `LEN` bytes in `low..high` that is not `before`, which those
-    /// in front of it are; `high` where all are. An entry that tells nothing is judged by the next one
-    /// that does.
+    /// Number of the first entry in `low..high` for which `before` is false, or `high`. An entry
+    /// that tells nothing is judged by the next.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub(crate) fn first_not<const LEN: usize>(
         &self,
         mut low: u64,
@@ -277,7 +267,7 @@ impl TailRun {
             }
             match told.first() {
                 Some(Some(true)) => low = at + 1,
-                // Where a file is missing, what lies behind cannot be told.
+                // Behind a missing file nothing can be told.
                 None if at == middle => break,
                 _ => high = middle,
             }
@@ -285,11 +275,11 @@ impl TailRun {
         Ok(low)
     }
 
-    /// Finds the end on disk: behind the last of the entries of `LEN` bytes that are `valid`, looked
-    /// for from the third last file on. Gives the last one as well.
+    /// Finds the end on disk: behind the last `valid` entry, searched from the third last file on.
+    /// Also returns that entry.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub(crate) fn find_end<const LEN: usize>(
         &self,
         valid: impl Fn(&[u8; LEN]) -> bool,
@@ -315,7 +305,7 @@ impl TailRun {
                 block.resize(BLOCK / LEN * LEN, 0);
             }
         }
-        // Where the last files hold nothing, the entry before them is the last.
+        // If the last files are empty, the entry before them is the last.
         if last.is_none() && end > first {
             let mut before = [0; LEN];
             let read = self.read_disk(&mut before, end - LEN as u64)?;
@@ -325,10 +315,10 @@ impl TailRun {
         Ok((end, last))
     }
 
-    /// Whether the files hold anything but zeros behind the end.
+    /// Whether the files hold non-zero bytes behind the end.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub(crate) fn has_remains(&self) -> Result<bool> {
         let end = self.tail().end();
         let mut block = vec![0; BLOCK];
@@ -354,11 +344,11 @@ impl TailRun {
         Ok(false)
     }
 
-    /// Cuts the run at `end` and zeroes what lay behind, so that nothing cut ever comes back. Files
-    /// that would hold nothing go, even the first.
+    /// Truncates at `end` and zeroes the rest, so that nothing comes back. Empty files are removed,
+    /// even the first.
     ///
     /// # Errors
-    /// [`Error::Io`]; some of what lies behind `end` may still be there then.
+    /// [`Error::Io`]; some bytes behind `end` may remain.
     pub(crate) fn cut(&self, end: u64) -> Result<()> {
         let mut tail = self.tail();
         self.write_out(&mut tail)?;
@@ -398,8 +388,8 @@ impl TailRun {
         Ok(())
     }
 
-    /// Deletes files, oldest first, whose last entry of `LEN` bytes is `gone`; never the last file
-    /// (`MappedFileQueue.deleteExpiredFileByOffset`). How many went.
+    /// Deletes files whose last entry is `gone`, oldest first, never the last
+    /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -443,7 +433,7 @@ mod tests {
         };
         let (had, kept) = add(100_000);
         assert_eq!(kept, had, "as much may come again");
-        // It is written out on the way, so that little waits when it is committed.
+        // Written out on the way, so little is left for the commit.
         for _ in 0..3 {
             run.push(&mut run.tail(), &[2; 30_000]).unwrap();
             let mut tail = run.tail();

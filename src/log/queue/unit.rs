@@ -1,4 +1,4 @@
-//! The two kinds of queues, and what an entry of either stands for.
+//! Kinds of queues, and the unit of an entry.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,12 @@ use crate::format::queue::batch;
 use crate::format::queue::consume_queue as plain;
 use crate::format::queue::consume_queue::QueueEntry;
 
-/// Which kind of queue a topic has (`org.apache.rocketmq.common.attribute.CQType`).
+/// Kind of a topic's queues (`org.apache.rocketmq.common.attribute.CQType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum QueueKind {
-    /// An entry for each message.
     #[default]
     Plain,
-    /// An entry for each record, which may hold a batch of messages.
+    /// One entry for each record, which may be a batch.
     Batch,
 }
 
@@ -26,7 +25,7 @@ impl QueueKind {
         }
     }
 
-    /// The folder below a store's root that holds queues of it.
+    /// Folder below a store's root.
     #[must_use]
     pub const fn folder(self) -> &'static str {
         match self {
@@ -35,7 +34,6 @@ impl QueueKind {
         }
     }
 
-    /// Length of an entry in bytes.
     #[must_use]
     pub const fn entry_len(self) -> usize {
         match self {
@@ -45,35 +43,35 @@ impl QueueKind {
     }
 }
 
-/// The outcome of adding an entry.
+/// Result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is the queue's last now.
+    /// It is the last now.
     Appended,
-    /// The queue has it already.
+    /// The queue already has it.
     Known,
 }
 
-/// A record in a queue: the queue offsets it stands for, and where it lies.
+/// A record in a queue: its queue offsets and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Unit {
-    /// The first queue offset.
+    /// First queue offset.
     pub number: i64,
-    /// How many there are: 1 unless the record is a batch.
+    /// Number of messages: 1 unless a batch.
     pub count: i16,
-    /// Where it lies, and the code of its tags.
+    /// Position and tags code.
     pub entry: QueueEntry,
 }
 
 impl Unit {
-    /// One past the last queue offset.
+    /// End of its queue offsets.
     #[inline]
     #[must_use]
     pub fn end(&self) -> i64 {
         self.number.saturating_add(i64::from(self.count))
     }
 
-    /// Whether it stands for that queue offset.
+    /// Whether it covers that queue offset.
     #[must_use]
     pub fn holds(&self, number: i64) -> bool {
         (self.number..self.end()).contains(&number)

@@ -1,16 +1,15 @@
-//! Blocks of a log as they were read, each shared by all who look into it.
+//! Blocks read from a log, shared by their users.
 //!
-//! A block is filled while nobody else holds it and never changed afterwards, so what points into it
-//! needs no copy. When the last who holds it lets go, its memory goes back to the pool that it came
-//! from: pages that were touched once are several times as fast as new ones.
+//! A block is filled while it has one holder and never changed afterwards, so pointers into it need
+//! no copy. The last holder returns its memory to the pool: touched pages are several times as fast
+//! as new ones.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
-/// What is read at a time; larger records get what they need.
+/// Bytes read at a time; larger records get what they need.
 pub const BLOCK_BYTES: usize = 256 << 10;
 
-/// Bytes of a log.
 #[derive(Debug)]
 pub struct Block {
     bytes: Vec<u8>,
@@ -18,14 +17,14 @@ pub struct Block {
 }
 
 impl Block {
-    /// All of its memory, whatever of it was read.
+    /// All its memory, read or not.
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where `part`, which must point into it, begins.
+    /// Position of `part`, which must point into it.
     #[inline]
     #[must_use]
     pub fn place_of(&self, part: &[u8]) -> Option<usize> {
@@ -57,10 +56,9 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// How many blocks wait to be filled again at the most: those of one batch of columns.
+    /// Maximum spare blocks: those of one batch of columns.
     const MOST_SPARE: usize = 64;
 
-    /// A block that nobody else holds.
     pub(crate) fn take(self: &Arc<Self>) -> Block {
         let spare = self.spare.lock().pop();
         Block { bytes: spare.unwrap_or_default(), pool: Arc::downgrade(self) }
@@ -68,7 +66,7 @@ impl BlockPool {
 
     fn give(&self, bytes: Vec<u8>) {
         let mut spare = self.spare.lock();
-        // What a large record took is not kept.
+        // Memory of a large record is not kept.
         if bytes.len() <= BLOCK_BYTES && spare.len() < Self::MOST_SPARE {
             spare.push(bytes);
         }

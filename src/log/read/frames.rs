@@ -1,8 +1,8 @@
-//! Reading one file of the log frame by frame: the one reader of frames.
+//! Reads one log file frame by frame.
 //!
-//! [`Scanner`](super::scanner::Scanner) walks over all files with it and reads every record whole. Verify
-//! and rebuild read a large record without its body, in memory that does not grow with what a frame
-//! claims, and find the next record behind bytes that are none.
+//! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
+//! Verify and rebuild read a large record without its body, in bounded memory, and find the next
+//! record behind damage.
 
 use std::io;
 use std::sync::Arc;
@@ -11,73 +11,65 @@ use super::block::{BLOCK_BYTES, Block, BlockPool};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
-use crate::format::crc;
-use crate::format::message::elided::{self, Checksum, HEAD_MOST};
+use crate::format::crc::{self, BodyCrc, RecordCrc};
+use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
 
-/// How many doubtful places of a block are looked at more closely.
+/// Doubtful positions of a block that are examined closely.
 const LOOKS: usize = 256;
 
-/// One file of the log, read in order.
 #[derive(Clone, Debug)]
 pub struct FrameReader {
-    /// `None` while nothing is read.
+    /// `None` until the first read.
     open: Option<Arc<dyn StorageFile>>,
     file: Arc<RunFile>,
-    /// Bytes of it that belong to the log: all, but no more than a file has.
+    /// Bytes that belong to the log.
     len: u64,
-    /// Where a blank must end.
+    /// Required end of a blank.
     file_size: u64,
     /// Bytes of the file: `filled` of them, from `start` on.
     block: Option<Arc<Block>>,
     start: u64,
     filled: usize,
     pool: Arc<BlockPool>,
-    /// The last large record without its body, and what is wrong with its checksums.
+    /// The last large record without its body, and its checksum faults.
     elided: Vec<u8>,
     faults: Faults,
-    /// Zeros that were read last: from where on, and what ends them.
+    /// Last zeros: start, and the position that ends them.
     zeros: Option<(u64, Option<u64>)>,
 }
 
-/// Which checksums of a record are wrong.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// That of the body.
     pub body: Option<FormatError>,
-    /// That of the whole record.
     pub properties: Option<FormatError>,
 }
 
-/// A record as it lies in the file; of a large one the body is left out.
+/// A record in the file; a large one without its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The record.
     pub view: MessageView<'a>,
-    /// Its length in the file.
     pub size: u32,
     /// Whether its body is left out.
     pub is_elided: bool,
 }
 
-/// What lies at a position.
+/// Content at a position.
 #[derive(Debug)]
 pub enum Lies<'a> {
-    /// A record, which may name another place than this.
+    /// A record, which may store another offset.
     Record(Record<'a>),
-    /// Filler of so many bytes.
+    /// Filler, in bytes.
     Blank(u32),
     /// Nothing was written.
     Empty,
-    /// Bytes that are no frame.
     Bad(FormatError),
-    /// The file ends here.
     End,
 }
 
 impl FrameReader {
-    /// Opens a file of the log.
+    /// Opens a log file.
     ///
     /// # Errors
     /// [`Error::Io`] when the system cannot open it.
@@ -85,7 +77,6 @@ impl FrameReader {
         Ok(Self::over(log.open(file)?, file, log.file_size()))
     }
 
-    /// Reads an open file.
     #[must_use]
     pub fn over(open: Arc<dyn StorageFile>, file: &Arc<RunFile>, file_size: u64) -> Self {
         Self {
@@ -103,50 +94,46 @@ impl FrameReader {
         }
     }
 
-    /// Takes memory from `pool`, in which that of readers before may wait.
+    /// Uses memory of `pool`.
     #[must_use]
     pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
         self.pool = Arc::clone(pool);
         self
     }
 
-    /// The physical offset of the file's first byte.
+    /// Physical offset of the file's first byte.
     #[inline]
     #[must_use]
     pub fn base(&self) -> u64 {
         self.file.base_offset
     }
 
-    /// How many bytes lie between a position and the end of the file, where a blank must end.
+    /// Bytes from a position to the end of the file, where a blank must end.
     #[inline]
     #[must_use]
     pub fn left(&self, at: u64) -> u64 {
         self.file_size.saturating_sub(at)
     }
 
-    /// The file.
     pub(super) fn file(&self) -> &RunFile {
         &self.file
     }
 
-    /// The block that was read last.
     #[inline]
     pub(super) fn block(&self) -> Option<&Arc<Block>> {
         self.block.as_ref()
     }
 
-    /// Keeps no file open.
     pub(super) fn close(&mut self) {
         self.open = None;
     }
 
-    /// Whether the file is open.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// What is left of the block from a position on.
+    /// Rest of the block from a position on.
     #[inline]
     pub(super) fn rest(&self, at: u64) -> &[u8] {
         let Some(block) = &self.block else { return &[] };
@@ -156,7 +143,7 @@ impl FrameReader {
             .unwrap_or_default()
     }
 
-    /// Reads `len` bytes into the block, from `at` on. A block that somebody else holds is left to them.
+    /// Reads `len` bytes from `at` on into a block that nobody else holds.
     pub(super) fn read_block(&mut self, at: u64, len: usize) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         (self.filled, self.start) = (0, at);
@@ -169,7 +156,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Reads the whole frame at `at` into the block, as far as it lies in `room` bytes.
+    /// Reads the whole frame at `at` into the block, within `room` bytes.
     pub(super) fn read_whole(&mut self, at: u64, room: usize) -> Result<()> {
         // At most twice: the first bytes tell the record's size.
         for _ in 0..2 {
@@ -193,18 +180,18 @@ impl FrameReader {
         if self.rest(at).len() < wanted.min(room) {
             self.read_block(at, room)?;
             if self.filled < room {
-                // Cut short since its length was taken.
+                // Truncated since its length was read.
                 self.len = self.len.min(at.saturating_add(self.filled as u64));
             }
         }
         Ok(self.rest(at))
     }
 
-    /// What lies at `at`. With `sums`, the checksums of a large record are taken on the way, for
-    /// [`FrameReader::faults`]; a smaller one is whole, and its own to check.
+    /// Reads the frame at `at`. With `sums` a large record's checksums are computed for
+    /// [`FrameReader::faults`]; the caller checks a small one.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         if at >= self.len {
             return Ok(Lies::End);
@@ -216,14 +203,12 @@ impl FrameReader {
         Ok(lies(message::read_frame(self.rest(at)), 0))
     }
 
-    /// The record at `at`, where the block holds a sound one: what [`FrameReader::read`] finds nearly
-    /// always, in less time.
+    /// Fast path of [`FrameReader::read`]: a valid record inside the block.
     #[inline(always)]
     pub fn whole(&self, at: u64) -> Option<MessageView<'_>> {
         message::read_whole(self.rest(at))
     }
 
-    /// The same, where the block does not hold all of it yet.
     #[cold]
     fn read_more(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         let room = self.room(at);
@@ -238,7 +223,7 @@ impl FrameReader {
         Ok(lies(message::read_frame(self.rest(at)), room))
     }
 
-    /// A record that is larger than a block: what is before and behind its body.
+    /// Reads a record larger than a block without its body.
     fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<Lies<'_>> {
         let head = self.bytes(at, HEAD_MOST)?;
         let place = match elided::body_place(head, size) {
@@ -274,9 +259,9 @@ impl FrameReader {
         })
     }
 
-    /// Both checksums of a large record, its body read piece by piece.
+    /// Computes both checksums of a large record piece by piece.
     fn sum_up(&mut self, at: u64, size: usize, head: &[u8], tail: &[u8]) -> Result<Faults> {
-        let (mut body, mut whole) = (Checksum::default(), Checksum::default());
+        let (mut body, mut whole) = (BodyCrc::default(), RecordCrc::default());
         whole.update(head);
         let from = at.saturating_add(head.len() as u64);
         let body_len = size.saturating_sub(head.len()).saturating_sub(tail.len());
@@ -307,7 +292,7 @@ impl FrameReader {
         if let Some(expected) = property_crc(&view) {
             let covered = tail.len().saturating_sub(crc::PROPERTY_CRC_LEN);
             whole.update(tail.get(..covered).unwrap_or_default());
-            if whole.value().cast_unsigned() != expected {
+            if whole.value() != expected {
                 faults.properties = Some(FormatError::new(
                     CorruptionKind::PropertyCrc,
                     size.saturating_sub(crc::PROPERTY_CRC_LEN),
@@ -319,15 +304,15 @@ impl FrameReader {
         Ok(faults)
     }
 
-    /// What is wrong with the checksums of the large record that was read last.
+    /// Checksum faults of the last large record.
     pub fn take_faults(&mut self) -> Faults {
         std::mem::take(&mut self.faults)
     }
 
-    /// The first byte from `at` on that is not zero.
+    /// First non-zero byte from `at` on.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
@@ -340,7 +325,7 @@ impl FrameReader {
         Ok(found)
     }
 
-    /// The same, as far as it lies before `to`, or a block behind.
+    /// First non-zero byte before `to`, or a block behind.
     fn find_nonzero(&mut self, at: u64, to: u64) -> Result<Option<u64>> {
         let mut at = at;
         while at < to.min(self.len) {
@@ -360,7 +345,7 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// The first bytes at `at`, as many of them as there are. The block stays where it is.
+    /// First bytes at `at`, without moving the block.
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
         let mut bytes = [0; SIGNATURE];
         let there = self.rest(at);
@@ -375,11 +360,11 @@ impl FrameReader {
         Ok((bytes, read))
     }
 
-    /// Whether a frame of the log may begin at `at`: a record that names this place, a blank that
-    /// ends with the file, zeros up to the end, or the end of the file.
+    /// Whether a frame may begin at `at`: a record with this offset, a blank that ends with the
+    /// file, zeros to the end, or the end.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn looks_right(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
@@ -397,11 +382,11 @@ impl FrameReader {
         })
     }
 
-    /// Where the damaged frame at `at` seems to end: behind as many bytes as it claims, if its size
-    /// is a record's and the log goes on there.
+    /// End of the damaged frame at `at`, if its claimed size is plausible and the log continues
+    /// there.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
@@ -412,17 +397,16 @@ impl FrameReader {
         Ok((end <= self.len && self.looks_right(end)?).then_some(end))
     }
 
-    /// The next place from `at` on where a record begins, whole or damaged: two of three must speak
-    /// for it, that it has a record's magic code, that it names this place as its own, and that
-    /// the log goes on where it ends.
+    /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
+    /// offset, and a log that continues at its end.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn resync(&mut self, at: u64) -> Result<Option<u64>> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
         while at < self.len {
-            // Holes of a sparse file are passed over.
+            // Holes are skipped.
             match self.next_nonzero(at)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
@@ -446,7 +430,7 @@ impl FrameReader {
                 }
             }
             let looked_at = bytes.len() - SIGNATURE + 1;
-            // Bytes made to look like records must not cost more than others do.
+            // Look-alikes must not cost more.
             let mut fuel = LOOKS;
             for &(place, certain) in &likely {
                 if certain {
@@ -464,16 +448,15 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// The first place in `from..to` where bytes have a record's magic code and name the place as their
-    /// own. That is a record, or a body made to look like one: whoever relies on it must come to the
-    /// same place from a record before.
+    /// First position in `from..to` with a magic code and its own offset. It may be a look-alike in
+    /// a body: the caller must reach it from an earlier record.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
-            // Each stretch of the zeros behind a log looks at its own alone.
+            // Each stretch examines only its own part of the zeros behind a log.
             match self.find_nonzero(at, to)? {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
@@ -494,7 +477,7 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Whether a record that lacks its magic code or its own place begins at `at` all the same.
+    /// Whether a record without magic code or offset begins at `at`.
     fn may_begin_at(&mut self, at: u64) -> Result<bool> {
         if self.claimed_end(at)?.is_none() {
             return Ok(false);
@@ -504,8 +487,6 @@ impl FrameReader {
     }
 }
 
-/// The place of the first byte that is not zero. Parts are looked at as a whole, which is many times as
-/// fast as byte by byte.
 fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
     let number =
@@ -514,7 +495,7 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
-/// What a frame amounts to, with `room` bytes to the end of its file, or of the log.
+/// Judges a frame `room` bytes before the end of its file, or of the log.
 #[inline]
 pub(in crate::log) fn lies(
     frame: std::result::Result<Frame<'_>, FrameError>,
@@ -536,7 +517,7 @@ pub(in crate::log) fn lies(
     }
 }
 
-/// Why a record may not lie at a physical offset; `None` where it names that place as its own.
+/// Reason why a record may not lie at an offset; `None` if it stores that offset.
 #[inline]
 #[must_use]
 pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
@@ -551,16 +532,16 @@ pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
     })
 }
 
-/// The checksum that a record holds of itself, if it has one.
+/// A record's own checksum, if it has one.
 pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
     view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
 
-/// The record at `place`, its body left out, and its size; `None` where no record begins that names
-/// this place, or no longer any file holds it.
+/// Reads the record at `place` without its body, and its size; `None` if there is none with this
+/// offset, or no file.
 ///
 /// # Errors
-/// [`Error::Io`] when the system cannot read.
+/// [`Error::Io`].
 pub fn probe<'b>(
     log: &FileRun,
     place: u64,

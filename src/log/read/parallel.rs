@@ -1,8 +1,8 @@
-//! The one parallel reader of a log: threads read parts ahead, and the caller gets them in order.
+//! The parallel reader of a log: threads read parts ahead, and the caller gets them in order.
 //!
-//! A thread guesses where the first record of its part begins. The guess is right if the part before ends
-//! there; otherwise the part is read again from where that one ended. So what is handed on is what a walk
-//! from record to record comes to, whoever read the parts.
+//! A thread guesses where its part's first record begins. The guess is right if the previous part
+//! ends there; otherwise the part is read again from that end. So the result equals that of one
+//! walk.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -14,20 +14,18 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// How many parts of each thread wait to be taken.
 const AHEAD: usize = 2;
 
-/// Bytes of one file of a log, in which records begin that are read together.
+/// A byte range of one log file, whose records are read together.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// The file.
     pub file: Arc<RunFile>,
     /// Positions in it.
     pub bytes: Range<u64>,
 }
 
 impl Stretch {
-    /// The bytes as physical offsets.
+    /// The range as physical offsets.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
         let at = |position| self.file.base_offset.saturating_add(position);
@@ -35,7 +33,7 @@ impl Stretch {
     }
 }
 
-/// The stretches of about `len` bytes of a log, in order.
+/// Stretches of about `len` bytes, in order.
 #[must_use]
 pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
     let (size, mut all) = (log.file_size(), Vec::new());
@@ -51,16 +49,16 @@ pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
     all
 }
 
-/// As many threads as read a log by default.
+/// Default number of threads.
 #[must_use]
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Reads each of some parts on threads, and hands them to `take` in order until that breaks.
+/// Reads parts on threads, and passes them to `take` in order until it breaks.
 ///
 /// # Errors
-/// What `read` and `take` answer; [`Error::Io`] when no thread can be started.
+/// Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
 pub fn in_order<P: Sync, T: Send>(
     parts: &[P],
     threads: usize,
@@ -95,7 +93,7 @@ pub fn in_order<P: Sync, T: Send>(
                 .map_err(Error::io("start a thread that reads", dir))?;
             readers.push(found);
         }
-        // Each thread ends behind its last part, or when its channel is dropped.
+        // A thread ends after its last part, or when its channel is dropped.
         for (part, found) in parts.iter().zip((0..threads).cycle()) {
             let Some(Ok(found)) = readers.get(found).map(mpsc::Receiver::recv) else { break };
             if take(part, found?)?.is_break() {
@@ -106,18 +104,18 @@ pub fn in_order<P: Sync, T: Send>(
     })
 }
 
-/// What was read of a part of a log.
+/// Result of reading a part of a log.
 pub trait Part {
-    /// Where its first record begins, if one was found.
+    /// Start of the first record found.
     fn begin(&self) -> Option<u64>;
 }
 
-/// Hands on what was `found` in a range of a log where it begins at `next`, the end of the record
-/// before; reads `again` from there where none of it does. `take` answers where the log goes on, `None`
-/// to end. The place to go on at in the next range, and whether there is one.
+/// Passes on the results `found` in a range of a log if one begins at `next`, the previous record's
+/// end; otherwise reads `again` from there. `take` returns where the log continues, `None` to end.
+/// Returns the position for the next range, and whether there is one.
 ///
 /// # Errors
-/// What `again` and `take` answer.
+/// Errors of `again` and `take`.
 pub fn put_together<P: Part>(
     mut next: u64,
     range: Range<u64>,
@@ -144,7 +142,6 @@ pub fn put_together<P: Part>(
 mod tests {
     use super::*;
 
-    /// A part that begins and ends there.
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Piece(Option<u64>, u64);
 

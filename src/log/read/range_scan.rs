@@ -1,17 +1,15 @@
-//! The records that begin in a byte range of the log, for readers that share a log between them.
+//! Records that begin in a byte range of the log, for readers that share a log.
 //!
-//! What a range gives is what a walk over each file from its first byte gives there, so that ranges
-//! that meet give each record once, and each damaged range once:
+//! The result equals that of a walk from each file's first byte, so adjacent ranges give each
+//! record and each damaged range exactly once:
 //!
-//! - A file begins with a record. A range that begins anywhere else looks for the first record behind
-//!   its beginning: one that names its own place, whose lengths and checksum are right, and that is
-//!   followed by another, by the blank at the file's end or by the log's end. Where one is not followed
-//!   by any, or the checksums are not to be looked at and this one is wrong, or one before the range
-//!   claims to reach past it, as where records lie in a body, the walk from the file's first byte
-//!   decides. Of the parts that one reader takes, only the first looks before itself: whoever puts them
-//!   together sees whether each begins where the one before ends ([`RangeScan::places`]).
-//! - A damaged range belongs to whoever read the record before it, also where that record ends behind
-//!   the range; at the beginning of a file, and of a gap between files, to whoever begins there.
+//! - A file begins with a record. In another place the first record is searched: it stores its own
+//!   offset, has valid lengths and checksum, and is followed by another record, a blank or the
+//!   log's end. If that is not certain, or an earlier record seems to reach past it, a walk from
+//!   the file's first byte decides. Of several parts of one reader only the first looks back: the
+//!   reader checks that parts meet ([`RangeScan::places`]).
+//! - A damaged range belongs to the reader of the record before it, even if that record ends behind
+//!   the range; at the beginning of a file or a gap, to the reader that begins there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,33 +22,29 @@ use super::block::{Block, BlockPool};
 use super::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 use crate::log::commit_log::{CommitLog, Found};
 
-/// How far before a range a record may begin that reaches into it: as long as records are, the setting
-/// `max_message_size` left as it is.
+/// Maximum distance of a record that reaches into a range: the default `max_message_size`.
 const LOOK_BACK: u64 = 5 << 20;
-/// How many bytes are looked at at a time.
 const LOOK: u64 = 256 << 10;
 
-/// Bytes of a log that hold no record.
+/// Bytes of a log without a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRange {
-    /// Where they begin in the whole log.
+    /// Offset of the first.
     pub begin: u64,
-    /// One past the last: where the next record begins, or the file ends.
+    /// End: the next record or the end of the file.
     pub end: u64,
-    /// What is wrong at the first of them.
+    /// Fault of the first byte.
     pub corruption: Corruption,
 }
 
-/// What a walk over a range meets.
+/// Item of a walk over a range.
 #[derive(Debug)]
 pub enum Met<'a, 'v> {
-    /// A record, and the block that it lies in.
     Message(&'a MessageView<'v>, &'a Arc<Block>),
-    /// Damage.
     Damage(DamagedRange),
 }
 
-/// Where a walk over a range stands. The log is handed to each call.
+/// State of a walk over a range; the log is passed to each call.
 #[derive(Clone, Debug)]
 pub struct RangeScan {
     next: u64,
@@ -61,27 +55,25 @@ pub struct RangeScan {
     begun: bool,
     looks_before: bool,
     looks_behind: bool,
-    /// Where its own first record, or damage, begins, once it was run.
+    /// Start of its first record or damage, once known.
     first: Option<u64>,
-    /// Whether a record, or a blank, of this range ends at `next`.
+    /// Whether a record or blank of this range ends at `next`.
     follows: bool,
-    /// What was read and not yet given, while nobody runs the scan.
     walk: Option<Walk>,
-    /// The memory of all parts of a range.
     pool: Arc<BlockPool>,
 }
 
-/// What to do where files of the range are gone.
+/// Policy for missing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It is an error.
+    /// Missing files are an error.
     Refuse,
-    /// Go on with what is there.
+    /// Continue with the rest.
     Accept,
 }
 
 impl RangeScan {
-    /// A walk over the records that begin in `begin..end`, of a log that is read up to `log_end`.
+    /// A walk over the records that begin in `begin..end` of a log that ends at `log_end`.
     #[must_use]
     pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
         let end = end.min(log_end);
@@ -101,28 +93,28 @@ impl RangeScan {
         }
     }
 
-    /// The same where nobody reads what lies before it: what is no record at its very beginning is
-    /// damage.
+    /// Treats bytes at the very beginning that are no record as damage, since nobody reads what
+    /// lies before.
     #[must_use]
     pub fn beginning_at_once(mut self) -> Self {
         self.begun = true;
         self
     }
 
-    /// The same where nobody reads what lies behind it: damage that begins at its end is left alone.
+    /// Leaves damage that begins at the end alone, since nobody reads what lies behind.
     #[must_use]
     pub fn ending_at_once(mut self) -> Self {
         self.looks_behind = false;
         self
     }
 
-    /// The bytes of the range, as far as they were not walked over.
+    /// The bytes not walked yet.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         self.next..self.end.max(self.next)
     }
 
-    /// Moves to its first record, for a caller who takes it in parts.
+    /// Moves to the first record, before taking parts.
     ///
     /// # Errors
     /// As [`RangeScan::run`].
@@ -134,7 +126,6 @@ impl RangeScan {
         Ok(())
     }
 
-    /// The records that begin in a part of its bytes.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> Self {
         let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
@@ -142,18 +133,18 @@ impl RangeScan {
         Self { begun, looks_before: false, pool: Arc::clone(&self.pool), ..part }
     }
 
-    /// From where to where it has come: its own first record, or damage, and what would be next.
+    /// Start of its first record or damage, and its position.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
         self.first.unwrap_or(self.next)..self.next
     }
 
-    /// Hands what it meets to `take` until that has enough; whether there may be more. Damage is
+    /// Passes items to `take` until it has enough; returns whether there may be more. Damage is
     /// never taken later.
     ///
     /// # Errors
-    /// What `take` answers; [`Error::OffsetOutOfRange`] when the log no longer holds the range;
-    /// [`Error::Io`] when the system cannot read.
+    /// Those of `take`; [`Error::OffsetOutOfRange`] when the log no longer holds the
+    /// range; [`Error::Io`].
     pub fn run(
         &mut self,
         log: &CommitLog,
@@ -220,7 +211,7 @@ impl RangeScan {
         }
     }
 
-    /// Moves to the first record, or damage, that is the range's own.
+    /// Moves to the range's first record or damage.
     fn begin(&mut self, log: &CommitLog) -> Result<()> {
         if self.next >= self.end {
             return Ok(());
@@ -245,8 +236,7 @@ impl RangeScan {
         Ok(())
     }
 
-    /// Where the first record from `from` on begins, in the file that holds it; the file's end when
-    /// there is none in the range.
+    /// Start of the first record from `from` on in its file, or the file's end.
     fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
         let file_end = file_end(log, from);
         let limit = self.end.saturating_add(peek::SIGNATURE as u64).min(file_end).min(self.log_end);
@@ -260,7 +250,7 @@ impl RangeScan {
         }
     }
 
-    /// Whether a record begins at a place where one seems to; `None` when none does.
+    /// Judges a likely record; `None` if there is none.
     fn judge(&self, log: &CommitLog, at: u64) -> Result<Option<Judged>> {
         let mut buffer = Vec::new();
         let Found::Message(view) = log.read(at, 0, &mut buffer)? else { return Ok(None) };
@@ -286,7 +276,7 @@ impl RangeScan {
         Ok(Some(if goes_on { Judged::Certain } else { Judged::Doubtful }))
     }
 
-    /// The first record or blank from `from` on, by a walk from its file's first byte.
+    /// First record or blank from `from` on, by a walk from its file's first byte.
     fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
         let base = log.run().find(from).map_or(from, |file| file.base_offset);
         let mut scanner = Scanner::new(log, base, self.log_end, self.verify_crc);
@@ -317,7 +307,7 @@ impl RangeScan {
     }
 }
 
-/// Whether what seems to be a record begins before `from` and reaches past `at`, in the file of both.
+/// Whether a likely record before `from` reaches past `at` in the same file.
 fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     let base = log.run().find(from).map_or(from, |file| file.base_offset);
     let mut place = from.saturating_sub(LOOK_BACK).max(base);
@@ -342,14 +332,13 @@ fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// How sure it is that a record begins somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judged {
     Certain,
     Doubtful,
 }
 
-/// Whether a file begins at a place, or a gap between two.
+/// Whether a file or a gap begins at an offset.
 fn begins_part(log: &CommitLog, at: u64) -> bool {
     let run = log.run();
     match run.find(at) {
@@ -360,7 +349,6 @@ fn begins_part(log: &CommitLog, at: u64) -> bool {
     }
 }
 
-/// Where the file that holds a place ends.
 fn file_end(log: &CommitLog, at: u64) -> u64 {
     let base = log.run().find(at).map_or(at, |file| file.base_offset);
     base.saturating_add(log.run().file_size())

@@ -1,4 +1,4 @@
-//! Reading the commit log record by record, in order, file after file.
+//! Reads the commit log record by record, file after file.
 
 use std::sync::Arc;
 
@@ -11,89 +11,80 @@ use super::block::{BLOCK_BYTES, Block, BlockPool};
 use super::frames::FrameReader;
 use crate::log::commit_log::{CommitLog, Found};
 
-/// How often the bytes of a walk may be looked at in search of records behind damage.
+/// How many times a walk's bytes may be read in search of records behind damage.
 const LOOKS: u64 = 4;
-/// What may be looked at in any case.
+/// Minimum bytes that may be searched.
 const LEAST_FUEL: u64 = 64 << 20;
-/// A record that is looked at in any case.
+/// Records of this size are always checked.
 const SMALL: u64 = 4 << 10;
 
-/// How many bytes are looked at first where a record is sought.
+/// First read of a search for a record.
 const FIRST_LOOK: usize = 8 << 10;
 
-/// One step of a scan.
 #[derive(Debug)]
 pub enum Scanned<'a> {
-    /// A record.
     Message(MessageView<'a>),
-    /// A blank that ends its file at the byte it must.
+    /// A blank that ends with its file.
     Blank {
-        /// Where it begins.
         physical_offset: u64,
-        /// How many bytes it fills.
         size: u32,
     },
 }
 
-/// A step, and the block that the record lies in.
+/// A step and the record's block.
 pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
 
-/// What those answer to a message who take them one after the other.
+/// Answer of a consumer to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It was taken, and there is room for more.
+    /// Taken; there is room for more.
     More,
-    /// It was taken, and is the last for now.
+    /// Taken; the last for now.
     Last,
-    /// There was no room for it: it comes first the next time.
+    /// Not taken: it comes first next time.
     Later,
 }
 
-/// Why a scan cannot go on from where it stands.
 #[derive(Debug)]
 pub enum Stop {
-    /// The end that was asked for, or the end of the files.
     End,
-    /// Nothing was ever written here.
+    /// Nothing was written here.
     Empty,
     /// Bytes that are no record.
     Damage(Corruption),
 }
 
-/// How a walk ended.
 #[derive(Debug)]
 pub struct Walked {
-    /// Where the next record would begin.
+    /// Offset of the next record.
     pub end: u64,
-    /// Why there is none; `None` where the walk was broken off.
+    /// Reason; `None` if broken off.
     pub stop: Option<Stop>,
 }
 
-/// A walk over the records of a log.
+/// A walk over a log's records.
 #[derive(Debug)]
 pub struct Scanner<'l> {
     log: &'l CommitLog,
     walk: Walk,
 }
 
-/// Where a walk stands: what of a [`Scanner`] can be kept while others use the log. It holds no file
-/// open.
+/// A paused [`Scanner`], which holds no file open.
 #[derive(Clone, Debug)]
 pub struct Walk {
     next: u64,
     end: u64,
     verify_crc: bool,
-    /// The file that holds `next`, once it was looked for, and its end. It stays readable while it is
-    /// open.
+    /// The current file, held open, and its end.
     file: Option<FrameReader>,
     file_end: u64,
     pool: Arc<BlockPool>,
-    /// How many bytes may still be read to find out whether they are a record.
+    /// Bytes that may still be read to tell records from look-alikes.
     fuel: u64,
 }
 
 impl Walk {
-    /// Whether the next record lies in memory, so that a step reads nothing.
+    /// Whether the next record is in memory.
     #[inline]
     fn is_ready(&self) -> bool {
         let Some(file) = self.file.as_ref().filter(|file| file.base() <= self.next) else {
@@ -104,21 +95,19 @@ impl Walk {
             && peek::claimed_size(bytes).is_some_and(|size| size <= bytes.len())
     }
 
-    /// How many bytes may be read from the next place on.
     fn room(&self) -> usize {
         let end = self.file_end.min(self.end);
         usize::try_from(end.saturating_sub(self.next)).unwrap_or(usize::MAX)
     }
 
-    /// Stands at `offset`, the beginning of a record that a step has just given.
+    /// Returns to `offset`, the start of a record just given.
     pub fn back_to(&mut self, offset: u64) {
         self.next = offset;
     }
 }
 
 impl<'l> Scanner<'l> {
-    /// A walk from `start`, which must be the beginning of a record, up to `end`; with
-    /// `verify_crc` each body is held against its checksum.
+    /// A walk from `start`, where a record must begin, to `end`; `verify_crc` checks bodies.
     #[must_use]
     pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
         let next = start.max(log.min_offset());
@@ -134,14 +123,14 @@ impl<'l> Scanner<'l> {
         Self::resume(log, walk)
     }
 
-    /// The same with memory of `pool`, in which that of walks before may wait.
+    /// Uses memory of `pool`.
     #[must_use]
     pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
         self.walk.pool = Arc::clone(pool);
         self
     }
 
-    /// Goes on where a walk over the same log stands; what was deleted since is left out.
+    /// Resumes a walk over the same log; deleted records are skipped.
     #[inline]
     #[must_use]
     pub fn resume(log: &'l CommitLog, walk: Walk) -> Self {
@@ -152,7 +141,6 @@ impl<'l> Scanner<'l> {
         scanner
     }
 
-    /// The walk, to go on with later.
     #[must_use]
     pub fn pause(mut self) -> Walk {
         if let Some(file) = &mut self.walk.file {
@@ -161,35 +149,35 @@ impl<'l> Scanner<'l> {
         self.walk
     }
 
-    /// Where the next record is looked for.
+    /// Offset of the next record.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.walk.next
     }
 
-    /// Goes on at `offset` instead.
+    /// Continues at `offset`.
     pub fn seek(&mut self, offset: u64) {
         self.walk.next = offset;
         self.forget();
     }
 
-    /// Has the next step look for its file, and read it anew.
+    /// Forgets file and block, to be read anew.
     fn forget(&mut self) {
         self.walk.file = None;
         self.walk.file_end = 0;
     }
 
-    /// The next record or blank, or why there is none. After [`Stop::Damage`] the walk stands
-    /// still; [`Scanner::resync`] finds the next whole record.
+    /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;
+    /// [`Scanner::resync`] finds the next whole record.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     #[inline]
     pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
         Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
     }
 
-    /// The same with the block that the record lies in, for those who keep it.
+    /// [`Scanner::step`] with the record's block.
     ///
     /// # Errors
     /// As [`Scanner::step`].
@@ -239,7 +227,7 @@ impl<'l> Scanner<'l> {
         Ok(Err(damage(file.file(), at, error)))
     }
 
-    /// Reads the next frame; why there is none.
+    /// Reads the next frame, or returns why there is none.
     fn read(&mut self) -> Result<Option<Stop>> {
         let lacks_file = self.walk.file.as_ref().is_none_or(|file| !file.is_open());
         if (lacks_file || self.walk.next >= self.walk.file_end)
@@ -254,8 +242,7 @@ impl<'l> Scanner<'l> {
         Ok(None)
     }
 
-    /// Finds the file that holds the next place; why there is none.
-    /// What was deleted since the walk began is passed over.
+    /// Opens the current file, or returns why there is none. Deleted files are skipped.
     fn find_file(&mut self) -> Result<Option<Stop>> {
         let run = self.log.run();
         loop {
@@ -277,7 +264,7 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    /// Behind the last file the log ends; between two files there is a gap.
+    /// Behind the last file the log ends; between files there is a gap.
     fn no_file(&self) -> Stop {
         let files = self.log.run().files();
         let behind = files.partition_point(|file| file.base_offset < self.walk.next);
@@ -293,11 +280,11 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    /// Looks for the next whole record behind the present position: its own offset, lengths and
-    /// checksum must be right. Stands there afterwards; `false` when there is none before the end.
+    /// Finds the next whole record, with its own offset, valid lengths and checksum, and moves
+    /// there. Returns `false` if there is none before the end.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn resync(&mut self) -> Result<bool> {
         self.forget();
         let mut at = self.walk.next.saturating_add(1);
@@ -335,12 +322,11 @@ impl<'l> Scanner<'l> {
         Ok(false)
     }
 
-    /// The same as [`Scanner::resync`], but no further than the end of the file: a file begins with
-    /// a record, so the walk goes on there in any case. Behind a gap between files it stands at the
-    /// next one.
+    /// [`Scanner::resync`] within the file: the next file begins with a record anyway. Behind a gap
+    /// it moves to the next file.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn resync_in_file(&mut self) -> Result<()> {
         self.forget();
         let at = self.walk.next;
@@ -358,12 +344,11 @@ impl<'l> Scanner<'l> {
         Ok(())
     }
 
-    /// Goes to the first place from the present one on, and before `to`, where a record seems to begin;
-    /// whether there is one. It may be a body made to look like a record: whoever relies on it must
-    /// come to the same place from a record before.
+    /// Moves to the first likely record before `to`; returns whether there is one. It may be a
+    /// look-alike in a body: the caller must reach the same offset from an earlier record.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
         let at = self.walk.next;
         let Some(file) = self.log.run().find(at) else { return Ok(false) };
@@ -379,7 +364,6 @@ impl<'l> Scanner<'l> {
         Ok(next < to)
     }
 
-    /// The first whole record in `at..file_end`.
     fn find_whole(&mut self, at: u64, file_end: u64) -> Result<Option<u64>> {
         let end = self.walk.end;
         self.find_in_file(at, file_end, |log, place| {
@@ -387,15 +371,14 @@ impl<'l> Scanner<'l> {
         })
     }
 
-    /// The first place in `at..file_end` where a record of that place seems to begin and `accept`
-    /// has an answer.
+    /// First likely record in `at..file_end` for which `accept` has an answer.
     pub(crate) fn find_in_file<T>(
         &mut self,
         mut at: u64,
         file_end: u64,
         mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        // What is sought mostly lies near.
+        // Usually near.
         let mut step = FIRST_LOOK;
         let mut block = Vec::new();
         while at < file_end {
@@ -412,7 +395,7 @@ impl<'l> Scanner<'l> {
                 if !peek::is_record(bytes) || !peek::names_place(bytes, place) {
                     continue;
                 }
-                // Bytes made to look like records must not cost more than records do.
+                // Look-alikes must not cost more than records.
                 let claim = peek::claimed_size(bytes).unwrap_or(0) as u64;
                 if claim > self.walk.fuel && claim > SMALL {
                     continue;
@@ -438,7 +421,6 @@ fn whole_record_at(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
     })
 }
 
-/// Nothing written where a record must lie.
 #[must_use]
 pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
     let file = log.run().find(at);

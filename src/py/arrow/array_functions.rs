@@ -42,7 +42,7 @@ fn exception(error: FunctionError) -> PyErr {
         FunctionError::Message { row, error } => {
             let raised = raise(error, Host::V4([0; 4], 0));
             Python::attach(|py| {
-                // // An exception that takes no note is raised unchanged.
+                // An exception that takes no note is raised unchanged.
                 drop(
                     raised
                         .value(py)

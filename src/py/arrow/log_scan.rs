@@ -29,7 +29,6 @@ use crate::py::store::reading::scan_filter;
 /// Topic, queue, and a half-open range of queue offsets.
 type Part = (String, i32, i64, i64);
 
-/// A slice of a log; each stream starts anew.
 struct LogSlice {
     log: Arc<CommitLog>,
     slice: Slice,
@@ -42,7 +41,6 @@ struct LogSlice {
 }
 
 impl LogSlice {
-    /// Builds batches of a slice or its parts.
     fn maker(&self, schema: &SchemaRef, slice: Slice) -> Result<LogBatches, BatchError> {
         let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
         if let Some(broker) = &self.broker {
@@ -78,7 +76,7 @@ impl BatchSource for LogSlice {
         let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
             Ok(Box::new(self.maker(&schema, slice.clone())?))
         };
-        // // One more than threads, for rebuilding parts.
+        // One more than threads, for rebuilding parts.
         let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
         let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
         let ahead = ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
@@ -121,7 +119,6 @@ impl Maker for LogBatches {
     }
 }
 
-/// Tests topics in Python; an exception counts as no.
 fn topic_test(test: Py<PyAny>) -> TopicTest {
     Arc::new(move |topic: &[u8]| {
         let topic = String::from_utf8_lossy(topic);
@@ -168,7 +165,7 @@ fn at_damage(on_error: &str) -> PyResult<AtDamage> {
 ///     end_ms: Last store time that counts.
 ///     on_error: At damage: ``"fail"`` ends with an error, ``"skip"`` goes on, ``"rows"`` gives a
 ///         row for each damaged range with ``error`` set.
-///     verify_crc: Whether each body is held against its checksum.
+///     verify_crc: Whether each body is compared with its checksum.
 ///     decompress: Whether ``body`` is what the producer sent, and not what is stored.
 ///     fail_on_data_loss: Whether it is an error when files of the range are gone.
 ///     places: Only the records that begin at these physical offsets.
@@ -268,7 +265,7 @@ pub(crate) fn scan_log(
         };
         Ok::<_, Error>((log, places))
     })?;
-    // // The test needs the interpreter, which a thread waiting for the makers may hold.
+    // The test needs the interpreter, which a thread waiting for the makers may hold.
     let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
     let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
     Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))

@@ -66,7 +66,6 @@ impl ArrowSchema {
     }
 }
 
-/// Source of a scan's batches.
 pub(crate) trait BatchSource: Send + Sync {
     fn schema(&self) -> SchemaRef;
 
@@ -77,7 +76,6 @@ pub(crate) trait BatchSource: Send + Sync {
     fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError>;
 }
 
-/// One pass over the rows.
 pub(crate) trait Batches: Send {
     /// Next batch, `None` after the last.
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
@@ -129,7 +127,7 @@ impl ArrowScan {
             None => self.source.schema(),
         };
         let field = Field::new_struct("", schema.fields().clone(), false);
-        // // The consumer may have released the interpreter without our knowledge, so it must not
+        // The consumer may have released the interpreter without our knowledge, so it must not
         // be asked for signals.
         let batches =
             py.detach(|| self.source.open(schema, &Halt::default())).map_err(exception)?;
@@ -195,7 +193,6 @@ impl Batches for std::vec::IntoIter<RecordBatch> {
     }
 }
 
-/// The exception for an error.
 fn exception(error: BatchError) -> PyErr {
     match error {
         BatchError::Store(error) => error.into(),
@@ -225,13 +222,12 @@ impl Iterator for Stream {
     }
 }
 
-/// The error as Arrow's.
 fn failed(error: BatchError) -> ArrowError {
     let error = match error {
         BatchError::Arrow(error) => return error,
         BatchError::Store(error) => error,
     };
-    // // A zero byte would end the C string.
+    // A zero byte would end the C string.
     let text = error.to_string().replace('\0', "\\0");
     match &error {
         Error::Io { source, .. } => ArrowError::IoError(text, std::io::Error::from(source.kind())),
@@ -239,7 +235,6 @@ fn failed(error: BatchError) -> ArrowError {
     }
 }
 
-/// An error reduced to its text.
 #[derive(Debug)]
 struct Text(String);
 
@@ -251,7 +246,6 @@ impl fmt::Display for Text {
 
 impl std::error::Error for Text {}
 
-/// Messages of a store.
 struct Messages {
     store: Arc<MessageStore>,
     scan: Scan,
@@ -280,7 +274,7 @@ impl BatchSource for Messages {
             let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
                 Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
             };
-            // // One more than threads, for rebuilding parts.
+            // One more than threads, for rebuilding parts.
             let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
             let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
             let ahead = ahead.map_err(Error::io("start a thread that reads", store.path()))?;
@@ -297,7 +291,6 @@ struct StoreBatches {
     made: Made,
 }
 
-/// Batches from one thread or several.
 enum Made {
     Here(Box<MessageBatches>),
     Ahead(BatchesAhead),
@@ -319,7 +312,6 @@ impl Batches for BatchesAhead {
     }
 }
 
-/// Columns by name; duplicates are refused.
 fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
     named_columns(names, Column::by_name)
 }
@@ -379,7 +371,7 @@ impl Store {
     ///     begin_ms: As in ``scan``.
     ///     end_ms: As in ``scan``.
     ///     on_error: As in ``scan``.
-    ///     verify_crc: Whether each body is held against its checksum, also where no column shows
+    ///     verify_crc: Whether each body is compared with its checksum, also where no column shows
     ///         it. Places and lengths are checked in any case.
     ///
     /// Raises:

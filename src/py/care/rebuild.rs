@@ -18,7 +18,6 @@ use crate::py::progress::{threads_of, with_progress};
 /// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
 
-/// Rebuilt queues, kept queues, and the number of entries without a queue.
 type MadeQueues = (Vec<Row>, Vec<(String, i32)>, u64);
 
 /// Makes queues and index again; ``mqstore.rebuild`` is the public door to this.

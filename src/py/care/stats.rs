@@ -42,7 +42,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 ///
 /// Returns:
 ///     The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
-///     of what had no room; how many damaged ranges were passed over, and their bytes; how many
+///     of what had no room; how many damaged ranges were skipped, and their bytes; how many
 ///     messages and bytes of the whole store were deleted.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, by, topics, tags, begin_ms, end_ms, on_error, progress, settings))]
@@ -99,7 +99,6 @@ pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {
     (totals.messages, totals.bytes, totals.first_store_timestamp_ms, totals.last_store_timestamp_ms)
 }
 
-/// Groupings by name; duplicates are refused.
 fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     let mut groupings = Vec::new();
     for name in names {
@@ -114,7 +113,6 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     Ok(groupings)
 }
 
-/// A finished batch.
 struct Counts {
     batch: RecordBatch,
 }

@@ -12,10 +12,9 @@ use super::stats::totals_row;
 use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
 
-/// Reported quantiles.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// What a report shows of the messages; damage is passed over.
+/// Data of a report about the messages; damage is skipped.
 ///
 /// ``topics`` are ``(name, messages, bytes, first_ms, last_ms)``, the largest first, at
 /// most 4,096, and ``others`` the rest. ``cells`` are ``(begin_ms, topic, messages, bytes)`` by

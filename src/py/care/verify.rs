@@ -148,7 +148,6 @@ fn slices(parts: &[PyBackedBytes]) -> Vec<&[u8]> {
     parts.iter().map(|part| &**part).collect()
 }
 
-/// Arguments of every check.
 struct Given {
     path: PathBuf,
     config: StoreConfig,

@@ -22,7 +22,6 @@ use crate::py::values::{AppendResult, AppendSummary};
 /// Results so far, and the address in message ids.
 type Written = Vec<(error::AppendResult, Host)>;
 
-/// The failed row and its error.
 type Failure = (usize, Error);
 
 #[pymethods]
@@ -83,7 +82,6 @@ fn summary(first: u64, written: &Written) -> AppendSummary {
     }
 }
 
-/// An object's stream.
 fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
     if !data.hasattr("__arrow_c_stream__")? {
         let found = data.get_type().name()?;
@@ -92,12 +90,11 @@ fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Se
     data.extract::<PyRecordBatchReader>()?.into_reader()
 }
 
-/// Reads the next batch without the interpreter.
 fn next_batch(
     py: Python<'_>,
     reader: &mut Box<dyn RecordBatchReader + Send>,
 ) -> PyResult<Option<RecordBatch>> {
-    // // A stream that fails without a message makes the reader panic.
+    // A stream that fails without a message makes the reader panic.
     let silent = || ArrowError::CDataInterface("the stream failed and did not say why".to_owned());
     let next = py.detach(|| catch_unwind(AssertUnwindSafe(|| reader.next())));
     match next.unwrap_or_else(|_| Some(Err(silent()))) {
@@ -134,14 +131,12 @@ fn append(
     failure.map_or(Ok(begin + within), Err)
 }
 
-/// A signal's exception, with the summary.
 fn interrupted(py: Python<'_>, error: PyErr, summary: AppendSummary) -> PyErr {
-    // // An exception that takes no attribute is raised unchanged.
+    // An exception that takes no attribute is raised unchanged.
     let _ = Bound::new(py, summary).and_then(|summary| error.value(py).setattr("summary", summary));
     error
 }
 
-/// The exception for invalid columns.
 fn refusal(error: &RowsError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -160,7 +155,7 @@ fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyE
         .collect::<PyResult<Vec<_>>>()
         .and_then(|results| value.setattr("results", PyList::new(py, results)?))
         .and_then(|()| value.setattr("index", index));
-    // // An exception that takes no attribute is raised unchanged.
+    // An exception that takes no attribute is raised unchanged.
     drop(told);
     error
 }

@@ -27,7 +27,7 @@ fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
 
 #[pymethods]
 impl Store {
-    /// What each consumer group has still to take, by its name.
+    /// Each consumer group's lag, by its name.
     ///
     /// ``config/consumerOffset.json`` says where each is.
     fn groups(&self, py: Python<'_>) -> PyResult<BTreeMap<String, Vec<values::GroupOffset>>> {
@@ -93,7 +93,7 @@ impl ConsumerGroup {
     /// Args:
     ///     topic: Name of the topic.
     ///     max_messages: At most this many.
-    ///     tags: A tag expression; what does not match is passed over.
+    ///     tags: A tag expression; what does not match is skipped.
     ///     timeout_s: Waits up to so many seconds for the first message.
     ///
     /// Returns:
@@ -164,7 +164,7 @@ impl ConsumerGroup {
         Ok(py.detach(|| group.seek(topic, queue_id, queue_offset))?)
     }
 
-    /// What the group has still to take, from where it is now, committed or not.
+    /// The group's lag from where it is now, committed or not.
     fn lag(&self, py: Python<'_>) -> PyResult<Vec<values::GroupOffset>> {
         let group = self.live()?;
         let lag = py.detach(|| group.lag())?;
@@ -219,7 +219,7 @@ impl GroupMessages {
             }
             match ahead.pop_front() {
                 Some(message) if group.take(&self.topic, &message)? => return Ok(Some(message)),
-                // // `seek` or another reader moved the group.
+                // `seek` or another reader moved the group.
                 Some(_) => ahead.clear(),
                 None => break,
             }

@@ -13,7 +13,6 @@ use super::stored::shown_body;
 use crate::py::errors::invalid;
 use crate::py::fields::{self, Block, Named, bytes_of, each_pair, host_of};
 
-/// Additional properties as given.
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
     Pairs(Vec<(PyBackedStr, PyBackedStr)>),
@@ -75,7 +74,6 @@ pub(crate) struct Message {
     prepared_transaction_offset: i64,
     /// The stored property block, unless given as one.
     block: Box<[u8]>,
-    /// Whether the properties count inner messages.
     counts_inner_messages: bool,
 }
 
@@ -85,7 +83,6 @@ impl Message {
         check_inner_batch(self.counts_inner_messages, self.sys_flag)
     }
 
-    /// The message for the store.
     #[inline]
     pub(crate) fn view(&self) -> NewMessage<'_> {
         NewMessage {
@@ -197,7 +194,7 @@ impl Message {
         if queue_id < 0 {
             return Err(invalid("queue_id", format!("{queue_id} is below 0")));
         }
-        // // An iterator gives its keys only once.
+        // An iterator gives its keys only once.
         let keys = match keys {
             Some(keys) => key_tuple(keys)?,
             None => PyTuple::empty(body.py()),
@@ -245,7 +242,7 @@ impl Message {
         self.topic.as_py_str().bind(py).clone()
     }
 
-    /// What is stored as the body.
+    /// The body as stored.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok((&self.body).into_pyobject(py)?.into_any())
@@ -356,7 +353,7 @@ impl Message {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let (py, message) = (slf.py(), slf.get());
-        // // `functools.partial` carries keywords, unlike plain pickling.
+        // `functools.partial` carries keywords, unlike plain pickling.
         let partial = py.import("functools")?.getattr("partial")?;
         let make = partial.call((slf.get_type(),), Some(&message.given(py)?))?;
         PyTuple::new(
@@ -366,7 +363,6 @@ impl Message {
     }
 }
 
-/// Keys as a tuple.
 fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if let Ok(keys) = keys.cast_exact::<PyTuple>() {
         return Ok(keys.clone());

@@ -15,7 +15,6 @@ use crate::store::read::scan::Scan;
 use super::stored::StoredMessage;
 use crate::py::signals::Signals;
 
-/// The scan's log.
 pub(crate) enum Source {
     Store(Arc<MessageStore>),
     Log(Arc<CommitLog>),
@@ -65,7 +64,7 @@ impl MessageScan {
     where
         T: Send,
     {
-        // // Another thread may hold this lock and want the interpreter.
+        // Another thread may hold this lock and want the interpreter.
         py.detach(|| look(&self.state.lock()))
     }
 }
@@ -85,7 +84,7 @@ impl State {
             let mut bytes = 0;
             let outcome = scan.run(log, |view, _| {
                 bytes += view.as_bytes().len();
-                // // The scan checked that the record stores its own offset.
+                // The scan checked that the record stores its own offset.
                 let at = u64::try_from(view.physical_offset()).unwrap_or(0);
                 ready.push_back((at + u64::from(view.store_size()), view.as_bytes().into()));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
@@ -93,7 +92,7 @@ impl State {
             });
             match outcome {
                 Ok(more) => self.more = more,
-                // // Records before the damage come first; then it is met again.
+                // Records before the damage come first; then it is met again.
                 Err(_) if !self.ready.is_empty() => {}
                 Err(error) => {
                     self.more = false;
@@ -125,7 +124,7 @@ impl MessageScan {
         }
     }
 
-    /// How far the scan has come: behind what it gave or passed over last.
+    /// How far the scan has come: behind what it gave or skipped last.
     #[getter]
     fn physical_offset(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| {
@@ -139,7 +138,7 @@ impl MessageScan {
         self.stop
     }
 
-    /// How many damaged ranges were passed over so far (``on_error="skip"``).
+    /// How many damaged ranges were skipped so far (``on_error="skip"``).
     #[getter]
     fn skipped_ranges(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| state.scan.skipped_ranges())

@@ -57,7 +57,6 @@ pub(crate) struct Store {
     mode: &'static str,
     /// Settings as given at open.
     settings: Py<PyDict>,
-    /// The fork generation at open.
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
@@ -158,7 +157,7 @@ pub(super) fn open_store(
         let reason = "the path is empty".to_owned();
         return Err(Error::NotAStore { path, reason }.into());
     }
-    // // The working folder may change later.
+    // The working folder may change later.
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
     Ok(Store {
@@ -281,7 +280,7 @@ impl Store {
         let results = PyList::empty(py);
         let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
             let value = error.value(py);
-            // // An exception that takes no attribute is raised unchanged.
+            // An exception that takes no attribute is raised unchanged.
             let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
             error
         };
@@ -431,7 +430,7 @@ impl Store {
         settings.update(self.settings.bind(py).as_mapping())?;
         let config = self.store.config();
         if let DeleteRules::Keep { .. } = config.delete_rules() {
-            // // The limits replace the default rules.
+            // The limits replace the default rules.
             settings.set_item("retention", py.None())?;
         }
         for (name, value) in remembered::values(config) {
@@ -445,7 +444,7 @@ impl Store {
         CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
     }
 
-    /// What opening for writing found and did; ``None`` in mode ``"r"``.
+    /// Result of opening for writing; ``None`` in mode ``"r"``.
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let report = self.store.recovery();
@@ -458,7 +457,7 @@ impl Store {
         self.store.leaves_out_last()
     }
 
-    /// What was met at open that is no damage but worth knowing, and what happened since.
+    /// Warnings of the open, which are no damage, and events since.
     ///
     /// A line each; the last 1,000 of what happened since. That is which files retention deleted,
     /// and how many of their messages each consumer group had not read. These lines are logged as

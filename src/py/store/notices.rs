@@ -1,7 +1,7 @@
 //! Notices of a store as Python log records.
 //!
 //! The store's threads never take the interpreter's lock. They leave notices, and the program's
-//! next call hands them to `logging`; a call without notices costs one load.
+//! next call hands them to `logging`.
 
 use pyo3::prelude::*;
 
@@ -17,7 +17,6 @@ pub(crate) fn log_new(store: &MessageStore) {
     }
 }
 
-/// Logs warnings.
 #[cold]
 pub(crate) fn log(py: Python<'_>, texts: &[String]) {
     let logged = py
@@ -26,7 +25,7 @@ pub(crate) fn log(py: Python<'_>, texts: &[String]) {
         .and_then(|logger| {
             texts.iter().try_for_each(|text| logger.call_method1("warning", ("%s", text)).map(drop))
         });
-    // // A failing handler must not fail the call.
+    // A failing handler must not fail the call.
     if let Err(error) = logged {
         error.write_unraisable(py, None);
     }

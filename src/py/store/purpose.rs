@@ -13,7 +13,7 @@ use super::stored::{MOST_BODY, StoredMessage, text};
 
 #[pymethods]
 impl StoredMessage {
-    /// What the topic is there for, as its name tells.
+    /// Purpose of the topic, by its name.
     ///
     /// ``half``: hidden until its transaction is committed (``RMQ_SYS_TRANS_HALF_TOPIC``);
     /// ``transaction-op``: names half messages whose transactions have ended

@@ -25,10 +25,9 @@ use crate::py::values::{QueueInfo, value_methods};
 /// Interval between signal checks of a wait.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
-/// Messages created between signal checks.
 const SIGNALS_EVERY: usize = 16 << 10;
 
-/// What a read of one queue answered (``GetMessageResult``).
+/// Result of a read of one queue (``GetMessageResult``).
 #[pyclass(module = "mqstore", frozen, get_all)]
 pub(crate) struct ReadResult {
     /// RocketMQ's status, such as ``GetStatus.FOUND``.
@@ -95,12 +94,10 @@ pub(crate) fn messages<'py>(
     Ok(messages)
 }
 
-/// A tag expression; none means all.
 pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
     tags.map_or(TagFilter::ALL, TagFilter::parse)
 }
 
-/// Filter and bounds of a scan.
 pub(crate) fn scan_filter(
     topics: Option<&Bound<'_, PyAny>>,
     tags: Option<&str>,
@@ -188,7 +185,7 @@ impl Store {
     ///         The hash in the queue chooses, the text in the message decides. A hash is held
     ///         against its message once for each opened store, and again when the entry changed.
     ///
-    /// What an entry leads to is held against the record's own topic, queue and queue offset. A
+    /// Each entry is compared with its record's topic, queue and queue offset. A
     /// message whose entry leads elsewhere is taken from the log.
     ///
     /// Raises:
@@ -280,7 +277,7 @@ impl Store {
     ///         what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
     ///         order.
     ///
-    /// Entries are held against their messages, and slots and links against the entries around
+    /// Entries are compared with their messages, and slots and links with the entries around
     /// them. Where something is not as it must be, that file's part of the log is read instead;
     /// ``complete`` of the answer says whether all of it could be.
     ///
@@ -304,7 +301,7 @@ impl Store {
         let query = KeyQuery {
             topic: topic.as_bytes(),
             key: key.as_bytes(),
-            // // RocketMQ's callers begin at 0.
+            // RocketMQ's callers begin at 0.
             begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
             end_ms: end_ms.unwrap_or(i64::MAX),
             max_messages,
@@ -409,7 +406,7 @@ impl Store {
         let deadline = Deadline::after(timeout_s);
         loop {
             let slice = deadline.slice();
-            // // A negative offset lies before every log.
+            // A negative offset lies before every log.
             let at = u64::try_from(physical_offset);
             let reached = py.detach(|| match at {
                 Ok(at) => store.wait(at, slice),
@@ -499,7 +496,6 @@ impl Deadline {
         Self(Instant::now().checked_add(timeout))
     }
 
-    /// Time until the next signal check.
     pub(crate) fn slice(&self) -> Duration {
         match self.0 {
             Some(at) => at.saturating_duration_since(Instant::now()).min(WAIT_SLICE),

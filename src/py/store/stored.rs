@@ -13,7 +13,6 @@ use crate::format::message::{self, Frame, FrameError, MessageView};
 
 use crate::py::fields::bytes_of;
 
-/// Maximum bytes of a decompressed body.
 pub(crate) const MOST_BODY: usize = 64 << 20;
 /// Bytes of a body in a `repr`.
 const SHOWN_BODY: usize = 64;
@@ -39,7 +38,6 @@ impl From<Box<[u8]>> for StoredMessage {
     }
 }
 
-/// Text of the store's own properties.
 pub(crate) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
@@ -192,7 +190,7 @@ impl StoredMessage {
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
-        // // A dict also keeps the first position and the last value.
+        // A dict also keeps the first position and the last value.
         for (name, value) in properties::iter(self.view()?.raw_properties()).take(1024) {
             all.set_item(text(name), text(value))?;
         }
@@ -262,7 +260,7 @@ impl StoredMessage {
     }
 
     fn __hash__(&self) -> u64 {
-        // // Offset, times and checksum lie at the front.
+        // Offset, times and checksum lie at the front.
         let mut hasher = DefaultHasher::new();
         self.record.len().hash(&mut hasher);
         self.record.get(..128).unwrap_or(&self.record).hash(&mut hasher);
@@ -341,7 +339,6 @@ pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<St
     }
 }
 
-/// Restores a pickled message.
 #[pyfunction]
 pub(crate) fn _stored_message(record: &Bound<'_, PyAny>) -> PyResult<StoredMessage> {
     let message = decode(record, false)?;

@@ -216,7 +216,6 @@ impl ConsumeQueue {
     }
 }
 
-/// Iterates over a queue's entries.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct QueueEntries {
     queue: Arc<QueueFolder>,
@@ -438,7 +437,7 @@ impl Checkpoint {
         self.fields().index_msg_timestamp_ms
     }
 
-    /// What a replica knows of its master.
+    /// Flushed offset of the master, as a replica knows it.
     #[getter]
     fn master_flushed_offset(&self) -> i64 {
         self.fields().master_flushed_offset
@@ -483,7 +482,6 @@ impl Checkpoint {
     }
 }
 
-/// Restores a pickled checkpoint.
 #[pyfunction]
 pub(crate) fn _checkpoint(
     physic_msg_timestamp_ms: i64,

@@ -106,7 +106,7 @@ pub(crate) fn lock_state(py: Python<'_>, path: PathBuf) -> (bool, Option<i32>) {
     py.detach(|| StoreLock::state(&Os, &path))
 }
 
-/// What lies below a store's root and is not read as messages, queues or keys.
+/// Lists files below a store's root that hold no messages, queues or keys.
 ///
 /// Timer wheel and timer log, queues and logs of compacted topics, RocksDB databases, DLedger logs,
 /// epoch files. Nothing is changed, and no link followed.

@@ -20,7 +20,7 @@ use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
 
 use super::index_arrow::{Entries, OffsetLists, read_entries};
-use crate::py::arrays::{HASH_CHUNK, Keys, Numbers};
+use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
 use crate::py::arrow::scan::ArrowScan;
 use crate::py::errors::{StoreClosedError, not_one_of};
 use crate::py::fields;
@@ -168,7 +168,7 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file:
     let file = match file::IndexFile::open(&Os, path, layout, IndexOpen::Write) {
         Err(Error::Io { source, .. }) if create && source.kind() == io::ErrorKind::NotFound => {
             match file::IndexFile::create(&Os, path, layout, None) {
-                // // Another process was faster.
+                // Another process was faster.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                     file::IndexFile::open(&Os, path, layout, IndexOpen::Write)?
                 }
@@ -363,7 +363,7 @@ impl IndexFile {
         physical_offsets: &Bound<'_, PyAny>,
         store_timestamps_ms: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let keys = Keys::of("keys", keys)?;
+        let keys = IndexKeys::of("keys", keys)?;
         let offsets = Numbers::of("physical_offsets", physical_offsets)?;
         let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
         if offsets.len() != keys.len() || times.len() != keys.len() {
@@ -398,7 +398,7 @@ impl IndexFile {
         let key_hash = key_hash_of(key.as_bytes());
         let max = usize::try_from(max_entries).unwrap_or(0);
         self.read(py, |file| {
-            // // An invalid entry ends its chain; `verify` reports it.
+            // An invalid entry ends its chain; `verify` reports it.
             let (mut found, mut findings) = (Vec::new(), Vec::new());
             file.select(key_hash, begin_ms, end_ms, max, &mut found, &mut findings)?;
             Ok(found)
@@ -415,10 +415,10 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
-        let keys = Keys::of("keys", keys)?;
+        let keys = IndexKeys::of("keys", keys)?;
         let max = usize::try_from(max_entries).unwrap_or(0);
         let lists = self.read(py, |file| {
-            // // Capacity for the usual answer, to avoid moving it.
+            // Capacity for the usual answer, to avoid moving it.
             let mut lists = log::OffsetLists::with_capacity(keys.len());
             let mut findings = Vec::new();
             keys.hashes(|hashes| {
@@ -480,7 +480,7 @@ impl IndexFile {
 
     /// How many slots have a chain of each length that occurs, empty slots left out.
     ///
-    /// It reads every entry, and counts a chain that leads astray as whole.
+    /// It reads every entry, and counts a broken chain as whole.
     fn chain_lengths(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u32>> {
         self.read(py, file::IndexFile::chain_lengths)
     }
@@ -498,7 +498,7 @@ impl IndexFile {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| {
             let mut state = self.state.write();
-            // // In a forked child the file is still the parent's.
+            // In a forked child the file is still the parent's.
             let ours = fork::generation() == self.generation;
             let outcome = match &state.failed {
                 None if ours => self.flush_state(&mut state),
@@ -537,7 +537,7 @@ impl IndexFile {
 /// Puts keys in order; returns how many fitted.
 fn put_all(
     file: &mut file::IndexFile,
-    keys: &Keys,
+    keys: &IndexKeys,
     offsets: &Numbers,
     times: &Numbers,
 ) -> Result<usize> {

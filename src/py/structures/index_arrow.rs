@@ -23,7 +23,6 @@ use crate::store::read::halt::Halt;
 
 use crate::py::arrow::scan::{BatchSource, Batches};
 
-/// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
 /// Reads entries from number `first` on into `raw`.
@@ -94,7 +93,7 @@ impl Batches for EntryBatches {
         let ints = |value: fn(&format::IndexEntry) -> i32| {
             Arc::new(entries.iter().map(|entry| Some(value(entry))).collect::<Int32Array>())
         };
-        // // A file has less than 2^31 bytes, so entry numbers fit.
+        // A file has less than 2^31 bytes, so entry numbers fit.
         let first = self.next.cast_signed();
         let numbers: Int32Array = (first..).take(count).map(Some).collect();
         let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
@@ -122,7 +121,7 @@ impl OffsetLists {
     /// `None` if there are too many offsets for a list.
     pub(crate) fn new(lists: log::OffsetLists) -> Option<Self> {
         let (offsets, list_ends) = lists.into_parts();
-        // // The last is the largest.
+        // The last is the largest.
         i32::try_from(offsets.len()).ok()?;
         let mut ends = Vec::with_capacity(list_ends.len() + 1);
         ends.push(0);

@@ -1,5 +1,4 @@
-//! The dispatcher: puts the entries of one record into queues and index
-//! (`DefaultMessageStore.doDispatch`).
+//! Dispatches single records to queues and index (`DefaultMessageStore.doDispatch`).
 
 use crate::error::{Error, Result};
 use crate::format::queue::batch::InnerRange;
@@ -12,22 +11,21 @@ use crate::store::queue_table::QueueTable;
 
 pub use crate::log::dispatch_request::DispatchRequest;
 
-/// Most bytes of the log between the first record whose keys wait in memory and the end of the last.
+/// Maximum bytes of log with waiting keys.
 const MOST_UNINDEXED: u64 = 64 << 10;
 
-/// Puts records into the queues and the index.
 #[derive(Debug)]
 pub struct Dispatcher {
-    /// The index, unless it is switched off or cannot be used.
+    /// The index, unless disabled or unusable.
     pub index: Option<IndexService>,
 }
 
 impl Dispatcher {
-    /// Dispatches one record into `queue`, or into the queue that the table knows.
+    /// Dispatches one record into `queue`, or its queue in the table.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full; the same record may be dispatched again later, since what
-    /// is there already is left as it is.
+    /// [`Error::Io`] when the disk is full; the record may be dispatched again, since
+    /// existing entries are kept.
     #[inline]
     pub fn dispatch(
         &mut self,
@@ -65,7 +63,7 @@ impl Dispatcher {
         }
         if let Some(index) = &mut self.index {
             index.build(request)?;
-            // A query reads the records whose keys wait from the log: they must not lie far apart.
+            // A query reads these records from the log, so they must not lie far apart.
             let far = |from| request.end().saturating_sub(from) > MOST_UNINDEXED;
             if index.waiting_from().is_some_and(far) {
                 index.drain()?;
@@ -74,8 +72,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The offset up to which the index files hold the keys of each record, where all before `dispatched`
-    /// were dispatched.
+    /// Offset up to which the index files hold all keys, if everything before `dispatched` was
+    /// dispatched.
     #[inline]
     #[must_use]
     pub fn indexed_end(&self, dispatched: u64) -> u64 {
@@ -84,8 +82,8 @@ impl Dispatcher {
     }
 }
 
-/// A record that no queue can take, such as one with an impossible queue number, must not hold up those
-/// behind it.
+/// Ignores a record that no queue accepts, such as one with an impossible queue number: it must not
+/// block the next ones.
 fn pass_over_refused(added: Result<Added>) -> Result<()> {
     match added {
         Ok(_) | Err(Error::InvalidMessage { .. }) => Ok(()),

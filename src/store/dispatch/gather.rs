@@ -1,4 +1,4 @@
-//! What queues and index need of records, gathered in a form that does not hold on to their bytes.
+//! Gathers what queues and index need of records, without keeping their bytes.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,30 +18,26 @@ use super::dispatcher::DispatchRequest;
 use super::lmq;
 use crate::store::queue_table::QueueTable;
 
-/// How many units and keys are gathered at once: some records make thousands.
+/// Units and keys gathered at once: some records have thousands.
 const MOST_GATHERED: usize = 256 << 10;
-/// How many lists' memory waits to be used again.
 const MOST_SPARE: usize = 32;
 
-/// What is gathered.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The queues as they are now, which tell kinds and light queues.
+    /// Current queues, for kinds and light queues.
     pub queues: &'a QueueTable,
-    /// The topics whose queues are wanted; all of them where it is left out.
+    /// Topics whose queues are gathered; `None` means all.
     pub topics: Option<&'a [Box<[u8]>]>,
-    /// Whether queues are.
     pub with_queues: bool,
-    /// Whether keys are.
     pub with_index: bool,
-    /// Whether those keys of a message are gathered too that are more than the index takes.
+    /// Whether to gather keys beyond the index's limit too.
     pub with_surplus_keys: bool,
-    /// A record stored later than this does not count as the newest.
+    /// Later store times do not count as the newest.
     pub latest_ms: i64,
 }
 
 impl<'a> Wanted<'a> {
-    /// Everything of every topic, and no more keys than the index takes.
+    /// Everything, without keys beyond the limit.
     #[must_use]
     pub fn all(queues: &'a QueueTable) -> Self {
         Self {
@@ -55,71 +51,49 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// A queue that some of the records go to.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Lane {
-    /// Its topic, as its bytes.
     pub topic: Arc<[u8]>,
-    /// Its number.
     pub queue_id: i32,
-    /// Its kind.
     pub kind: QueueKind,
-    /// How many units go there.
     pub units: u64,
-    /// The first queue offset.
     pub first: i64,
-    /// One past the last.
     pub end: i64,
 }
 
-/// A record in a queue.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct QueuedUnit {
-    /// The queue, as the number of its lane.
     pub lane: u32,
-    /// Whether the queue is the record's own, and not a light one beside it.
+    /// Whether it is the record's own queue, not a light one.
     pub is_own: bool,
-    /// The store's time of the record.
     pub store_timestamp_ms: i64,
-    /// What the queue has of it.
     pub unit: Unit,
 }
 
-/// A record as the index takes it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Keyed {
     pub physical_offset: i64,
-    /// The store's time of it.
     pub store_timestamp_ms: i64,
-    /// How many of the hashes are its.
     pub keys: u32,
-    /// Whether it is a message that was rolled back, which gets no entry.
+    /// Whether it was rolled back and gets no entry.
     pub is_rolled_back: bool,
 }
 
-/// What was gathered of records that lie one behind the other.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// How many records there were.
     pub records: u64,
-    /// Their newest store time.
     pub newest_ms: i64,
-    /// The first that was stored too late to count, and its time.
+    /// The first record from the future, and its time.
     pub ahead: Option<(i64, i64)>,
-    /// Names of light queues that are not made.
+    /// Light queues that are not created.
     pub left_out: u64,
-    /// The queues they go to.
     pub lanes: Vec<Lane>,
-    /// What the queues have of them, in the order of the log.
     pub units: Vec<QueuedUnit>,
-    /// What the index has of each of them.
     pub keyed: Vec<Keyed>,
-    /// Their keys.
     pub hashes: Vec<i32>,
 }
 
 impl Gathered {
-    /// The memory that it takes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.units.capacity() * size_of::<QueuedUnit>()
@@ -127,7 +101,6 @@ impl Gathered {
             + self.hashes.capacity() * size_of::<i32>()
     }
 
-    /// Each record as the index takes it, with its keys.
     pub fn keyed(&self) -> impl Iterator<Item = (&Keyed, &[i32])> {
         let mut left = self.hashes.as_slice();
         self.keyed.iter().map(move |keyed| {
@@ -137,8 +110,8 @@ impl Gathered {
         })
     }
 
-    /// Puts the keys of each record into an index in the making, without as many of the first as `known`
-    /// tells to be in it already.
+    /// Puts each record's keys into an index being built, except its first ones that `known` says
+    /// exist.
     ///
     /// # Errors
     /// As [`IndexBuilder::put`].
@@ -161,8 +134,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds the units to their queues, which are given lane by lane; how many a queue does not take: such
-    /// a one must not hold up those behind it.
+    /// Adds the units to their queues, given by lane; returns the number of refused ones, which
+    /// must not block others.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full.
@@ -183,7 +156,7 @@ impl Gathered {
         Ok(refused)
     }
 
-    /// Adds what was gathered of records to their queues, but for what no queue takes.
+    /// Adds gathered records to their queues, except refused ones.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full.
@@ -192,7 +165,7 @@ impl Gathered {
         for lane in &self.lanes {
             queues.push(match table.get_or_create(&lane.topic, lane.queue_id) {
                 Ok(queue) => Some(queue),
-                // Such as a topic that would lead out of the folder.
+                // For example a topic that would lead out of the folder.
                 Err(Error::InvalidMessage { .. }) => None,
                 Err(error) => return Err(error),
             });
@@ -209,12 +182,11 @@ impl Gathered {
     }
 }
 
-/// Memory of what was gathered before: fresh pages cost more than what is put into them.
+/// Reusable memory: fresh pages cost more than filling them.
 #[derive(Debug, Default)]
 pub struct SpareGathered(Mutex<Vec<Gathered>>);
 
 impl SpareGathered {
-    /// Takes back what is no longer needed.
     pub fn give_back(&self, gathered: impl IntoIterator<Item = Gathered>) {
         let mut spare = self.0.lock();
         let room = MOST_SPARE.saturating_sub(spare.len());
@@ -223,7 +195,6 @@ impl SpareGathered {
         spare.extend(gathered.into_iter().filter(is_usual).take(room));
     }
 
-    /// An empty one.
     #[must_use]
     pub fn take(&self) -> Gathered {
         let spare = self.0.lock().pop();
@@ -231,7 +202,6 @@ impl SpareGathered {
     }
 }
 
-/// A topic, and its queues' lanes.
 #[derive(Debug)]
 struct Topic {
     name: Arc<[u8]>,
@@ -241,37 +211,33 @@ struct Topic {
     lanes: HashMap<i32, u32>,
 }
 
-/// Gathers record after record.
 #[derive(Debug)]
 pub struct Gather<'a> {
     wanted: &'a Wanted<'a>,
     topics: Vec<Topic>,
     by_name: HashMap<Arc<[u8]>, usize>,
-    /// The topic of the last record.
     last: usize,
     gathered: Gathered,
 }
 
 impl<'a> Gather<'a> {
-    /// Gathers what is wanted behind what `gathered` holds, which is nothing yet.
+    /// Gathers into the empty `gathered`.
     #[must_use]
     pub fn new(wanted: &'a Wanted<'a>, gathered: Gathered) -> Self {
         Self { wanted, topics: Vec::new(), by_name: HashMap::new(), last: 0, gathered }
     }
 
-    /// Whether it is time to stop.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.gathered.units.len().max(self.gathered.hashes.len()) >= MOST_GATHERED
     }
 
-    /// What was gathered.
     #[must_use]
     pub fn into_gathered(self) -> Gathered {
         self.gathered
     }
 
-    /// Adds a record of `size` bytes, of which the view may lack some of the body.
+    /// Adds a record of `size` bytes; the view may lack its body.
     #[inline(always)]
     pub fn add(&mut self, view: &MessageView<'_>, size: u32) {
         let mut request = DispatchRequest::of(view);
@@ -344,7 +310,7 @@ impl<'a> Gather<'a> {
         self.gathered.units.push(QueuedUnit { lane, is_own, store_timestamp_ms, unit });
     }
 
-    /// The lane of a queue and its kind; `None` where the topic is not wanted.
+    /// Lane and kind of a queue; `None` if the topic is not wanted.
     #[inline]
     fn lane(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
         if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {

@@ -1,5 +1,5 @@
-//! Holding the index against the log when a store is opened for writing: whether each file is sound
-//! in itself, and whether every key of every record has its entry, as far as the index reaches.
+//! Compares the index with the log at open for writing: whether files are consistent, and whether
+//! every key up to the index's end has its entry.
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use crate::log::index::run::IndexRun;
 
 use super::gather::Keyed;
 
-/// How many entries are read at a time.
 const BLOCK: u32 = 3200;
 
-/// One file of the index, whose entries are gone through in order.
+/// An index file whose entries are read in order.
 #[derive(Debug)]
 struct Candidate {
     name: u64,
@@ -24,7 +23,6 @@ struct Candidate {
     count: u32,
 }
 
-/// An entry and where it stands.
 #[derive(Debug)]
 struct Placed {
     file: usize,
@@ -32,22 +30,22 @@ struct Placed {
     entry: IndexEntry,
 }
 
-/// An audit of the index, fed with the log's records in order.
+/// Audit of the index, fed with records in log order.
 #[derive(Debug)]
 pub struct IndexAudit {
     files: Vec<Candidate>,
-    /// The file, and the number in it, of the next entry to be read.
+    /// File and number of the next entry.
     file: usize,
     number: u32,
     block: std::vec::IntoIter<IndexEntry>,
     next: Option<Placed>,
-    /// The name of the first file that must go, with all newer ones.
+    /// First file to remove, with all newer ones.
     unsound_from: Option<u64>,
 }
 
 impl IndexAudit {
-    /// An audit of the files that are usable and whose messages are known to be durable: none is
-    /// newer than `known_ms`. Each is held against itself at once.
+    /// An audit of usable files whose messages are known to be durable, none newer than `known_ms`.
+    /// Checks each file's consistency.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
@@ -90,7 +88,7 @@ impl IndexAudit {
         Ok(audit)
     }
 
-    /// Looks for the entries of one record, whose keys have these hashes.
+    /// Finds the entries of one record with these key hashes.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
@@ -98,7 +96,7 @@ impl IndexAudit {
         if self.next.is_none() || keyed.is_rolled_back {
             return Ok(());
         }
-        // What lies before belongs to records that are gone, or was put twice.
+        // Entries of removed records, or put twice.
         while self
             .next
             .as_ref()
@@ -108,7 +106,7 @@ impl IndexAudit {
         }
         let wanted = hashes.len().min(MAX_KEYS);
         let mut found = 0;
-        // Where an entry should be; a restarted broker may have put some keys again before it.
+        // Expected position; a restarted broker may have put keys again before it.
         let mut passed_in = None;
         loop {
             let next = self.next.as_ref();
@@ -117,7 +115,7 @@ impl IndexAudit {
                 here.filter(|(_, next)| next.entry.physical_offset == keyed.physical_offset)
             else {
                 if found < wanted {
-                    // At the index's end what is missing is put behind it.
+                    // At the index's end missing keys are appended.
                     let name = passed_in.or(here.map(|(file, _)| file.name));
                     self.unsound_from = name.or(self.unsound_from);
                     self.next = None;
@@ -139,14 +137,14 @@ impl IndexAudit {
         }
     }
 
-    /// The name of the first file that does not hold what the log asks for, or contradicts itself.
+    /// First file that contradicts the log or itself.
     #[must_use]
     pub const fn unsound_from(&self) -> Option<u64> {
         self.unsound_from
     }
 
-    /// Whether an entry's seconds are those of a message stored then. The first of a file counts from
-    /// where the file before it ends (`IndexFile#putKey`); without that one it may say anything.
+    /// Whether an entry's seconds match a store time. A file's first entry counts from the previous
+    /// file's end (`IndexFile#putKey`), and without that file it may say anything.
     fn is_time_of(&self, placed: &Placed, store_timestamp_ms: i64) -> bool {
         let begin_ms = match placed.number {
             1 => placed

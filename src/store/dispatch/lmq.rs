@@ -1,8 +1,8 @@
-//! Light message queues: one record with entries in several queues
-//! (`CommitLog.MultiDispatch`, `ConsumeQueue.multiDispatchLmqQueue`).
+//! Light message queues: one record with entries in several queues (`CommitLog.MultiDispatch`,
+//! `ConsumeQueue.multiDispatchLmqQueue`).
 //!
-//! The producer names the queues in `INNER_MULTI_DISPATCH`; the store adds the record's number in
-//! each of them as `INNER_MULTI_QUEUE_OFFSET`, in the same order.
+//! The producer names the queues in `INNER_MULTI_DISPATCH`; the store adds the queue offsets as
+//! `INNER_MULTI_QUEUE_OFFSET`, in that order.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,10 +14,9 @@ use crate::log::Queue;
 
 use crate::store::queue_table::{QueueTable, names_a_folder};
 
-/// What the name of every such queue begins with (`MixAll.LMQ_PREFIX`).
+/// Prefix of light queues (`MixAll.LMQ_PREFIX`).
 pub const PREFIX: &[u8] = b"%LMQ%";
 
-/// Topics whose messages are in no queue but their own.
 fn is_exempt(topic: &[u8]) -> bool {
     topic.starts_with(b"%RETRY%") || topic.starts_with(b"rmq_sys_") || topic == SCHEDULE_TOPIC
 }
@@ -26,9 +25,8 @@ fn is_name(name: &[u8]) -> bool {
     name.starts_with(PREFIX) && names_a_folder(name)
 }
 
-/// The queues beside its own that a stored record has entries in, with its number in each
-/// (`MultiDispatchUtils`, `ConsumeQueue.multiDispatchLmqQueue`). A name that can be no such queue, or has
-/// no number, is skipped, and stops nothing but itself.
+/// Additional queues of a record, with its queue offsets (`MultiDispatchUtils`,
+/// `ConsumeQueue.multiDispatchLmqQueue`). Invalid names are skipped.
 pub fn pairs<'a>(
     topic: &[u8],
     properties: &Indexed<'a>,
@@ -44,11 +42,11 @@ pub fn pairs<'a>(
     })
 }
 
-/// The queues that a new message is to have entries in beside its own.
+/// Additional queues of a new message.
 ///
 /// # Errors
-/// [`Error::InvalidMessage`] for a name that can be no such queue: it would stop a broker's dispatch
-/// for good.
+/// [`Error::InvalidMessage`] for an invalid name, which would stop a broker's dispatch for
+/// good.
 pub fn queues_of<'a>(topic: &[u8], properties: &'a [u8]) -> Result<Vec<&'a [u8]>> {
     if is_exempt(topic) {
         return Ok(Vec::new());
@@ -71,7 +69,7 @@ pub fn queues_of<'a>(topic: &[u8], properties: &'a [u8]) -> Result<Vec<&'a [u8]>
     }
 }
 
-/// The properties of a record with its numbers added; a `WAIT` stays last, as RocketMQ has it.
+/// Properties with the queue offsets added; `WAIT` stays last, as in RocketMQ.
 #[must_use]
 pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
     if queues.is_empty() {
@@ -90,7 +88,7 @@ pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
     Cow::Owned(out)
 }
 
-/// The queues of those names, made where they are not there.
+/// Finds or creates these queues.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,4 +1,4 @@
-//! Reading a log in parts on several threads, for what queues and index need of it.
+//! Reads a log in parts on several threads, for queues and index.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -14,57 +14,44 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::mark::Flushed;
 
-/// How many bytes of the log a part has.
 const PART: u64 = 2 << 20;
-/// In how many of them its first record is sought.
 const SOUGHT: u64 = 512 << 10;
-/// A shorter log is not worth a thread.
 const LONG: u64 = 8 << 20;
-/// At most so many threads read.
 const MOST_THREADS: usize = 4;
-/// How much memory is kept of what was read.
 const MOST_KEPT: usize = 32 << 20;
 
-/// What is to be read, and for what.
+/// A range of the log and the derived data to collect from it.
 #[derive(Debug)]
 pub struct LogReading<'a> {
     log: &'a CommitLog,
     wanted: Wanted<'a>,
     end: u64,
     verify_crc: bool,
-    /// Records outside of this part may lack bytes.
+    /// Records outside this part may lack bytes.
     flushed: Flushed,
     blocks: Arc<BlockPool>,
     spare: SpareGathered,
 }
 
-/// What was read of a part.
 #[derive(Debug, Default)]
 pub struct LogPart {
-    /// Where its first record begins, if one was found.
+    /// Start of the first record found.
     begin: Option<u64>,
-    /// Where the next record would begin.
     end: u64,
-    /// Why there is none.
     stop: Option<Stop>,
-    /// Where the last record begins.
     pub last_record: Option<u64>,
-    /// Where the first record begins that may lack bytes.
+    /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
-    /// Whether the record that would be next does.
     pub lacks_bytes: bool,
-    /// What its records need.
     pub gathered: Gathered,
 }
 
 impl LogPart {
-    /// Where the first record begins, or would.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.begin.unwrap_or(self.end)
     }
 
-    /// Where the record behind them would begin.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
@@ -78,7 +65,7 @@ impl Part for LogPart {
 }
 
 impl<'a> LogReading<'a> {
-    /// Reads `log` up to `end`; with `verify_crc` each body is held against its checksum.
+    /// Reads `log` up to `end`; `verify_crc` checks bodies.
     #[must_use]
     pub fn new(log: &'a CommitLog, wanted: Wanted<'a>, end: u64, verify_crc: bool) -> Self {
         Self {
@@ -92,16 +79,17 @@ impl<'a> LogReading<'a> {
         }
     }
 
-    /// Looks closely at records that are not known to be flushed.
+    /// Checks records closely that are not known to be flushed.
     #[must_use]
     pub fn flushed(self, flushed: Flushed) -> Self {
         Self { flushed, ..self }
     }
 
-    /// Hands the parts from `from` on, where a record must begin, to `take` in order, until that breaks.
+    /// Passes the parts from `from` on, where a record must begin, to `take` in order until it
+    /// breaks.
     ///
     /// # Errors
-    /// What `take` answers; [`Error::Io`](crate::error::Error::Io) when the system cannot read.
+    /// Errors of `take`; [`Error::Io`](crate::error::Error::Io).
     pub fn each(
         &self,
         from: u64,
@@ -113,7 +101,7 @@ impl<'a> LogReading<'a> {
         let threads = if is_long { parallel::processors().min(MOST_THREADS) } else { 1 };
         let read = |bytes: &Range<u64>| match is_long {
             true => self.read(bytes.start, bytes.start == from, bytes.end),
-            // Without other threads a part is read once it is known where it begins.
+            // On one thread a part is read once its start is known.
             false => Ok(LogPart::default()),
         };
         let mut walked = Walked { end: from, stop: Some(Stop::End) };
@@ -134,7 +122,7 @@ impl<'a> LogReading<'a> {
         Ok(walked)
     }
 
-    /// Reads the records that begin in `from..to`; the first must begin at `from`, or is sought.
+    /// Reads the records that begin in `from..to`; the first is at `from`, or is searched.
     fn read(&self, from: u64, is_record: bool, to: u64) -> Result<LogPart> {
         let mut scanner =
             Scanner::new(self.log, from, self.end, self.verify_crc).sharing(&self.blocks);
@@ -172,14 +160,13 @@ impl<'a> LogReading<'a> {
         Ok(part)
     }
 
-    /// Where the memory of what is no longer needed goes.
     #[must_use]
     pub fn spare(&self) -> &SpareGathered {
         &self.spare
     }
 }
 
-/// The parts that were read last, as many as there is memory for.
+/// The last parts, as many as memory allows.
 #[derive(Debug, Default)]
 pub struct LastParts {
     parts: VecDeque<LogPart>,
@@ -187,7 +174,7 @@ pub struct LastParts {
 }
 
 impl LastParts {
-    /// Keeps a part, the next behind the one before; the oldest go.
+    /// Keeps the next part and drops the oldest.
     pub(crate) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
         self.bytes += part.gathered.bytes();
         self.parts.push_back(part);
@@ -199,7 +186,7 @@ impl LastParts {
         }
     }
 
-    /// Those whose records begin at or behind `from`.
+    /// Parts whose records begin at or behind `from`.
     pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
         let before = self.parts.partition_point(|part| part.start() < from);
         self.parts.drain(..before);
@@ -221,7 +208,7 @@ mod tests {
             let begin = Some(begin * 100);
             last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
-        // 4 MiB each; of a part that begins before the place asked for only some would be wanted.
+        // 4 MiB each; a part that begins earlier would be wanted only in part.
         let begins: Vec<u64> = last.parts.iter().map(LogPart::start).collect();
         assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
         assert_eq!(last.from(701).iter().map(LogPart::start).collect::<Vec<_>>(), [800, 900]);

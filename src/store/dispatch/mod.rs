@@ -1,10 +1,10 @@
-//! Dispatch: from a record of the log to its entries in queues and index.
+//! Derives consume queues and index from the log.
 //!
-//! Every record has an entry in its queue and one entry in the index for each of its keys. Open
-//! `dispatcher.rs` first: it puts one record there while the store is written. `redispatch.rs` does it in
-//! bulk when a store is opened, from parts of the log that `log_parts.rs` reads in parallel into
-//! `gather.rs`. `queue_audit.rs` and `index_audit.rs` compare the entries that are there with the log.
-//! `lmq.rs` knows light queues, of which one record has several.
+//! Every record has an entry in its queue, and one index entry for each key. Open `dispatcher.rs`
+//! first: it dispatches record by record while the store is written. `redispatch.rs` does the same
+//! in bulk at open, from parts of the log that `log_parts.rs` reads into `gather.rs`.
+//! `queue_audit.rs` and `index_audit.rs` compare existing entries with the log. `lmq.rs` handles
+//! light queues, of which a record may have several.
 
 pub mod dispatcher;
 pub mod gather;

@@ -1,6 +1,5 @@
-//! Holding the consume queues against the log: which records have their entry, which lack it, and
-//! which entries lead nowhere. Opening for write mends what is found here, opening for reading
-//! answers from it.
+//! Compares consume queues with the log: missing entries, and entries that lead nowhere. Opening
+//! for writing repairs them, a reader works around them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,48 +18,43 @@ use super::gather::{Gathered, QueuedUnit};
 use super::lmq;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
-/// How many entries of a queue are read at a time.
 const BLOCK: usize = 512;
 
-/// The state of one queue, as far as the records seen so far tell.
+/// State of one queue by the records seen so far.
 #[derive(Debug)]
 pub struct QueueAudit {
     queue: Option<Arc<Queue>>,
     kind: QueueKind,
     block: Vec<Unit>,
-    /// Where in the block the next record's unit is likely.
+    /// Likely position of the next record's unit in the block.
     at: usize,
-    /// One past the last queue offset of the last record seen.
+    /// End of the last record's queue offsets.
     next: i64,
-    /// Number of the first record whose entry is missing or another's.
+    /// Number of the first record with a missing or wrong entry.
     broken_at: Option<i64>,
 }
 
-/// What an audit found in one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueFinding {
-    /// The topic, as its bytes.
     pub topic: Box<[u8]>,
-    /// The queue's number.
     pub queue_id: i32,
-    /// The queue offset up to which all is right; what lies behind must go.
+    /// Queue offset up to which entries are right; the rest must go.
     pub good: i64,
-    /// Where the queue ends, or, where it has remains behind its end, one more.
+    /// The queue's end, plus one if remains follow it.
     pub found: i64,
-    /// Where it should end.
     pub expected: i64,
 }
 
-/// An audit of the queues, fed with the log's records in order.
+/// Audit of the queues, fed with records in log order.
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,
-    /// Where in `audits` the queues of a topic are.
+    /// Indexes in `audits` by topic and number.
     places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
     audits: Vec<QueueAudit>,
-    /// Queues of records that are not there.
+    /// Number of missing queues.
     new_queues: usize,
-    /// Where the first record lies that has no entry.
+    /// Offset of the first record without an entry.
     pub first_missing: Option<u64>,
 }
 
@@ -77,11 +71,11 @@ impl<'q> Audit<'q> {
         }
     }
 
-    /// Holds one record against its queue; whether its entry is there.
+    /// Compares one record with its queue; returns whether its entry exists.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read, [`crate::Error::Unsupported`] for a log of
-    /// more queues than are made from one.
+    /// [`crate::Error::Io`], [`crate::Error::Unsupported`] for
+    /// too many queues in one log.
     pub fn see(&mut self, request: &DispatchRequest<'_>) -> Result<bool> {
         if !request.is_queued() {
             return Ok(true);
@@ -106,12 +100,12 @@ impl<'q> Audit<'q> {
         Ok(there)
     }
 
-    /// Holds what was gathered of records against their queues.
+    /// Compares gathered records with their queues.
     ///
     /// # Errors
     /// As [`Audit::see`].
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
-        // The place of each lane, once a unit came that its queue may have.
+        // Index of each lane, once a unit may be in its queue.
         let mut places = vec![None; gathered.lanes.len()];
         for QueuedUnit { lane, is_own, unit, .. } in &gathered.units {
             let number = *lane as usize;
@@ -128,14 +122,13 @@ impl<'q> Audit<'q> {
         Ok(())
     }
 
-    /// The kind of a queue of records seen, or to be seen.
     fn kind_of(&self, topic: &[u8], queue_id: i32) -> QueueKind {
         let place = self.places.get(topic).and_then(|places| places.get(&queue_id));
         let audit = place.and_then(|&place| self.audits.get(place));
         audit.map_or_else(|| self.queues.kind_of(topic), |audit| audit.kind)
     }
 
-    /// The place of a queue beside a record's own; a queue of batches takes no records of others.
+    /// Index of an additional queue; batch queues take no other records.
     fn place_beside(&mut self, topic: &[u8], first: i64) -> Result<Option<usize>> {
         match self.kind_of(topic, 0) {
             QueueKind::Batch => Ok(None),
@@ -143,8 +136,8 @@ impl<'q> Audit<'q> {
         }
     }
 
-    /// Where the audit of a queue is, whose first record has the number `first` if none was seen before;
-    /// `None` where it is not dispatched.
+    /// Index of a queue's audit, which begins at `first` if new; `None` if records are not
+    /// dispatched to it.
     fn place(&mut self, topic: &[u8], queue_id: i32, first: i64) -> Result<Option<usize>> {
         let queues = self.queues;
         if let Some(&place) = self.places.get(topic).and_then(|places| places.get(&queue_id)) {
@@ -168,12 +161,12 @@ impl<'q> Audit<'q> {
         Ok(Some(place))
     }
 
-    /// Whether the audit at that place, of a queue of that topic, finds a record's entry.
+    /// Whether the audit at that index finds a record's entry.
     #[inline]
     fn see_at(&mut self, place: Option<usize>, unit: &Unit, topic: &[u8]) -> Result<bool> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
         let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
-        // A number that was taken, or that is out of reach, gets no entry.
+        // A taken or unreachable number gets no entry.
         if unit.number < audit.next
             || unit.number.saturating_sub(audit.next) > self.queues.most_skipped(audit.kind)
         {
@@ -190,11 +183,10 @@ impl<'q> Audit<'q> {
         Ok(there)
     }
 
-    /// The queues that do not hold just what the log asks for, of which everything from `from` on
-    /// was seen.
+    /// Queues that differ from the log, after everything from `from` on was seen.
     ///
     /// # Errors
-    /// [`crate::Error::Io`] when the system cannot read.
+    /// [`crate::Error::Io`].
     pub fn findings(&self, from: u64) -> Result<Vec<QueueFinding>> {
         let mut findings = Vec::new();
         for queue in self.queues.all() {
@@ -203,7 +195,7 @@ impl<'q> Audit<'q> {
             let place = places.and_then(|places| places.get(&queue.queue_id()));
             let (good, expected) = match place.and_then(|&place| self.audits.get(place)) {
                 Some(audit) => (audit.broken_at.unwrap_or(audit.next), audit.next),
-                // No record of it was seen, so all it holds must lie before.
+                // No record of it was seen, so all its entries must be older.
                 None => {
                     let kept = queue.first_at_or_behind(from)?;
                     (kept, kept)
@@ -219,7 +211,7 @@ impl<'q> Audit<'q> {
                 });
             }
         }
-        // Queues that have no folder at all.
+        // Queues without a folder.
         for (topic, places) in &self.places {
             for (&queue_id, &place) in places {
                 let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());
@@ -238,10 +230,10 @@ impl<'q> Audit<'q> {
     }
 }
 
-/// Whether the queues know a record: an entry leads just to the place where it lies.
+/// Whether an entry leads exactly to this record.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the system cannot read.
+/// [`crate::Error::Io`].
 pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bool> {
     let Some(queue) = queues.get(request.topic, request.queue_id) else { return Ok(false) };
     let unit = queue.unit(request.queue_offset)?;
@@ -252,7 +244,6 @@ impl QueueAudit {
     fn has(&mut self, wanted: &Unit, topic: &[u8]) -> Result<bool> {
         let Some(queue) = &self.queue else { return Ok(false) };
         let number = wanted.number;
-        // Mostly it is the one behind the last.
         while self.block.get(self.at).is_some_and(|unit| unit.number < number) {
             self.at += 1;
         }
@@ -268,7 +259,7 @@ impl QueueAudit {
         }) else {
             return Ok(false);
         };
-        // A delayed message's code is a time, which depends on what the levels were then.
+        // A delayed message's code depends on the levels at that time.
         if topic == SCHEDULE_TOPIC {
             return Ok(true);
         }

@@ -1,4 +1,4 @@
-//! Putting into queues and index what recovery found undispatched, of a long log in bulk.
+//! Dispatches in bulk what recovery found undispatched.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::store::open::recover::beside;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
-/// A shorter part of the log is put into the index key by key.
+/// A shorter part of the log is indexed key by key.
 const LONG: u64 = 16 << 20;
 
-/// How many entries of queues wait in memory before all are written out.
+/// Entries in memory before all queues are written out.
 const MOST_WAITING: usize = 1 << 18;
 
 impl Writer {
-    /// Dispatches what recovery found undispatched, of which it has `read` some, while another thread
-    /// does `durable`; how many records that was.
+    /// Dispatches what is undispatched, reusing parts in `read`, while another thread runs
+    /// `durable`. Returns the number of records.
     pub(crate) fn redispatch_beside(
         &self,
         read: LastParts,
@@ -42,12 +42,12 @@ impl Writer {
         let dispatcher = &mut *self.dispatcher.lock();
         let start = self.dispatched.load(Ordering::Acquire);
         let mut keys = match dispatcher.index.take() {
-            Some(service) => Keys::behind(service, files, end.saturating_sub(start))?,
-            None => Keys::None,
+            Some(service) => KeySink::behind(service, files, end.saturating_sub(start))?,
+            None => KeySink::None,
         };
         let read = read.from(start);
         let again = read.front().map_or(end, LogPart::start);
-        let mut queues = Queues { files, waiting: 0 };
+        let mut queues = QueueSink { files, waiting: 0 };
         let mut count = 0;
         if start < again {
             let wanted = Wanted { with_index: files.index.is_some(), ..Wanted::all(&files.queues) };
@@ -82,16 +82,14 @@ impl Writer {
     }
 }
 
-/// Where entries of queues go.
-struct Queues<'c> {
+struct QueueSink<'c> {
     files: &'c StoreFiles,
-    /// How many came since all were written out.
     waiting: usize,
 }
 
-impl Queues<'_> {
+impl QueueSink<'_> {
     fn add(&mut self, gathered: &Gathered) -> Result<()> {
-        // No thread does it yet, and of very many queues each would hold entries in memory.
+        // No thread commits yet, and each of many queues would keep entries in memory.
         self.waiting += gathered.units.len();
         if self.waiting >= MOST_WAITING {
             self.files.queues.commit()?;
@@ -101,18 +99,19 @@ impl Queues<'_> {
     }
 }
 
-/// Where keys go.
-enum Keys {
-    /// There is no index.
+enum KeySink {
     None,
     /// Through the map of its last file.
     One(IndexService),
-    /// Into new files, written in order; the files before them end with a message some of whose keys
-    /// they hold, `held`.
-    Bulk { service: IndexService, builder: Box<IndexBuilder>, held: Option<(i64, usize)> },
+    /// Into new files, in order; earlier files hold some keys, `held`, of their last message.
+    Bulk {
+        service: IndexService,
+        builder: Box<IndexBuilder>,
+        held: Option<(i64, usize)>,
+    },
 }
 
-impl Keys {
+impl KeySink {
     fn behind(mut service: IndexService, files: &StoreFiles, bytes: u64) -> Result<Self> {
         if bytes < LONG {
             return Ok(Self::One(service));
@@ -145,7 +144,7 @@ impl Keys {
         }
     }
 
-    /// The service again, and up to which store time full files were made durable, if any were.
+    /// Returns the service, and the store time up to which full files are durable.
     fn finish(self) -> Result<(Option<IndexService>, Option<i64>)> {
         match self {
             Self::None => Ok((None, None)),

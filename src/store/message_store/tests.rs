@@ -1,4 +1,4 @@
-//! The store as a whole: what goes in comes out, also after a restart or a crash.
+//! The store as a whole: messages come back, also after a restart or crash.
 
 use super::*;
 use crate::format::message::properties::{self, names};
@@ -117,7 +117,7 @@ fn files_made_ready_whole_hold_the_same() {
     store.close().unwrap();
 }
 
-/// A copy of a store that was never closed, as a killed process leaves it.
+/// A copy of an unclosed store, as a killed process leaves it.
 fn crashed_copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
@@ -291,7 +291,6 @@ fn cq14_a_message_for_more_queues_is_read_from_each() {
     }
     check(&store, 3);
     store.close().unwrap();
-    // Opened without the settings the queues stay as they are.
     let store = open(dir.path(), OpenMode::ReadWrite).unwrap();
     check(&store, 3);
     assert!(store.recovery().unwrap().rebuilt.is_empty());
@@ -309,7 +308,7 @@ fn nothing_is_appended_behind_the_close_by_a_thread_that_came_before() {
     let store = open(dir.path(), OpenMode::Create).unwrap();
     fill(&store, 0, 3);
     let message = NewMessage::new(b"Topic", b"late");
-    // It has passed the first look at whether the store is open, and not yet got the appender.
+    // Checked that the store is open, and does not have the appender yet.
     let writer = store.writer().unwrap();
     let checked = writer.check(&message, Sum::Now).unwrap();
     let end = store.end_offset();
@@ -334,13 +333,12 @@ fn nothing_is_deleted_behind_the_close_by_a_thread_that_came_before() {
     assert_eq!(store.log().run().files().len(), files);
 }
 
-/// Ends the store's threads, so that keys wait in memory until the test has them put.
 fn stop_threads(store: &MessageStore) {
     let services = store.services.lock().take();
     services.unwrap().stop(store.writer().unwrap());
 }
 
-/// The records of a key, exactly and as RocketMQ finds them, and whether none is missing.
+/// A key's records, exactly and by RocketMQ's rules, and whether the answer is complete.
 fn asked(
     store: &MessageStore,
     key: &[u8],
@@ -367,7 +365,6 @@ fn a_key_query_answers_while_another_thread_holds_every_lock_of_the_writer() {
             fill(&store, 0, 30);
             assert!(writer.indexed.load(Ordering::Acquire) < store.end_offset(), "no key waits");
         } else {
-            // Without threads no flush would answer the appends.
             fill(&store, 0, 30);
             stop_threads(&store);
         }
@@ -397,7 +394,7 @@ fn a_key_query_answers_while_another_thread_holds_every_lock_of_the_writer() {
     }
 }
 
-/// RocketMQ's answer depends on the order and the times of all entries in a slot.
+/// RocketMQ's answer depends on the order and times of all entries in a slot.
 #[test]
 fn keys_that_wait_are_found_as_they_are_once_they_are_put() {
     for seed in 0..20_u64 {
@@ -494,7 +491,7 @@ fn unreadable_topics_are_told_and_end_no_writing() {
     check(&open(dir.path(), OpenMode::Read).unwrap(), 40);
 }
 
-/// A clock that steps back is no reason to take whole messages behind damage for remains.
+/// A clock that steps back does not turn whole messages behind damage into remains.
 #[test]
 fn rc09_messages_older_than_those_before_them_are_not_cut_either() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a store looks like when it is opened for writing, before anything is done: where its log
-//! ends, and what of queues and index does not match it.
+//! State of a store before opening for writing changes anything: where the log ends, and where
+//! queues and index differ from it.
 
 use std::ops::ControlFlow;
 
@@ -23,76 +23,66 @@ use crate::store::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
 
-/// How many bytes go by between two calls of `progress`.
 const STEP: u64 = 16 << 20;
 
-/// A shorter log is written again once it is known where it ends.
+/// A shorter log is rewritten after its end is known.
 const LONG: u64 = 16 << 20;
 
-/// What a store looks like before anything is done.
+/// State of a store before any change.
 #[derive(Debug)]
 pub struct Analysis {
-    /// Where the last record ends.
     pub end: u64,
-    /// Why the log was not read further.
     pub stop: Option<Corruption>,
-    /// The newest store time that is not far ahead of the clock.
+    /// Newest store time that is not far in the future.
     pub newest_timestamp_ms: i64,
-    /// The first record that is, and its store time.
+    /// First record from the future, and its store time.
     pub ahead: Option<(i64, i64)>,
-    /// The start of the last record, as the checkpoint keeps it.
     pub last_record: Option<u64>,
-    /// From here on nothing says that the log was ever flushed.
+    /// From here on the log may be unflushed.
     pub unproven: u64,
-    /// What lies behind the end.
     pub tail: Tail,
-    /// Queues that do not match the log.
+    /// Queues that differ from the log.
     pub queues: Vec<QueueFinding>,
-    /// Where the first record lies that lacks an entry in its queue.
+    /// Offset of the first record without a queue entry.
     pub first_missing: Option<u64>,
-    /// Where the first and the last record with a key lie that the index must hold.
+    /// First and last record with a key that the index must hold.
     pub keyed: Option<(u64, u64)>,
-    /// The name of the first index file that does not hold what the log asks for.
+    /// First index file that differs from the log.
     pub unsound_index: Option<u64>,
-    /// What the last of them need in queues and index.
+    /// Data of the last records, for dispatch.
     pub read: LastParts,
-    /// Whether all of it is known from a seal, and durable.
+    /// Whether a valid seal says all of it, and everything is durable.
     pub sealed: bool,
 }
 
-/// A store as it is found, before anything is done.
 #[derive(Debug)]
 pub struct FoundStore<'a> {
-    /// Where its parts lie.
     pub paths: &'a StorePaths,
-    /// Its settings.
     pub config: &'a StoreConfig,
     pub storage: &'a dyn Storage,
-    /// The log, readable up to the end of its files.
     pub log: &'a CommitLog,
-    /// The queues.
     pub queues: &'a QueueTable,
-    /// The index, unless it is switched off.
+    /// The index, unless disabled.
     pub index: Option<&'a IndexRun>,
-    /// Times up to which parts of it are known to be flushed.
+    /// The checkpoint: times up to which parts were flushed.
     pub checkpoint: &'a CheckpointFields,
-    /// The part of the log that is known to be flushed.
+    /// The part of the log known to be flushed.
     pub flushed: Flushed,
-    /// Whether it was closed in good order.
+    /// Whether it was closed cleanly.
     pub is_clean: bool,
-    /// A store time later than this is not one of the clock.
+    /// Later store times are in the future.
     pub latest_ms: i64,
 }
 
 impl FoundStore<'_> {
-    /// Of index files with messages stored later than this nothing says that they are whole.
+    /// Index files with later messages are not known to be complete.
     #[must_use]
-    pub fn index_known_ms(&self) -> i64 {
+    pub fn index_trusted_until_ms(&self) -> i64 {
         if self.is_clean { i64::MAX } else { self.checkpoint.index_msg_timestamp_ms }
     }
 
-    /// Whether the log is long, and nothing says that any of it was ever flushed: then no damage is
-    /// refused, and all of it is written again, whatever it is found to hold.
+    /// Whether the log is long and not known to be flushed at all: then no damage is refused, and
+    /// the log is rewritten whatever it holds.
     #[must_use]
     pub fn is_all_unproven(&self) -> bool {
         let bytes = self.log.end_offset().saturating_sub(self.log.min_offset());
@@ -100,11 +90,12 @@ impl FoundStore<'_> {
         before_ms <= 0 && place <= self.log.min_offset() && bytes >= LONG
     }
 
-    /// What is known from a seal that holds, and else from the whole log, with which queues and index
-    /// are compared. Nothing is changed. `progress` hears how many bytes of how many were read.
+    /// Uses a valid seal, or reads the whole log and compares queues and index with it. Nothing is
+    /// changed. `progress` gets the bytes read and in all.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read, or of kind `Interrupted` when `progress` ended it.
+    /// [`Error::Io`], or of kind `Interrupted` if `progress`
+    /// ended it.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         if self.is_clean
             && let Some(seal) = Seal::holding(self.storage, self.paths, self.config)?
@@ -115,12 +106,12 @@ impl FoundStore<'_> {
         self.read_log(progress)
     }
 
-    /// What a seal says of a store, if nothing begins at its end and nothing leads past it.
+    /// Uses a seal if no record begins at its end and no entry leads past it.
     ///
-    /// That all behind is zero was seen before the seal was put, and a change since shows in it; but
-    /// some file systems do not move a file's time when it is written through a map. Whoever wrote so
-    /// went on at the end. And a power cut may leave what was written beside the time of before, of
-    /// queues and index sooner than of the log: our own `abort` outlives it, that of others may not.
+    /// A seal implies zeros behind the end, and later changes break it. But some file systems do
+    /// not update a file's time on writes through a map; such a writer continued at the end. And a
+    /// power cut may keep the old time beside new data, in queues and index sooner than in the log:
+    /// our own `abort` survives it, another program's may not.
     fn sealed(&self, seal: &Seal) -> Result<Option<Analysis>> {
         let (log, end) = (self.log, seal.end);
         let first = end.saturating_add(BLANK_LEN as u64);
@@ -129,7 +120,7 @@ impl FoundStore<'_> {
             return Ok(None);
         }
         let past = i64::try_from(end).unwrap_or(i64::MAX);
-        // Queues say where their last message ends, the index where it begins.
+        // Queues tell where their last message ends, the index where it begins.
         let indexed = self.index.map_or(Ok(None), IndexRun::last_keyed_offset)?;
         if indexed.is_some_and(|begin| begin >= past)
             || self.queues.all().iter().any(|queue| queue.reach() > past)
@@ -153,14 +144,13 @@ impl FoundStore<'_> {
         }))
     }
 
-    /// Reads the log from its first record on, checks every record, and holds the queues and the
-    /// index against it.
+    /// Reads and checks the whole log, and compares queues and index with it.
     fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         let (log, queues) = (self.log, self.queues);
         let (from, log_end) = (log.min_offset(), log.end_offset());
         let verify_crc = self.config.check_crc_on_recover;
         let mut index = match self.index {
-            Some(index) => Some(IndexAudit::new(index, self.index_known_ms())?),
+            Some(index) => Some(IndexAudit::new(index, self.index_trusted_until_ms())?),
             None => None,
         };
         let mut audit = Audit::new(queues);
@@ -231,15 +221,15 @@ impl FoundStore<'_> {
         })
     }
 
-    /// Refuses to go on where mending would hide the loss of messages that were safe once.
+    /// Refuses if repair would hide the loss of durable messages.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], naming the byte and how many whole messages lie behind it.
+    /// [`Error::Corrupt`], with the byte and the number of whole messages behind it.
     pub fn refuse_damage(&self, analysis: &Analysis) -> Result<()> {
         let log = self.log;
         let is_empty = log.run().files().is_empty();
-        // Queues alone may be damaged, the checkpoint too, but hardly both to the same effect. After a
-        // crash the name of a new file may be lost that queues lead into already.
+        // Damage to queues and checkpoint hardly has the same effect in both. After a crash the
+        // name of a new file may be lost that queues already lead into.
         let newest_is_gone =
             self.is_clean && self.checkpoint.physic_msg_timestamp_ms > analysis.newest_timestamp_ms;
         if is_empty || newest_is_gone {
@@ -297,7 +287,6 @@ impl FoundStore<'_> {
     }
 }
 
-/// The end of the log is gone to which queues lead, or the durable mark.
 fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
     let found = match end {
         0 => "no file; `mqstore recover --apply` empties the queues".to_owned(),
@@ -309,7 +298,7 @@ fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
     Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
 }
 
-/// What is wrong with a record of which not all came to the disk.
+/// Corruption for a record that was not written whole.
 fn torn(log: &CommitLog, at: u64) -> Corruption {
     let file = log.run().find(at);
     Corruption {

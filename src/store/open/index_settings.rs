@@ -1,5 +1,5 @@
-//! Slots and entries of a store's index files, which no file says: given, borne out by a file, or
-//! remembered.
+//! Number of slots and entries of a store's index files, stored in no index file: configured,
+//! detected or remembered.
 
 use std::path::{Path, PathBuf};
 
@@ -15,20 +15,17 @@ use crate::store::remembered::Remembered;
 /// A layout, or why there is none.
 pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
 
-/// The index file that bears no layout out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLayout {
     pub path: PathBuf,
-    /// What speaks against each layout.
     pub reason: String,
-    /// The layout that it had before it was damaged or cut short.
+    /// The layout before damage or truncation.
     pub fits: Option<IndexLayout>,
-    /// The layout that the files bear out, where another one is given.
     pub proven: Option<IndexLayout>,
 }
 
 impl NoLayout {
-    /// Why nothing can be written, and what settles it.
+    /// Error for a writer, with the remedy.
     #[must_use]
     pub fn refusal(&self, config: &StoreConfig) -> Error {
         let (slots, entries) = (StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
@@ -45,7 +42,6 @@ impl NoLayout {
     }
 }
 
-/// The setting to name where slots and entries do not fit.
 fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static str {
     let fits = |slots| proven.is_some_and(|layout| layout.slots() == slots);
     match config.max_index_num.is_some() && config.max_hash_slot_num.is_none_or(fits) {
@@ -54,8 +50,8 @@ fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static st
     }
 }
 
-/// Slots and entries of the index files as they are configured; one alone comes with the other one
-/// that the store remembers, or RocketMQ's.
+/// The configured layout; a missing number comes from the remembered settings or RocketMQ's
+/// defaults.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file.
@@ -77,7 +73,7 @@ fn configured_layout(
     IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
 }
 
-/// Slots and entries as they are configured, and as the store remembers them.
+/// The configured layout and the remembered one.
 fn told_layouts(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -85,12 +81,11 @@ fn told_layouts(
 ) -> Result<(Option<IndexLayout>, Option<IndexLayout>)> {
     let remembered = Remembered::load(storage, paths).config;
     let given = configured_layout(config, &remembered)?;
-    // Numbers that make no index file are passed over in a file that anyone can edit.
+    // Invalid numbers in an editable file are ignored.
     Ok((given, configured_layout(&remembered, &remembered).unwrap_or(None)))
 }
 
-/// Slots and entries of index files that are to be made again whatever the old ones hold: what is
-/// configured, or what the store remembers.
+/// The configured or remembered layout, for files to be rebuilt regardless of the old ones.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file.
@@ -102,8 +97,7 @@ pub fn told_layout(
     told_layouts(storage, paths, config).map(|(given, remembered)| given.or(remembered))
 }
 
-/// Slots and entries of the index files: what is configured, what a file there bears out, or what the
-/// store remembers.
+/// The configured, detected or remembered layout.
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file, [`Error::Io`].
@@ -118,7 +112,7 @@ pub fn index_layout(
         Err(none) if none.fits.is_none() => none,
         answer => return Ok(answer),
     };
-    // Files that do not fit what is told may prove another layout.
+    // The files may prove another layout.
     for other in [remembered, None] {
         none.proven = none.proven.or(layout_of_files(storage, &dir, other, None)?.ok());
     }
@@ -138,7 +132,7 @@ fn layout_of_files(
     let mut names: Vec<_> = entries
         .into_iter()
         .filter(|entry| {
-            // An empty one is what a power cut leaves of a file that was being made.
+            // A power cut leaves an empty file behind.
             entry.kind == FileKind::File
                 && entry.len > 0
                 && entry
@@ -152,7 +146,7 @@ fn layout_of_files(
     names.sort();
     let (mut likely, mut damaged, mut unread) = (None, None::<NoLayout>, None);
     let is_alone = names.len() == 1;
-    // The oldest file has the most to say; one without entries says only its length.
+    // The oldest file proves most; one without entries only its length.
     for name in names {
         let path = dir.join(name);
         let told = storage.open(&path, Access::Read).map_err(Error::io("open", &path));
@@ -176,9 +170,9 @@ fn layout_of_files(
                     damaged = Some(NoLayout { path, reason, fits, proven: None });
                 }
             }
-            // Removed since the folder was listed.
+            // Removed since the listing.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-            // Another file may tell; whoever needs this one meets the error again.
+            // Another file may tell; users of this one meet the error again.
             Err(error) => {
                 unread.get_or_insert(error);
             }
@@ -191,8 +185,8 @@ fn layout_of_files(
     Ok(answer.unwrap_or_else(|| Ok(configured.unwrap_or(IndexLayout::DEFAULT))))
 }
 
-/// What is configured, where that makes longer files than this one and nothing says that it is whole:
-/// then it was cut short, like a file of a queue that is all there is.
+/// The configured layout, if it makes longer files and nothing proves this one complete: then it
+/// was truncated.
 fn cut_short(
     file: &dyn StorageFile,
     path: &Path,

@@ -1,5 +1,4 @@
-//! What a store consists of, found before anything is judged: its files, and the sizes that they
-//! bear out.
+//! Finds a store's files and their sizes, before judging anything.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::store::write::topics;
 /// Whether there is a store: the folder of its commit log.
 ///
 /// # Errors
-/// [`Error::NotAStore`] where something else has its name, [`Error::Io`].
+/// [`Error::NotAStore`] if something else has its name, [`Error::Io`].
 pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     for dir in paths.commit_log() {
         if is_folder(storage, dir)? {
@@ -32,7 +31,7 @@ pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether there is a folder of a store; a link to one could lead anywhere.
+/// Whether there is a folder; links are refused, since they may lead anywhere.
 fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     match storage.kind(dir).map_err(Error::io("stat", dir))? {
         Some(FileKind::Directory) => Ok(true),
@@ -44,10 +43,10 @@ fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     }
 }
 
-/// Sees to it that whatever has the name of a store's folder is one.
+/// Checks that the store's folders are folders.
 ///
 /// # Errors
-/// [`Error::NotAStore`], naming what is not; [`Error::Io`].
+/// [`Error::NotAStore`], naming one that is not; [`Error::Io`].
 pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     for dir in [
         paths.consume_queue(),
@@ -63,7 +62,6 @@ pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     Ok(())
 }
 
-/// Why a path holds no store.
 #[must_use]
 pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
     let reason = match storage.kind(paths.root()) {
@@ -75,14 +73,13 @@ pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
     Error::NotAStore { path: paths.root().to_owned(), reason }
 }
 
-/// The parts that both ways of opening have.
 pub(crate) struct Parts {
     pub(crate) log: CommitLog,
     pub(crate) queues: QueueTable,
     pub(crate) index: LayoutAnswer,
-    /// What keeps a writer from making the files that belong there.
+    /// A file that blocks a writer's file or folder.
     pub(crate) in_the_way: Option<PathBuf>,
-    /// Why the table of topics cannot be read, which a reader does without: the folders tell it enough.
+    /// Why the table of topics is unreadable; a reader uses the folders instead.
     pub(crate) unread_topics: Option<Error>,
     pub(crate) warnings: Vec<String>,
 }
@@ -141,9 +138,8 @@ pub(crate) fn load_parts(
 }
 
 impl Parts {
-    /// Refuses a store whose log or queues hold what is no file and no folder: a writer will not follow
-    /// or open it, and could not make what belongs there. So it is with a table of topics that the system
-    /// cannot read.
+    /// Refuses a store with special files in log or queues, which a writer can neither open nor
+    /// replace, or with an unreadable table of topics.
     ///
     /// # Errors
     /// [`Error::Corrupt`] or [`Error::Io`], naming it.
@@ -157,7 +153,7 @@ impl Parts {
     }
 }
 
-/// The layout of index files for a reader, which does without an index where none can be told.
+/// Index layout for a reader, which works without an index if it is unknown.
 pub(crate) fn layout_to_read(
     answer: LayoutAnswer,
     config: &mut StoreConfig,
@@ -177,11 +173,10 @@ pub(crate) fn layout_to_read(
     }
 }
 
-/// The layout of index files for a writer, which makes a damaged file again; `None` for a store without
-/// an index.
+/// Index layout for a writer, which rebuilds a damaged file; `None` without an index.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] where none can be told: files of another one would lead a broker astray.
+/// [`Error::InvalidConfig`] if it is unknown: another one would mislead a broker.
 pub(crate) fn layout_to_write(
     answer: LayoutAnswer,
     config: &mut StoreConfig,
@@ -215,7 +210,6 @@ fn describe_stray(stray: &Stray) -> String {
     format!("{}: {what}, not read", stray.path.display())
 }
 
-/// A file of no bytes in last place is what a crash leaves while it is made.
 fn remove_empty_last_file(run: &FileRun) -> Result<()> {
     if let Some(last) = run.files().last().filter(|file| file.len == 0) {
         run.remove_from(last.base_offset)?;
@@ -223,11 +217,10 @@ fn remove_empty_last_file(run: &FileRun) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a commit log file: what is configured, which the files must bear out, what they are, or
-/// what the store remembers.
+/// File size of the commit log: configured and consistent with the files, detected, or remembered.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] where files and setting differ, [`Error::Io`].
+/// [`Error::InvalidConfig`] if files and setting differ, [`Error::Io`].
 pub fn commit_log_file_size(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,
@@ -264,8 +257,8 @@ fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
     }
 }
 
-/// Where the queues lie and how large their files are: what is configured, which the files must bear
-/// out, what they are, or what the store remembers.
+/// Folders and file sizes of the queues: configured and consistent with the files, detected, or
+/// remembered.
 ///
 /// # Errors
 /// As [`commit_log_file_size`].
@@ -316,11 +309,9 @@ pub fn queue_layout(
     })
 }
 
-/// How many queue files are looked at for their size.
 const QUEUE_FILES_ASKED: usize = 64;
 
-/// Bytes of a queue file below `dir`, in whole entries of so many bytes; `None` where neither setting
-/// nor file tells.
+/// File size of queues below `dir`, in whole entries; `None` if unknown.
 fn queue_file_size(
     storage: &dyn Storage,
     dir: &Path,
@@ -363,8 +354,7 @@ fn queue_file_size(
         }
     }
     match (configured, votes.winner()) {
-        // Of a queue that is all there is, a file that is shorter than it should be was cut short: it is
-        // made again, as what was cut off is.
+        // A single file shorter than configured was truncated: its entries are rebuilt.
         (Some(configured), Some(found))
             if witnesses.len() == 1 && found < configured && remembered != Some(found) =>
         {
@@ -380,8 +370,8 @@ fn queue_file_size(
     }
 }
 
-/// Writes the settings of a store below `config`: all of a new one, of another one those that its files do
-/// not tell.
+/// Writes the settings of a store below `config`: all of a new one, otherwise those that its files
+/// do not prove.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -394,7 +384,7 @@ pub fn remember(
     remembered::keep(&**storage, paths, config, is_new, || found_sizes(storage, paths, config))
 }
 
-/// Settings with the sizes that an opening would find if none were given.
+/// Settings with the sizes that an open without settings would find.
 fn found_sizes(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -1,9 +1,9 @@
-//! Opening a store: look at the files, decide, repair, hand out a reader and a writer.
+//! Opens a store: look at the files, decide, repair, create a reader and a writer.
 //!
-//! Open this file first: `open` takes the lock and calls the steps in order. `inspect.rs` lists what is there,
-//! `index_settings.rs` finds the settings that the files bear out. `analysis.rs` finds the log's end and the
-//! damage, reading the end through `tail.rs`; it changes nothing, and `plan.rs` tells its outcome.
-//! `recover.rs` cuts and mends. `seal.rs` is the note of a clean close, which saves the next open all of that.
+//! Open this file first: `open` takes the lock and calls the steps in order. `inspect.rs` lists
+//! files, `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and
+//! damage, with `tail.rs`; it changes nothing, and `plan.rs` reports its outcome. `recover.rs`
+//! repairs. `seal.rs` marks a clean close, which saves all of that.
 
 pub mod analysis;
 pub mod index_settings;
@@ -51,22 +51,21 @@ use super::write::retention::file_ages::FileAges;
 use super::write::topics::TopicTable;
 use super::write::writer::{QUEUE_BYTES, Writer};
 
-/// A store that is open, its threads not yet started.
+/// An open store whose threads are not started.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) reader: Reader,
-    /// `None` in a store opened for reading.
+    /// `None` for a reader.
     pub(super) writer: Option<Arc<Writer>>,
-    /// Facts met while opening that are no damage but that the user must hear of.
+    /// Facts met at open that are no damage.
     pub(super) warnings: Vec<String>,
 }
 
-/// What a writer does about damage before messages that were flushed.
+/// A writer's policy for damage before flushed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFlushedDamage {
-    /// Changes nothing and says so.
     Refuse,
-    /// Ends the log there, as it was told, and keeps aside what lies behind.
+    /// End the log there, as requested, and keep the rest in quarantine.
     Cut,
 }
 
@@ -90,7 +89,7 @@ pub(super) fn open(
         return open_to_read(paths, config, storage, clock);
     }
     make_folder(&*storage, path)?;
-    // The lock comes before anything else is looked at or touched.
+    // Lock before reading anything.
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
@@ -103,7 +102,7 @@ pub(super) fn open(
     for dir in written.iter().chain([&paths.consume_queue()]) {
         make_folder(&*storage, dir)?;
     }
-    // From here on nothing is made in what somebody else puts at these paths.
+    // From here on nothing is created in another store at these paths.
     let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
     let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
     let mode = match (there, crashed) {
@@ -120,7 +119,7 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
-    // A swap of folders changes the root in the end.
+    // Completing a swap changes the root.
     let state = || {
         let root = storage.stamp(paths.root()).ok().flatten();
         (swap::is_listed(&*storage, &paths), root)
@@ -193,9 +192,9 @@ fn open_to_write(
         is_clean,
         latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
-    let index_known_ms = found.index_known_ms();
-    // The session that crashed goes on under its own `abort`: with a new one the mark would not be
-    // believed, should recovery be stopped before it writes the mark again.
+    let index_trusted_until_ms = found.index_trusted_until_ms();
+    // Keep the crashed session's `abort`: a new one would invalidate the mark if recovery stops
+    // before writing it.
     let goes_on =
         !is_clean && durable.is_some_and(|mark| mark.is_of_last_session(&*storage, &paths));
     let mark = || {
@@ -226,14 +225,15 @@ fn open_to_write(
     }
     inspect::remember(&storage, &paths, &config, mode == RecoveryMode::New)?;
     if durable.is_some_and(|durable| durable.place > analysis.end) {
-        // The cut was asked for. Stopped behind it, the next opening must not miss what it took.
+        // The cut was requested. If it stops here, the next open must not expect the removed
+        // messages.
         durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
     }
     let now_ms = clock.now_ms();
     let mut report = recover::repair(&analysis, mode, &log, &queues, &*storage, &paths, now_ms)?;
     let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
     if let Some(index) = index.as_mut().filter(|_| !analysis.sealed) {
-        let from = mend_index(index, &analysis, &log, index_known_ms)?;
+        let from = mend_index(index, &analysis, &log, index_trusted_until_ms)?;
         if from < analysis.end && analysis.keyed.is_some() {
             report.rebuilt.push("index".to_owned());
             dispatch_from = dispatch_from.min(from);
@@ -248,7 +248,7 @@ fn open_to_write(
              of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
         ));
     }
-    // A time later than the newest record, or before all of them, proves nothing.
+    // A time outside the range of records proves nothing.
     let fields = &mut checkpoint.fields;
     let newest = analysis.newest_timestamp_ms;
     fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
@@ -271,7 +271,7 @@ fn open_to_write(
     let index_run = index.as_ref().map(|service| Arc::clone(service.run()));
     let (bell, log_front) = (Arc::clone(log_writer.bell()), Arc::clone(log_writer.front()));
     let index_front = index.as_ref().map(|service| Arc::clone(service.front())).unwrap_or_default();
-    // A log that was not read does not tell where its last message begins.
+    // An unread log does not tell where its last message begins.
     let last = analysis.last_record.or(durable.map(|durable| durable.place.min(analysis.end)));
     let last = last.unwrap_or(analysis.end);
     let place = if config.flush_disk_type == FlushDiskType::Sync { analysis.end } else { last };
@@ -332,14 +332,12 @@ fn open_to_write(
     Ok(Opened { reader: Reader::of_writer(Arc::clone(&writer)), writer: Some(writer), warnings })
 }
 
-/// The least bytes of the log that a message with a key takes.
+/// Minimum bytes of a message with a key.
 const LEAST_MESSAGE: u64 = 100;
-/// The block in which most file systems give disk space.
 const BLOCK: u64 = 4096;
 
-/// Reckons the disk space that entries need for a thousand bytes of the log, where each message is as
-/// short as can be and has one key. Small files fill their last blocks in part only; an eighth more goes
-/// to folders and the file system's own tables.
+/// Disk space of entries for a thousand bytes of log with the shortest messages and one key each.
+/// An eighth more covers partly filled blocks, folders and file system tables.
 fn entries_per_mille(config: &StoreConfig) -> u64 {
     let in_blocks = |entry: u64, room: u64, file: u64| {
         entry.saturating_mul(file.next_multiple_of(BLOCK)).div_ceil(room.max(1))
@@ -348,22 +346,21 @@ fn entries_per_mille(config: &StoreConfig) -> u64 {
     let slots = u64::from(config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS));
     let keys = 20 * u64::from(config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES));
     let index = if config.message_index_enable { in_blocks(20, keys, 4 * slots + keys) } else { 0 };
-    // A unit of the extension without a bit map.
+    // A unit of the extension without a bitmap.
     let ext = if config.enable_consume_queue_ext { 2 * 20 } else { 0 };
     (in_blocks(20, queue, queue) + index + ext) * 1000 / LEAST_MESSAGE * 9 / 8
 }
 
-/// Disk space for the small files: the checkpoint, the seal, the tables of `config` and their folders.
+/// Disk space of small files: checkpoint, seal, tables and folders.
 const SMALL_FILES: u64 = 64 << 10;
 
-/// Reckons what closing will need of the disk, and tells where the disk has not that much: appends fail
-/// then.
+/// Computes the disk space for closing, and warns if the disk lacks it: appends fail then.
 fn reckon_room(files: &StoreFiles) {
     let Some(room) = files.log.room() else { return };
     let queues = files.queues.all().len() as u64;
     room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
     if let Some(index) = &files.index {
-        // The next index file: its slots and its first entries.
+        // The next index file: slots and first entries.
         let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
         room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
     }
@@ -373,7 +370,7 @@ fn reckon_room(files: &StoreFiles) {
     }
 }
 
-/// Reads the durable mark; one that cannot be believed is told, and the checkpoint counts instead.
+/// Reads the durable mark; an invalid one gives a warning, and the checkpoint counts.
 fn read_mark(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -388,8 +385,7 @@ fn read_mark(
     }
 }
 
-/// Takes out of the index what cannot be relied on; from which place on the log must be read again
-/// for it.
+/// Removes unreliable parts of the index; returns where the log must be read again for it.
 fn mend_index(
     service: &mut IndexService,
     analysis: &Analysis,
@@ -409,7 +405,7 @@ fn mend_index(
         Some(file) => service.run().open(file)?.header()?.begin_physical_offset,
         None => i64::MAX,
     };
-    // The beginning is missing: file by file it cannot be put in front, so all of it is made again.
+    // Files cannot be added in front, so the whole index is rebuilt.
     if u64::try_from(begins).unwrap_or(u64::MAX) > first_keyed {
         service.remove_from(0)?;
         return Ok(log.min_offset());
@@ -425,7 +421,7 @@ fn mend_index(
     }
 }
 
-/// Whether the index holds every key of the record at which it ends: a crash may have kept some.
+/// Whether the index holds every key of its last record: a crash may have kept some.
 fn has_all_keys(service: &IndexService, log: &CommitLog, last_keyed: u64) -> Result<bool> {
     let mut buffer = Vec::new();
     let Found::Message(view) = log.read(last_keyed, 0, &mut buffer)? else {
@@ -437,7 +433,7 @@ fn has_all_keys(service: &IndexService, log: &CommitLog, last_keyed: u64) -> Res
     Ok(service.keys_put(view.physical_offset())? >= wanted)
 }
 
-/// The store time of a record; `None` where none is, such as in a file that retention deleted.
+/// Store time of a record; `None` if there is none, as in a file that retention deleted.
 fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
     log.store_timestamp_ms(u64::try_from(offset).unwrap_or(u64::MAX), 0)
 }

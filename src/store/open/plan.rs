@@ -1,4 +1,4 @@
-//! What opening for writing would find and do, told without doing it.
+//! Plans recovery: what opening for writing would do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,32 +20,30 @@ use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
 
-/// What opening for writing would do.
+/// Plan of opening for writing.
 #[derive(Clone, Debug)]
 pub struct RecoveryPlan {
-    /// What it would report. Of damage that it refuses, what being told to cut there would do.
+    /// Its expected report; for refused damage, that of cutting there.
     pub report: RecoveryReport,
-    /// Why it would refuse, if it would.
+    /// Why it would refuse.
     pub refusal: Option<Refusal>,
 }
 
-/// Why opening for writing refuses.
+/// Refusal to open for writing.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The damage.
     pub damage: Corruption,
-    /// How many whole messages lie behind it.
+    /// Whole messages behind it.
     pub messages_beyond: u64,
-    /// Whether the log can be cut there.
     pub can_cut: bool,
 }
 
-/// Looks at the store at `path` as opening for writing does, and changes nothing. `progress` hears how
-/// many bytes of how many were read, and can end it.
+/// Analyses the store at `path` like opening for writing, without a change. `progress` gets the
+/// bytes read and in all, and can end it.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Locked`] when somebody writes to it, [`Error::InvalidConfig`] when a
-/// setting differs from the files there, [`Error::Io`].
+/// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
+/// [`Error::InvalidConfig`] when a setting contradicts the files, [`Error::Io`].
 pub fn plan(
     path: &Path,
     mut config: StoreConfig,
@@ -108,7 +106,7 @@ pub fn plan(
     let mut rebuilt = rebuilt_queues(&analysis, &queues);
     if let Some(index) = &index
         && !analysis.sealed
-        && is_index_rebuilt(index, &analysis, found.index_known_ms())?
+        && is_index_rebuilt(index, &analysis, found.index_trusted_until_ms())?
     {
         rebuilt.push("index".to_owned());
     }
@@ -138,7 +136,7 @@ fn nothing_done(mode: RecoveryMode) -> RecoveryReport {
     }
 }
 
-/// A gap or a wrong length among the log's files; an empty last file is what a crash leaves.
+/// A gap or wrong length among the log's files, except an empty last file, which a crash leaves.
 fn broken_run(log: &CommitLog) -> Option<Corruption> {
     let files = log.run().files();
     let empty_last = files.last().filter(|last| last.len == 0).map(|last| last.path.clone());
@@ -157,7 +155,7 @@ fn rebuilt_queues(analysis: &Analysis, queues: &QueueTable) -> Vec<String> {
     analysis.queues.iter().map(name).collect()
 }
 
-/// Whether keys would be put again: because a file cannot be relied on, or some are missing.
+/// Whether keys would be put again: a file is unreliable, or some are missing.
 fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Result<bool> {
     let Some((first_keyed, last_keyed)) = analysis.keyed else { return Ok(false) };
     if analysis.unsound_index.is_some() || !index.unusable().is_empty() {
@@ -167,7 +165,7 @@ fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Res
     let mut reach = None;
     for (number, file) in index.files().iter().enumerate() {
         let header = index.open(file)?.header()?;
-        // Newer files go; what they held is missing only where the log still has it.
+        // Newer files go; their keys are missing only if the log still has the messages.
         if header.end_timestamp_ms > known_ms {
             break;
         }

@@ -1,9 +1,8 @@
-//! Opening a store for writing: find the log's end, mend what is derived from it, and say what was
-//! done (`DefaultMessageStore.recover`).
+//! Recovery: find the log's end, repair queues and index, and report it
+//! (`DefaultMessageStore.recover`).
 //!
-//! First everything is looked at and nothing changed ([`super::analysis`]), then the repair is decided
-//! and refused where it would hide damage, then it is done ([`repair`]). The order leaves a store that
-//! is stopped in between as good as before.
+//! First everything is analysed without a change ([`super::analysis`]), then repair is refused if
+//! it would hide damage, then done ([`repair`]). A store stopped in between is as good as before.
 
 use std::path::{Path, PathBuf};
 
@@ -17,14 +16,14 @@ use super::tail::QuarantinedMessage;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
-/// In what state a store was found.
+/// State in which a store was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryMode {
     /// There was none.
     New,
-    /// Closed in good order.
+    /// Cleanly closed.
     Clean,
-    /// Not closed: `abort` was there.
+    /// Not closed: `abort` existed.
     Crash,
 }
 
@@ -40,30 +39,30 @@ impl RecoveryMode {
     }
 }
 
-/// What opening for write found and did.
+/// Result of opening for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// In what state the store was found.
+    /// State in which the store was found.
     pub mode: RecoveryMode,
-    /// The log's end, from which writing goes on.
+    /// End of the log.
     pub end_physical_offset: u64,
-    /// The bytes behind the end that were zeroed, counted to the last that was not zero.
+    /// Bytes zeroed behind the end, up to the last non-zero one.
     pub cut_bytes: u64,
-    /// Why the log ends there, where something lay behind.
+    /// Why the log ends there, if something lay behind.
     pub cut_reason: Option<Corruption>,
-    /// Where the cut bytes are kept.
+    /// Folder with the removed bytes.
     pub quarantine: Option<PathBuf>,
-    /// Whole messages among the cut bytes, the first ten thousand.
+    /// The first ten thousand whole messages among them.
     pub quarantined_messages: Vec<QuarantinedMessage>,
-    /// How many there are in all.
+    /// Number of these messages.
     pub quarantined_count: u64,
-    /// What was made again from the log, as paths below the root.
+    /// Rebuilt structures, as paths below the root.
     pub rebuilt: Vec<String>,
-    /// Messages that were read to put them into queues or index.
+    /// Messages dispatched again.
     pub dispatched: u64,
 }
 
-/// Does `own` while a thread of that name does `other`; `root` is named where none can be had.
+/// Runs `own` while a thread of that name runs `other`; an error to start it names `root`.
 pub(crate) fn beside<T>(
     name: &str,
     root: &Path,
@@ -83,11 +82,10 @@ pub(crate) fn beside<T>(
     })
 }
 
-/// Does what an analysis calls for, short of dispatching and of [`make_durable`]: cuts the log and the
-/// queues.
+/// Cuts log and queues according to an analysis. Dispatch and [`make_durable`] follow.
 ///
 /// # Errors
-/// [`Error::Io`]; the store is then at most partly mended, and opening it again goes on.
+/// [`Error::Io`]; the store is partly repaired then, and the next open continues.
 pub fn repair(
     analysis: &Analysis,
     mode: RecoveryMode,
@@ -105,8 +103,7 @@ pub fn repair(
     log.set_end(analysis.end);
     let all = queues.all();
     if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {
-        // Their files are made together: a process that was killed may have left names that are not
-        // durable.
+        // Files are created together: a killed process may have left names that are not durable.
         queues.sync_file_systems()?;
     }
     for queue in all {
@@ -143,9 +140,8 @@ pub fn repair(
     })
 }
 
-/// Writes again what lies from `unproven` on, so that the next flush takes it to the disk: after a flush
-/// that failed the system takes pages for written that are not, until somebody writes them again. It
-/// ends early when that is no longer wanted.
+/// Rewrites the log from `unproven` on, so that the next flush writes it: after a failed flush the
+/// system treats unwritten pages as clean. Ends early when `is_wanted` says so.
 ///
 /// # Errors
 /// [`Error::Io`]; the store must not be written then.
@@ -153,8 +149,8 @@ pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool)
     log.write_again(unproven, is_wanted)
 }
 
-/// Makes durable what is accepted of the log, which is `written_again` or must not be: what a reader is
-/// shown from now on must survive a power cut.
+/// Flushes the accepted log, rewritten unless `written_again`: what readers see from now on must
+/// survive a power cut.
 ///
 /// # Errors
 /// [`Error::Io`]; the store must not be written then.
@@ -170,7 +166,7 @@ pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -
     Ok(())
 }
 
-/// Removes the files of a queue that begin where none of its files does: they hide those that do.
+/// Removes misplaced files of a queue: they hide those at the right offsets.
 fn remove_misplaced(run: &FileRun, storage: &dyn Storage) -> Result<()> {
     let size = run.file_size();
     let mut removed = false;
@@ -184,7 +180,7 @@ fn remove_misplaced(run: &FileRun, storage: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Gives each file of a queue its size: one that was cut short has zeros at its end then.
+/// Extends truncated files of a queue with zeros.
 fn mend_lengths(run: &FileRun) -> Result<()> {
     let size = run.file_size();
     let mut mended = false;

@@ -1,9 +1,8 @@
-//! The seal of a store that was closed in good order: how far the log reached, and a digest of the
-//! names, sizes and change times of all its files. While it holds, nothing was changed since queues
-//! and index were held against the whole log, so opening for write need not read it all again.
+//! The seal of a cleanly closed store: the log's end, and a digest of names, sizes and change times
+//! of all files. While it is valid, opening for writing need not read the whole log again.
 //!
-//! RocketMQ knows nothing of it. What it writes moves a file's change time or reaches past the
-//! sealed end, and either breaks the seal: then everything is checked, as without one.
+//! RocketMQ's writes change a file's time or exceed the sealed end, which breaks the seal: then
+//! everything is checked.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,16 +16,13 @@ use crate::format::crc::crc32;
 use crate::store::lock;
 use crate::store::paths::StorePaths;
 
-/// First line of the file.
 const TITLE: &str = "mqstore seal 2";
 
-/// More than a seal has.
 const MOST_BYTES: usize = 4096;
 
-/// How often the clock of the files is looked at before closing does without a seal.
+/// Checks of the file system's clock before closing without a seal.
 const TICKS: u32 = 50;
 
-/// What a store's files looked like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest {
     files: u64,
@@ -35,23 +31,22 @@ struct Digest {
     names: u32,
 }
 
-/// What is known of a store that was closed in good order.
+/// Facts about a cleanly closed store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// Where the log ended.
     pub end: u64,
-    /// The newest store time in it, Unix milliseconds.
+    /// Its newest store time, Unix milliseconds.
     pub newest_timestamp_ms: i64,
     settings: u32,
     digest: Digest,
 }
 
 impl Seal {
-    /// Seals a store whose files are all durable and will not be written again. On a file system whose
-    /// change times do not move with writes through a map it stays without a seal.
+    /// Seals a store whose files are durable and final. Without change times for writes through a
+    /// map there is no seal.
     ///
     /// # Errors
-    /// [`Error::Io`]; the store is none the worse without.
+    /// [`Error::Io`]; a missing seal only makes the next open slower.
     pub fn put(
         storage: &dyn Storage,
         paths: &StorePaths,
@@ -59,7 +54,7 @@ impl Seal {
         end: u64,
         newest_timestamp_ms: i64,
     ) -> Result<()> {
-        // Where a write through a map leaves no trace, no seal could be believed.
+        // Writes through a map must change the time, or a seal proves nothing.
         if !storage.stamps_mapped_writes(&paths.checkpoint())? {
             return Ok(());
         }
@@ -68,7 +63,7 @@ impl Seal {
         let text = Self { end, newest_timestamp_ms, settings, digest }.to_text();
         for _ in 0..TICKS {
             lock::replace(storage, &paths.seal(), text.as_bytes())?;
-            // A change in the tick of the last one would not show.
+            // A change within the last tick would not show.
             let sealed = storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
             if sealed.is_some_and(|sealed| sealed.changed_ns > digest.newest_change_ns) {
                 return Ok(());
@@ -78,7 +73,7 @@ impl Seal {
         storage.remove_file(&paths.seal()).map_err(Error::io("remove", paths.seal()))
     }
 
-    /// The seal of a store, if there is one and it holds.
+    /// Returns the seal if it is valid.
     ///
     /// # Errors
     /// [`Error::Io`] when a folder cannot be read.
@@ -93,7 +88,6 @@ impl Seal {
         Ok(holds.then_some(seal))
     }
 
-    /// One that cannot be read is none.
     fn read(storage: &dyn Storage, path: &Path) -> Option<Self> {
         let file = storage.open(path, Access::Read).ok()?;
         let mut bytes = vec![0; MOST_BYTES];
@@ -135,7 +129,7 @@ impl Seal {
 }
 
 impl Digest {
-    /// `None` where the system does not tell when a file was changed.
+    /// `None` if change times are unknown.
     fn of(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
         let mut folders: Vec<PathBuf> = paths.commit_log().to_vec();
         folders.extend([
@@ -180,7 +174,7 @@ impl Digest {
     }
 }
 
-/// What the settings come to: under others the queues and the index may be others too.
+/// Digest of settings that determine queues and index.
 fn settings(config: &StoreConfig) -> u32 {
     let config = StoreConfig { given: BTreeSet::new(), ..config.clone() };
     crc32(format!("{config:?}").as_bytes())

@@ -1,5 +1,5 @@
-//! What lies behind the end of a log: nothing, the remains of an unclean stop, or whole messages
-//! that must not be thrown away.
+//! Bytes behind the end of a log: zeros, remains of an unclean stop, or whole messages that must be
+//! kept.
 
 use std::path::PathBuf;
 
@@ -15,47 +15,43 @@ use crate::store::mark::Flushed;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
-/// How much is looked at or copied at a time.
+/// Bytes read or copied at a time.
 const BLOCK: usize = 1 << 20;
 
-/// A whole message behind the end of the log.
+/// A whole message behind the log's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedMessage {
     pub physical_offset: u64,
-    /// Its topic, as its bytes.
     pub topic: Box<[u8]>,
-    /// Its queue.
     pub queue_id: i32,
-    /// Its number there.
     pub queue_offset: i64,
-    /// The store's time of it.
     pub store_timestamp_ms: i64,
 }
 
-/// The bytes behind the end of a log.
+/// Bytes behind the log's end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// One past the last byte that is not zero; `None` when all are.
+    /// End of the last non-zero byte; `None` if there is none.
     pub data_end: Option<u64>,
-    /// Whole messages among them, in order, at most [`Tail::KEPT`].
+    /// The first [`Tail::KEPT`] whole messages.
     pub messages: Vec<QuarantinedMessage>,
-    /// How many whole messages there are.
+    /// Number of whole messages.
     pub count: u64,
-    /// How many of them belong to the flushed log: they lie before the durable mark, or the checkpoint
-    /// says that they were flushed, and they are not older than what precedes them or the queues know them.
+    /// Number of these that were flushed: before the durable mark, or by the checkpoint; and not
+    /// older than earlier messages, or known to the queues.
     pub flushed: u64,
 }
 
 impl Tail {
-    /// How many messages are listed one by one.
+    /// Maximum messages listed.
     pub const KEPT: usize = 10_000;
 
-    /// Looks at everything behind `end`. `newest_ms` is the newest store time before it, and `flushed`
-    /// the part of the log that was flushed. A message older than the newest before it is what an earlier
-    /// life of the file left, unless the queues know it: clocks step back.
+    /// Examines everything behind `end`. `newest_ms` is the newest store time before it, `flushed`
+    /// the flushed part of the log. An older message is a remainder of a recycled file unless the
+    /// queues know it, since clocks step back.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn read(
         log: &CommitLog,
         queues: &QueueTable,
@@ -68,7 +64,7 @@ impl Tail {
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        // The first bytes are the ones that were no record.
+        // The first bytes were no record.
         let mut more = scanner.resync()?;
         while more && scanner.position() < data_end {
             match scanner.step()? {
@@ -102,12 +98,11 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Copies the bytes from `end` on into the quarantine folder, then zeroes them and removes the
-    /// files behind: nothing that was cut ever comes back, and nothing is lost either. The folder
-    /// made, if anything was there to keep.
+    /// Copies the bytes from `end` on into quarantine, zeroes them and removes later files: nothing
+    /// comes back, and nothing is lost. Returns the quarantine folder, if needed.
     ///
     /// # Errors
-    /// [`Error::Io`]; the log is untouched unless all of the copy is durable.
+    /// [`Error::Io`]; the log is unchanged unless the whole copy is durable.
     pub fn cut(
         &self,
         log: &CommitLog,
@@ -121,9 +116,9 @@ impl Tail {
             None => None,
         };
         let file_size = log.run().file_size();
-        // The last file goes first, so that a crash in between leaves no gap.
+        // The last file first: a crash in between leaves no gap.
         log.run().remove_from(end.checked_add(1).unwrap_or(end).div_ceil(file_size) * file_size)?;
-        // Else all is zeros, and made durable with the rest of the log.
+        // Otherwise everything is zero, and flushed with the log.
         if let Some(file) = log.run().find(end).filter(|_| self.data_end.is_some()) {
             let open = log.run().open(&file)?;
             let position = end - file.base_offset;
@@ -134,7 +129,7 @@ impl Tail {
     }
 }
 
-/// One past the last byte from `end` on that is not zero.
+/// End of the last non-zero byte from `end` on.
 fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     let mut found = None;
     let most = usize::try_from(log.run().file_size()).unwrap_or(usize::MAX);
@@ -161,7 +156,7 @@ fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     Ok(found)
 }
 
-/// How many bytes are left without the zeros at the end; `None` where all are zeros.
+/// Length without trailing zeros; `None` if all are zeros.
 fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
     let not_zero = |part: &[u8]| part.iter().fold(0, |all, byte| all | byte) != 0;
@@ -170,7 +165,7 @@ fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
     Some(number * PART + part.iter().rposition(|&byte| byte != 0)? + 1)
 }
 
-/// Writes zeros over whatever is not zero already; holes stay holes.
+/// Overwrites non-zero bytes with zeros; holes stay holes.
 fn zero_data(file: &dyn StorageFile, from: u64, end: u64) -> std::io::Result<()> {
     let zeros = vec![0; BLOCK];
     let mut block = vec![0; BLOCK];
@@ -200,7 +195,7 @@ fn quarantine(
 ) -> Result<PathBuf> {
     let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
     make_folder(storage, &dir)?;
-    // A folder is closed before it holds anything; not every file system has rights to take away.
+    // Restricted while empty; some file systems have no permissions.
     for path in [&paths.quarantine(), &dir] {
         let _ = storage.make_private(path);
     }

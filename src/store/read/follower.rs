@@ -1,5 +1,5 @@
-//! The view of a store that another process may write: how far its log reaches, and from where on its
-//! queues and index are not relied on. `refresh` moves the view forward.
+//! View of a store that another process may write: its readable end, and the doubt about queues and
+//! index.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,37 +19,33 @@ use crate::store::store_files::StoreFiles;
 use crate::store::swap;
 use crate::store::write::topics;
 
-/// How often a reader looks whether another process is done with swapping folders, and the time in
-/// between: a second in all.
+/// Checks for the end of another process's swap, a millisecond apart.
 const SWAP_WAITS: u32 = 1000;
 const SWAP_WAIT: Duration = Duration::from_millis(1);
 
-/// The view of a store that another process may write.
+/// View of a store that another process may write.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) files: Arc<StoreFiles>,
     view: RwLock<View>,
-    /// Held during a refresh: of two the later one counts.
     refreshing: Mutex<()>,
 }
 
-/// How far the files of a store were relied on at the last look.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     overlay: OnceLock<Arc<Overlay>>,
-    /// From this offset on the queues are compared with the log.
+    /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
-    /// After a crash: index files with messages stored later than this are not relied on.
-    index_known_ms: Option<i64>,
-    /// Where `abort` lies: the part of the log that is known to be durable.
+    /// After a crash: index files with later messages are not trusted.
+    index_trusted_until_ms: Option<i64>,
+    /// The part of the log known to be durable, if `abort` exists.
     flushed: Option<Flushed>,
-    /// The offset of the last record, where it was left out although it may be whole.
+    /// Offset of a last record left out although it may be whole.
     pub(crate) left_out: Option<u64>,
 }
 
 impl Follower {
-    /// Looks at the files for the first time. With the view comes what could not be read of the files that
-    /// say how far it reaches.
+    /// Reads the files for the first time; returns errors of files that tell the view.
     pub(crate) fn new(files: Arc<StoreFiles>) -> Result<(Self, Vec<Error>)> {
         let follower = Self { files, view: RwLock::default(), refreshing: Mutex::default() };
         let unread = follower.look()?;
@@ -60,7 +56,6 @@ impl Follower {
         self.view.read()
     }
 
-    /// Moves the view forward to the files as they are now.
     pub(crate) fn refresh(&self) -> Result<()> {
         let files = &*self.files;
         let _turn = self.refreshing.lock();
@@ -72,7 +67,7 @@ impl Follower {
         self.look().map(drop)
     }
 
-    /// Lists queues and index again, because files of them were gone. The log's readable end stays.
+    /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
         let _turn = self.refreshing.lock();
         self.files.list_again()?;
@@ -81,7 +76,7 @@ impl Follower {
         self.judge(is_open_or_crashed, left_out, unread).map(drop)
     }
 
-    /// The entries that the queues lack, read from the log once for each look.
+    /// Entries that the queues lack, read once for each refresh.
     pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
         let StoreFiles { log, queues, .. } = &*self.files;
         let view = self.view();
@@ -92,11 +87,11 @@ impl Follower {
         Ok(Arc::clone(view.overlay.get_or_init(|| read)))
     }
 
-    /// The offset up to which the index files hold each key, as far as they are known to be whole.
+    /// Offset up to which the index files hold each key, as far as they are trusted.
     pub(crate) fn indexed_offset(&self) -> Result<u64> {
         let log_start = self.files.log.min_offset();
         let Some(index) = &self.files.index else { return Ok(log_start) };
-        let known_ms = self.view().index_known_ms;
+        let known_ms = self.view().index_trusted_until_ms;
         let mut end = None;
         for file in index.files() {
             let header = index.open(&file)?.header()?;
@@ -108,22 +103,19 @@ impl Follower {
         Ok(end.unwrap_or(0).max(log_start))
     }
 
-    /// The offset up to which the log is known to be durable: its end where no `abort` lies, else the
-    /// durable mark, or where RocketMQ has written since, the end of the last record that is older than the
-    /// checkpoint's newest.
+    /// End of the log known to be durable: the log's end if `abort` is missing, else the durable
+    /// mark; if RocketMQ has written since, the last record older than the checkpoint's newest.
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         let log = &*self.files.log;
         let flushed = self.view().flushed;
         match flushed {
             None => Ok(log.end_offset()),
-            // The mark of the session that has the store, or had it last.
+            // The mark of the current or last session.
             Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(log.end_offset())),
             Some(Flushed { before_ms, .. }) => durable_end(log, before_ms),
         }
     }
 
-    /// Finds how far the log reaches now, and from where on queues and index are not relied on. Returns
-    /// what could not be read of the files that say so.
     fn look(&self) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
@@ -132,8 +124,8 @@ impl Follower {
         self.judge(is_open_or_crashed, left_out, unread)
     }
 
-    /// Whether `abort` lies there. An `abort` that cannot be read counts as there: the store may be in use,
-    /// and nothing is known to be flushed.
+    /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
+    /// flushed.
     fn was_left_open(&self) -> (bool, Vec<Error>) {
         match lock::was_aborted(&*self.files.storage, &self.files.paths) {
             Ok(aborted) => (aborted, Vec::new()),
@@ -141,7 +133,6 @@ impl Follower {
         }
     }
 
-    /// Finds from where on queues and index are not relied on.
     fn judge(
         &self,
         open_or_crashed: bool,
@@ -158,7 +149,7 @@ impl Follower {
             }
         };
         let doubt = self.doubt(&checkpoint, crashed)?;
-        let index_known_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
+        let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
         let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
             unread.push(error);
             None
@@ -166,18 +157,18 @@ impl Follower {
         let flushed =
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
         *self.view.write() =
-            View { overlay: OnceLock::new(), doubt, index_known_ms, flushed, left_out };
+            View { overlay: OnceLock::new(), doubt, index_trusted_until_ms, flushed, left_out };
         Ok(unread)
     }
 
-    /// Finds the offset from which on the queues are compared with the log. While another process swaps
-    /// folders some queues may be missing: they are listed again when it is done.
+    /// Offset from which queues are compared with the log. During another process's swap queues may
+    /// be missing, so they are listed again afterwards.
     fn doubt(&self, checkpoint: &CheckpointFields, crashed: bool) -> Result<u64> {
         let StoreFiles { storage, paths, log, queues, .. } = &*self.files;
         for _ in 0..SWAP_WAITS {
             let is_swapping = swap::is_listed(&**storage, paths);
             if is_swapping && !StoreLock::is_held(&**storage, paths) {
-                // The other process was killed on the way, and the next writer finishes the swap.
+                // That process was killed; the next writer finishes the swap.
                 break;
             }
             let doubt = queue_view::start_of_doubt(log, queues, checkpoint, crashed)?;
@@ -194,7 +185,6 @@ impl Follower {
     }
 }
 
-/// The warning of a last record that a reader leaves out.
 #[cold]
 fn half_there(log: &CommitLog, at: u64) -> Error {
     let file = log.run().find(at);
@@ -205,7 +195,7 @@ fn half_there(log: &CommitLog, at: u64) -> Error {
     Error::corrupt(&path, at - base, CorruptionKind::Truncated, expected, found)
 }
 
-/// The end of the last record stored before `flushed_ms`. Store times rise along the log.
+/// End of the last record stored before `flushed_ms`. Store times rise along the log.
 fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
     let files = log.run().files();
     let mut from = log.min_offset();

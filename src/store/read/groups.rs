@@ -1,5 +1,5 @@
-//! Consumer groups: how far each has come in the queues, as `config/consumerOffset.json` keeps it
-//! (`ConsumerOffsetManager`), and one that reads and keeps its own place.
+//! Consumer groups: committed offsets in `config/consumerOffset.json` (`ConsumerOffsetManager`),
+//! and a group that reads and keeps its position.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,38 +18,34 @@ use crate::store::lock::OffsetsLock;
 use crate::store::message_store::MessageStore;
 use crate::store::store_files::StoreFiles;
 
-/// The longest name of a group (`Validators.CHARACTER_MAX_LENGTH`).
+/// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).
 const LONGEST_NAME: usize = 255;
 
-/// How far a group has come in one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOffset {
     pub topic: String,
-    /// The queue's number.
     pub queue_id: i32,
-    /// The entry that the group takes next.
+    /// Next entry to read.
     pub queue_offset: i64,
-    /// One past the queue's last entry; 0 where there is no such queue.
+    /// The queue's end; 0 if it does not exist.
     pub max_offset: i64,
 }
 
 impl GroupOffset {
-    /// Entries still to be taken.
     #[must_use]
     pub fn lag(&self) -> i64 {
         self.max_offset.saturating_sub(self.queue_offset).max(0)
     }
 }
 
-/// Whether a file of the broker's is what it should be.
 type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 
 impl MessageStore {
-    /// How far each group has come, by its name, as it was committed last.
+    /// Committed offsets of each group.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a table that cannot be read; [`Error::Io`], [`Error::NotDispatched`],
-    /// [`Error::Closed`].
+    /// [`Error::Corrupt`] for an unreadable table; [`Error::Io`],
+    /// [`Error::NotDispatched`], [`Error::Closed`].
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
@@ -69,8 +65,8 @@ impl MessageStore {
         Ok(groups)
     }
 
-    /// What was met at open that is no damage but worth knowing, what happened since, such as files that
-    /// were deleted, and which of the broker's files are read from their backups now, a line each.
+    /// Warnings from open, notices since such as deleted files, and broker files now read from
+    /// backups; one line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let paths = &self.files.paths;
@@ -115,10 +111,9 @@ impl MessageStore {
 }
 
 impl StoreFiles {
-    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
-    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
-    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
-    /// group begins anew.
+    /// The table of offsets and its file. A broker with `enableLmq` uses a file of its own. Without
+    /// the setting the newer file counts, or the fuller one. If the chosen file is missing, the
+    /// other is used, so that no group starts over.
     pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
         let (storage, paths) = (&*self.storage, &self.paths);
         let load = |is_light: bool| {
@@ -134,7 +129,7 @@ impl StoreFiles {
         Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
     }
 
-    /// The table of offsets as it is to be changed, its file, and what that held.
+    /// The table of offsets to change, its file and the file's content.
     fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
         let (path, loaded) = self.committed()?;
         let is_light = path == self.paths.consumer_offsets(true);
@@ -150,11 +145,10 @@ impl StoreFiles {
         Ok((path, table, before))
     }
 
-    /// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
-    /// was ahead of the log on the disk: else the next messages would not be delivered. Returns a warning for
-    /// each.
+    /// Moves offsets beyond their queues' ends back: after a power cut a group may be ahead of the
+    /// durable log, and would miss the next messages. Returns a warning for each.
     pub(crate) fn set_offsets_back(&self) -> Vec<String> {
-        // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+        // An unreadable table is unchanged and gives a warning.
         let Ok((path, mut table, before)) = self.to_commit() else { return Vec::new() };
         let mut beyond = Vec::new();
         for at in table.iter() {
@@ -195,21 +189,18 @@ impl StoreFiles {
     }
 }
 
-/// A queue by topic and number.
 type Queue = (String, i32);
 
-/// A message that a group may take, and where it stands once it has.
+/// A message to deliver, with the positions before and after it.
 #[derive(Debug)]
 pub struct Taken {
-    /// The message, as its whole record.
     pub record: Box<[u8]>,
     queue_id: i32,
-    /// Where the group stands in the queue before, and behind it.
     after: i64,
     next: i64,
 }
 
-/// A consumer group of a store: it reads queues and keeps its place in them. There is one of a name.
+/// A consumer group that reads queues and keeps its position; one for each name.
 #[derive(Debug)]
 pub struct ConsumerGroup {
     store: Arc<MessageStore>,
@@ -219,13 +210,11 @@ pub struct ConsumerGroup {
 
 #[derive(Debug, Default)]
 struct Places {
-    /// The entry that is taken next.
     next: BTreeMap<Queue, i64>,
-    /// What was moved since it was committed.
+    /// Queues moved since the last commit.
     moved: BTreeSet<Queue>,
-    /// By topic, the queue that was taken from last.
     turn: BTreeMap<String, i32>,
-    /// Of a log that another process writes: up to here it was made durable for a commit.
+    /// Offset up to which another process's log was flushed for a commit.
     durable: u64,
     closed: bool,
 }
@@ -241,11 +230,11 @@ impl Places {
 }
 
 impl ConsumerGroup {
-    /// The group of that name, where it was committed last.
+    /// Opens the group at its committed offsets.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a name that no broker takes, [`Error::Locked`] when the group is
-    /// in use, [`Error::Corrupt`] for a table that cannot be read, [`Error::Io`], [`Error::Closed`].
+    /// [`Error::InvalidMessage`] for an invalid name, [`Error::Locked`] when the group is
+    /// in use, [`Error::Corrupt`] for an unreadable table, [`Error::Io`], [`Error::Closed`].
     pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
@@ -282,7 +271,6 @@ impl ConsumerGroup {
         &self.name
     }
 
-    /// The store it reads.
     #[must_use]
     pub fn store(&self) -> &Arc<MessageStore> {
         &self.store
@@ -294,7 +282,7 @@ impl ConsumerGroup {
         if places.closed { Err(Error::Closed) } else { Ok(places) }
     }
 
-    /// The next messages of a topic, its queues in turn; the place moves on behind them.
+    /// Next messages of a topic, from its queues in turn; moves behind them.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -307,7 +295,7 @@ impl ConsumerGroup {
         Ok(taken.into_iter().map(|message| message.record).collect())
     }
 
-    /// The same messages, and the place stays before them until they are [taken](Self::take).
+    /// Next messages without moving, until they are [taken](Self::take).
     ///
     /// # Errors
     /// As [`ConsumerGroup::poll`].
@@ -316,8 +304,8 @@ impl ConsumerGroup {
         self.fetch(&mut places, topic, most, filter)
     }
 
-    /// Moves the place behind a message; `false` where somebody moved it elsewhere since the message
-    /// was looked at, and then it stays there.
+    /// Moves behind a message; returns `false` without moving if the group was moved since the
+    /// message was read.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -385,7 +373,7 @@ impl ConsumerGroup {
                 after = next;
             }
             if found && let Some(last) = taken.last_mut() {
-                // What the filter passed over behind it is done with, too.
+                // Filtered messages behind it are done, too.
                 (last.next, after) = (next, next);
             }
             if next == place {
@@ -394,20 +382,20 @@ impl ConsumerGroup {
             place = next;
         }
         if taken.len() == first && place != start {
-            // Nothing was taken, and there is nothing to come back to.
+            // Nothing was delivered, so there is nothing to return to.
             places.put(topic, queue_id, place);
         }
         Ok(())
     }
 
-    /// Writes the place; it is durable on return, and so are the messages before it. A store opened for
-    /// reading commits too, beside a writer of this library or none.
+    /// Commits durably, and flushes the messages before the position. Readers can commit too,
+    /// beside a writer of this library or none.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a place beyond its queue, where a seek may lead;
-    /// [`Error::Unsupported`] beside a broker, and where the table would be too large to be read again;
-    /// [`Error::Locked`] when another process keeps the offsets locked; [`Error::Corrupt`] for a table
-    /// there that cannot be read; [`Error::Io`], [`Error::Closed`]. Nothing was committed then.
+    /// [`Error::InvalidMessage`] for a position beyond its queue, after a seek;
+    /// [`Error::Unsupported`] beside a broker, or for a table too large to read again;
+    /// [`Error::Locked`] when another process keeps the offsets locked; [`Error::Corrupt`] for an
+    /// unreadable table; [`Error::Io`], [`Error::Closed`]. Nothing is committed then.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
         let files = &*self.store.files;
@@ -417,7 +405,7 @@ impl ConsumerGroup {
         if places.moved.is_empty() {
             return Ok(());
         }
-        // One group at a time changes the file, and none once the store gives its lock back.
+        // One group at a time, and none once the store releases its lock.
         let live = self.store.groups.lock();
         self.store.check_open()?;
         self.make_durable(&mut places)?;
@@ -441,7 +429,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Makes the log durable as far as the places lead that were moved.
+    /// Flushes the log up to the moved positions.
     fn make_durable(&self, places: &mut Places) -> Result<()> {
         let mut end = 0;
         for queue in &places.moved {
@@ -451,7 +439,7 @@ impl ConsumerGroup {
         if let Some(writer) = &self.store.writer {
             return if log.flushed_offset() < end { writer.flush_log() } else { Ok(()) };
         }
-        // Another process writes the log, and may not have flushed it yet.
+        // Another process writes the log and may not have flushed it.
         let run = log.run();
         for file in run.files().iter() {
             let is_wanted = places.durable..end;
@@ -466,7 +454,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// The end of the last message before a place, in the log; 0 where there is none.
+    /// End of the message before a position in the log; 0 if there is none.
     fn end_before(&self, (topic, queue_id): &Queue, place: i64) -> Result<u64> {
         let view = self.store.queue(topic.as_bytes(), *queue_id)?;
         let end = view.as_ref().map_or(0, |view| view.max_offset);
@@ -491,10 +479,10 @@ impl ConsumerGroup {
         }))
     }
 
-    /// Moves the place in one queue.
+    /// Moves to an offset of a queue.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a queue or an offset below 0; [`Error::Closed`].
+    /// [`Error::InvalidMessage`] for a negative queue or offset; [`Error::Closed`].
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
         let mut places = self.places()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
@@ -507,7 +495,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// What is still to be taken, of each topic that the group knows, from where it is now.
+    /// Lag of each queue of the group's topics, from the current position.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
@@ -531,7 +519,7 @@ impl ConsumerGroup {
             .collect()
     }
 
-    /// Gives the name free, without a commit; a second call does nothing.
+    /// Releases the name without a commit; a second call does nothing.
     pub fn close(&self) {
         let mut places = self.places.lock();
         if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {

@@ -1,4 +1,4 @@
-//! Queue entries held against the log: whether an entry leads to its message, and the search for a
+//! Compares queue entries with the log: whether an entry leads to its message, and the search for a
 //! message whose entry does not.
 
 use std::cmp::Reverse;
@@ -18,44 +18,38 @@ use super::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
-/// How much of the log is read in search of one message.
+/// Bytes of log read in search of one message.
 const MOST_SOUGHT: u64 = 256 << 20;
-/// How much of the beginning of the log is read for the first message of a queue.
+/// Bytes read at the log's beginning for a queue's first message.
 const MOST_BEFORE: u64 = 16 << 20;
-/// How many entries before and behind one that leads astray are asked where its message may lie.
+/// Entries around a wrong one that bound the search.
 const NEIGHBOURS: i64 = 64;
-/// How many queues are asked how far the queues reach.
+/// Queues examined for how far they reach.
 const ASKED: usize = 8;
-/// The longest record that is read behind the end of the log.
+/// Maximum record read behind the log's end.
 const MOST_BEHIND: usize = 64 << 20;
 
-/// One queue and the log that it must agree with.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
-    /// The log.
     pub log: &'a CommitLog,
-    /// The queue.
     pub view: &'a QueueView,
-    /// Its topic, as its bytes.
     pub topic: &'a [u8],
-    /// Its number.
     pub queue_id: i32,
 }
 
-/// What a search found.
 #[derive(Debug)]
 pub enum Sought {
-    /// The first message from the queue offset on, as its record.
+    /// First message from the queue offset on.
     Record(Unit, Box<[u8]>),
-    /// No message has a queue offset from the one on that was asked for to before this one.
+    /// No message up to this queue offset.
     Nothing(i64),
 }
 
 impl Held<'_> {
-    /// Whether an entry leads to a record of its queue and number; where that ends.
+    /// Whether an entry leads to a record of its queue and number; returns the record's end.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn end_of(&self, unit: &Unit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
         let entry = unit.entry;
         let (Ok(at), Ok(size)) =
@@ -68,7 +62,7 @@ impl Held<'_> {
         Ok(leads.then(|| at.saturating_add(size)))
     }
 
-    /// The same of an entry that leads behind the end of the log as it is known here.
+    /// [`Held::end_of`] for an entry behind the log's known end.
     fn leads_behind(&self, unit: &Unit) -> Result<bool> {
         let entry = unit.entry;
         let (Ok(at), Ok(size)) =
@@ -93,7 +87,7 @@ impl Held<'_> {
         points_back(view, self.view.kind, self.topic, self.queue_id, unit)
     }
 
-    /// The queue offsets that a record has in the queue, the first of them that end behind `number`.
+    /// A record's queue offsets, the first range that ends behind `number`.
     fn range_in(&self, view: &MessageView<'_>, number: i64) -> Option<InnerRange> {
         let is_own = view.topic() == self.topic && view.queue_id() == self.queue_id;
         if !is_own && self.queue_id != 0 {
@@ -112,11 +106,11 @@ impl Held<'_> {
         })
     }
 
-    /// Looks in the log for the first message whose queue offset is `number` or greater, between those
-    /// of the entries around that lead to theirs; `from` is the end of a record known to lie before.
+    /// Searches the log for the first message at or behind `number`, between the valid entries
+    /// around it; `from` is a record's end before it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the log is damaged before that message, or too long to be searched;
+    /// [`Error::Corrupt`] if the log is damaged before that message or too long to search;
     /// [`Error::Io`].
     pub fn seek(&self, number: i64, from: Option<u64>) -> Result<Sought> {
         let mut buffer = Vec::new();
@@ -141,7 +135,7 @@ impl Held<'_> {
         let mut found = None;
         let damage = self.walk(start, stop, |view| {
             let range = self.range_in(view, number);
-            // A number that is known to be another's, or beyond the queue, is none of it.
+            // A number of another message, or beyond the queue, does not match.
             let Some(range) = range.filter(|range| range.base_queue_offset < next) else {
                 return true;
             };
@@ -153,14 +147,14 @@ impl Held<'_> {
             (Some((unit, record)), damage) if damage.is_none() || unit.holds(number) => {
                 Ok(Sought::Record(unit, record))
             }
-            // It may lie where the log is damaged.
+            // It may lie in the damage.
             (_, Some(damage)) => Err(Error::Corrupt(Box::new(damage))),
             (_, None) => Ok(Sought::Nothing(next.max(number.saturating_add(1)))),
         }
     }
 
-    /// Hands the records that begin in `start..stop` to `take`, until it says `false`; the first
-    /// damage that was met on the way.
+    /// Passes records that begin in `start..stop` to `take` until it returns `false`; returns the
+    /// first damage.
     fn walk(
         &self,
         start: u64,
@@ -194,14 +188,14 @@ impl Held<'_> {
         }
     }
 
-    /// The queue offset of the first message that a log beginning at `log_start` holds. The entry before
-    /// the one that seems to lead to it may be damaged, and seem to lead to what was deleted.
+    /// First queue offset of a log that begins at `log_start`. The entry before the apparent first
+    /// may be damaged and seem to lead to a deleted message.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn first(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
-        // The number of a batch stands in its entry.
+        // A batch entry states its number.
         if first == 0 || (log_start == 0 && self.view.kind == QueueKind::Plain) {
             return Ok(first);
         }
@@ -209,8 +203,7 @@ impl Held<'_> {
         Ok(first.min(before))
     }
 
-    /// The queue offset of the first message in a log that begins at `log_start`, if that is the one
-    /// where the queue seems to begin, or lies before it.
+    /// First queue offset, if it is the queue's apparent first or earlier.
     fn before(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
         let mut stop = log_start.saturating_add(MOST_BEFORE).min(self.log.end_offset());
@@ -231,8 +224,8 @@ impl Held<'_> {
         Ok(found)
     }
 
-    /// Where the queue ends by the log, which may end before the queue. What begins at or behind
-    /// `known_from` was held against the queue already.
+    /// The queue's end by the log, which may be earlier than the queue's. Entries from `known_from`
+    /// on were already compared.
     ///
     /// # Errors
     /// As [`Held::seek`].
@@ -257,13 +250,13 @@ impl Held<'_> {
         {
             return Ok(end);
         }
-        // An entry behind the log's end, or one of the entries before, may be damaged.
+        // An entry behind the log's end, or one before it, may be damaged.
         let mut found = end;
         let start = match start {
             Some(start) => start,
             None => self.start_before(queue, end, &mut buffer)?,
         };
-        // As far as a file goes a number may leave others out.
+        // A number may leave out as many others as a file holds.
         let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
         let in_file = i64::try_from(in_file).unwrap_or(i64::MAX);
         let walked = self.walk(start, known_from.min(self.log.end_offset()), |view| {
@@ -274,20 +267,20 @@ impl Held<'_> {
             true
         });
         match walked {
-            // After a crash the last entries may lead to what the log lacks.
+            // After a crash the last entries may lead to lost messages.
             Err(Error::Corrupt(_)) if !next.is_some_and(|next| self.is_far(&next)) => Ok(found),
-            // Whoever reads meets the damage itself.
+            // A reader meets the damage itself.
             other => other.map(|_| found),
         }
     }
 
-    /// Whether an entry leads behind all files of the log, where no message ever was.
+    /// Whether an entry leads behind all log files.
     fn is_far(&self, unit: &Unit) -> bool {
         let end = self.log.run().end_offset().unwrap_or(0);
         u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at >= end)
     }
 
-    /// The end of the last record before the entry `end` that an entry leads to.
+    /// End of the last record that an entry before `end` leads to.
     fn start_before(&self, queue: &Queue, end: i64, buffer: &mut Vec<u8>) -> Result<u64> {
         let count = usize::try_from(NEIGHBOURS).unwrap_or(0);
         let units = queue.units(end.saturating_sub(NEIGHBOURS).max(0), count)?;
@@ -311,11 +304,11 @@ impl Held<'_> {
     }
 }
 
-/// The offset up to which the log is in the queues: the end of the last record that an entry leads to; `None` where those
-/// that reach farthest lead to no record of theirs.
+/// End of the last record that a queue entry leads to; `None` if the farthest entries lead to no
+/// record of theirs.
 ///
 /// # Errors
-/// [`Error::Io`] when the system cannot read.
+/// [`Error::Io`].
 pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u64>> {
     let mut farthest: Vec<_> = queues.iter().filter(|queue| queue.reach() >= 0).collect();
     farthest.sort_by_key(|queue| Reverse(queue.reach()));

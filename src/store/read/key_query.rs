@@ -1,4 +1,5 @@
-//! Messages by key (`DefaultMessageStore.queryMessage`), and the same with every message looked at.
+//! Queries by key: RocketMQ's (`DefaultMessageStore.queryMessage`), and exact ones that check every
+//! message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::log::{CommitLog, IndexRun};
 use super::reader::Reader;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
-/// What is asked.
+/// A query.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyQuery<'a> {
     /// The topic, as its bytes.
@@ -26,27 +27,26 @@ pub struct KeyQuery<'a> {
     pub begin_ms: i64,
     /// Latest store time.
     pub end_ms: i64,
-    /// Most messages.
+    /// Maximum messages.
     pub max_messages: usize,
-    /// Whether topic, key and store time are held against the message itself; otherwise the answer
-    /// is RocketMQ's own.
+    /// Whether to check topic, key and store time of each message; otherwise the answer is
+    /// RocketMQ's.
     pub exact: bool,
 }
 
-/// What was found.
+/// Answer.
 #[derive(Clone, Debug)]
 pub struct QueryResult {
-    /// The messages, each as its whole record: newest first, or, where RocketMQ's answer was asked
-    /// for, in its order.
+    /// Records, newest first, or in RocketMQ's order.
     pub records: Vec<Box<[u8]>>,
     /// Whether there are more.
     pub truncated: bool,
-    /// Messages of another key or topic that share the hash.
+    /// Messages with another key of this hash.
     pub rejected_by_hash: u64,
-    /// Messages of the key stored at another time.
+    /// Messages of the key outside the time range.
     pub rejected_by_time: u64,
-    /// Whether no message is missing for all that was met: not where the log is damaged, or an index
-    /// file is and its part of the log is too long to be read instead.
+    /// Whether the answer is complete despite damage. False if the log is damaged, or an index file
+    /// is and its part of the log too long to read instead.
     pub complete: bool,
 }
 
@@ -62,17 +62,14 @@ impl Default for QueryResult {
     }
 }
 
-/// How many candidates are asked of the index at a time.
 const CHUNK: usize = 256;
-/// How much of the log is read, in one query, in place of index files that are damaged.
+/// Bytes of log read per query in place of damaged index files.
 const MOST_READ: u64 = 1 << 30;
 
-/// Answers a query from the index, and from the log for what the index does not hold yet. It takes no lock
-/// of the writer.
+/// Answers a query from the index, and from the log for later messages, without a writer's lock.
 pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
     reader.ask_index(|| {
-        // First the offset, then the index: a message that another thread appends in between is found in
-        // the log, and not missed in both.
+        // First the offset, then the index: messages appended in between are found in the log.
         if query.exact {
             exact(reader, query, reader.indexed_offset()?)
         } else {
@@ -81,8 +78,8 @@ pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult
     })
 }
 
-/// RocketMQ's answer: the newest by the index alone, the oldest of them first. Of a store that this process
-/// writes the keys that wait to be put count as put.
+/// RocketMQ's answer: the newest by the index alone, oldest first. In the writer's process waiting
+/// keys count as put.
 fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
     let mut result = QueryResult::default();
     let log = reader.log();
@@ -107,7 +104,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
                 log.check_body(&view)?;
                 result.records.push(view.as_bytes().into());
             }
-            // Retention took it, or will have its entry taken.
+            // Retention deleted it, or is about to delete its entry.
             Found::OutOfRange if at < log.min_offset() => {}
             _ => result.complete = false,
         }
@@ -115,7 +112,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>) -> Result<QueryResult> {
     Ok(result)
 }
 
-/// Reads the keys of the messages from `from` on, oldest first.
+/// Keys of the messages from `from` on, oldest first.
 fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
     let end = reader.readable_end();
     let mut waiting = Vec::new();
@@ -136,9 +133,9 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
     Ok(waiting)
 }
 
-/// Every message of the key, newest first, each looked at.
+/// Every message of the key, newest first, each checked.
 fn exact(reader: &Reader, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryResult> {
-    // One more than wanted tells that there are more.
+    // One more shows that there are more.
     let most = query.max_messages.saturating_add(1);
     let mut asking = Asking {
         reader,
@@ -165,31 +162,29 @@ fn exact(reader: &Reader, query: &KeyQuery<'_>, tail_from: u64) -> Result<QueryR
     Ok(result)
 }
 
-/// A query under way.
 struct Asking<'a> {
     reader: &'a Reader,
     query: &'a KeyQuery<'a>,
     key_hash: i32,
     most: usize,
-    /// What lies from here on in the log was found there.
+    /// Messages from here on were found in the log.
     tail_from: u64,
     result: QueryResult,
-    /// The message that was looked at last, and how many more entries it may have.
+    /// The last message checked, and its remaining entries.
     last: Option<u64>,
     repeats: usize,
-    /// Where the message lies that was indexed behind it.
+    /// Offset of the next indexed message.
     behind: i64,
-    /// How much of the log may still be read in place of index files.
+    /// Bytes of log that may still be read.
     may_read: u64,
     buffer: Vec<u8>,
 }
 
-/// What an entry is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
-    /// It says of its message what it must.
+    /// It matches its message.
     Sound,
-    /// It leads nowhere, or to another message than it says.
+    /// It leads nowhere or to a different message.
     Damaged,
 }
 
@@ -198,8 +193,8 @@ impl Asking<'_> {
         self.result.records.len() >= self.most
     }
 
-    /// Adds what the index holds, file by file. A file in which something is not as it must be counts
-    /// for nothing: its part of the log is read instead, unless that is too long.
+    /// Adds the index's messages, file by file. A file with a fault is ignored, and its part of the
+    /// log read instead, unless too long.
     fn ask_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
         let KeyQuery { topic, key, begin_ms, end_ms, .. } = *self.query;
         let mut candidates = index.candidates(topic, key, begin_ms, end_ms);
@@ -248,7 +243,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Holds an entry against its message, and takes that if it is one of those asked for.
+    /// Compares an entry with its message, and takes a matching one.
     fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
         let log = self.reader.log();
         let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };
@@ -280,7 +275,7 @@ impl Asking<'_> {
         let is_own = request.topic == self.query.topic && has_key(&request, self.query.key);
         let of_hash =
             request.keys().filter(|key| key_hash(request.topic, key) == candidate.key_hash).count();
-        // The entry of another key in the same slot, unless one bit of its hash is wrong.
+        // Another key of this slot, unless one bit of its hash is wrong.
         if candidate.key_hash != self.key_hash {
             let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
             return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
@@ -289,7 +284,7 @@ impl Asking<'_> {
             return Ok(Entry::Damaged);
         }
         self.repeats = of_hash - 1;
-        // What lies behind the part that the index is trusted for was found in the log.
+        // Beyond the trusted part of the index the log was read.
         if u64::try_from(view.physical_offset()).is_ok_and(|at| at >= self.tail_from) {
             return Ok(Entry::Sound);
         }
@@ -302,9 +297,8 @@ impl Asking<'_> {
         Ok(Entry::Sound)
     }
 
-    /// The message that was looked at last comes again: it has the key twice, or RocketMQ put its keys
-    /// twice when it was started again. In the second case no message of the key lies around it, up to
-    /// those of the entries around.
+    /// Handles a repeated message: it has the key twice, or RocketMQ put its keys twice after a
+    /// restart. Then no other message of the key lies between its neighbours.
     fn look_again(&mut self, candidate: &Candidate) -> Result<Entry> {
         if let Some(left) = self.repeats.checked_sub(1) {
             self.repeats = left;
@@ -324,8 +318,8 @@ impl Asking<'_> {
         Ok(if is_passed_over || !is_whole { Entry::Damaged } else { Entry::Sound })
     }
 
-    /// Adds the newest matches among the messages that begin in `from..to` of the log, as many as there
-    /// is room for, newest first.
+    /// Adds the newest matches that begin in `from..to` of the log, newest first, as far as there
+    /// is room.
     fn ask_the_log(&mut self, from: u64, to: u64) -> Result<()> {
         let room = self.most.saturating_sub(self.result.records.len());
         let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
@@ -348,8 +342,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Hands the messages that begin in `from..to` of the log to `take`; whether all of it could be
-    /// read.
+    /// Passes messages that begin in `from..to` to `take`; returns whether all were readable.
     fn walk(
         &mut self,
         from: u64,
@@ -370,7 +363,7 @@ impl Asking<'_> {
             match scanner.step()? {
                 Ok(Scanned::Message(view)) => take(self, at, &view)?,
                 Ok(Scanned::Blank { .. }) => {}
-                // Before the end that was asked for, files are gone.
+                // Files are gone.
                 Err(Stop::End) => return Ok(is_whole && at >= to.min(reader.readable_end())),
                 Err(Stop::Empty | Stop::Damage(_)) => {
                     is_whole = false;
@@ -382,7 +375,6 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether a message of the key was stored at a time that is asked for.
     fn is_time(&mut self, view: &MessageView<'_>) -> bool {
         let is_wanted =
             (self.query.begin_ms..=self.query.end_ms).contains(&view.store_timestamp_ms());

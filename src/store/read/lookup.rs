@@ -1,4 +1,4 @@
-//! Single questions to a store: a message by its id, and how far things have come.
+//! Single queries: a message by its id, and how far log and queues have come.
 
 use crate::error::{Error, Result};
 use crate::format::message::host;
@@ -7,12 +7,12 @@ use crate::format::message::{Frame, read_frame};
 use crate::store::MessageStore;
 
 impl MessageStore {
-    /// The record of the message with an id, which names the store's address and a place in its log
+    /// Reads the message with an id: the store's address and an offset
     /// (`MessageDecoder#decodeMessageId`).
     ///
     /// # Errors
-    /// [`Error::MessageNotFound`] for what is no id, for a place where no record begins, and for
-    /// another store's address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
+    /// [`Error::MessageNotFound`] for an invalid id, no record there, or another store's
+    /// address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
     pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         self.check_open()?;
         let shown: String = message_id.chars().take(64).collect();
@@ -41,7 +41,7 @@ impl MessageStore {
         }
     }
 
-    /// Whether the store is open still.
+    /// Checks that the store is open.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -50,22 +50,22 @@ impl MessageStore {
         self.files.check_open()
     }
 
-    /// Whether there are index files that fit the settings.
+    /// Whether usable index files exist.
     #[must_use]
     pub fn index_is_usable(&self) -> bool {
         self.files.index.is_some()
     }
 
-    /// Whether a reader left out a last record in whose topic or properties zeros lie, as in one that
-    /// did not come to the disk whole.
+    /// Whether a reader left out a last record with zeros in topic or properties, as in an
+    /// incomplete one.
     #[must_use]
     pub fn leaves_out_last(&self) -> bool {
         self.reader.leaves_out_last()
     }
 
-    /// Up to where the log is known to be durable. For a reader: its end where no `abort` lies, else
-    /// the durable mark, or where RocketMQ has written since, the end of the last record that is older
-    /// than the checkpoint's newest.
+    /// End of the log known to be durable. For a reader: the log's end if `abort` is missing, else
+    /// the durable mark; if RocketMQ has written since, the last record older than the checkpoint's
+    /// newest.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -134,7 +134,7 @@ mod tests {
         }
         let reader = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
         let flushed = reader.flushed_offset().unwrap();
-        // The newest time itself may have had more messages than were flushed.
+        // More messages of the newest time may exist than were flushed.
         assert_eq!(i64::try_from(flushed), Ok(newest.physical_offset));
         assert!(reader.end_offset() > flushed);
         store.close().unwrap();

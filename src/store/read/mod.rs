@@ -1,11 +1,11 @@
-//! Reading: by queue offset, by time, by key, and in the order of the log.
+//! Reading by queue offset, time, key, and in log order.
 //!
-//! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read now.
-//! `follower.rs` is its view of a store that another process may write. Then open the file of the question:
-//! `queue_read.rs` (messages of a queue), `time_search.rs` (the queue offset of a time), `key_query.rs`
-//! (messages by key), `lookup.rs` (one message by id), `scan.rs` with `scan_part.rs` and `slice.rs` (all
-//! messages in order, also by several readers), `groups.rs` (consumer offsets). `queue_view.rs` is one queue:
-//! its files, and the entries that only the log has.
+//! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read.
+//! `follower.rs` is its view of a store that another process may write. Then open the file of your
+//! question: `queue_read.rs` (messages of a queue), `time_search.rs` (queue offset for a time),
+//! `key_query.rs` (messages by key), `lookup.rs` (one message by id), `scan.rs` with `scan_part.rs`
+//! and `slice.rs` (all messages in order, also divided), `groups.rs` (consumer offsets).
+//! `queue_view.rs` is one queue: its files, and entries that only the log has.
 
 pub(crate) mod follower;
 pub mod groups;

@@ -1,4 +1,4 @@
-//! Reading a queue from a number on (`DefaultMessageStore.getMessage`).
+//! Reads a queue from an offset on (`DefaultMessageStore.getMessage`).
 
 use crate::config::TransferLimits;
 use crate::error::Result;
@@ -18,24 +18,24 @@ use super::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
-/// How a read of a queue ended (`GetMessageStatus`).
+/// Status of a read (`GetMessageStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GetStatus {
     /// At least one message was taken.
     Found,
-    /// None of those looked at was wanted.
+    /// No examined message matches.
     NoMatchedMessage,
-    /// The log no longer holds those looked at.
+    /// The examined messages are deleted.
     MessageWasRemoving,
-    /// The queue has room for the number, but no entry.
+    /// Offset inside the queue without an entry.
     OffsetFoundNull,
     /// Far behind the queue's end.
     OffsetOverflowBadly,
-    /// Just at the queue's end: the next message will have this number.
+    /// At the queue's end: the next message's offset.
     OffsetOverflowOne,
     /// Before the queue's first message.
     OffsetTooSmall,
-    /// There is no such queue.
+    /// No such queue.
     NoMatchedLogicQueue,
     /// The queue never had a message.
     NoMessageInQueue,
@@ -59,50 +59,46 @@ impl GetStatus {
     }
 }
 
-/// What a read of a queue gave.
+/// Result of a read.
 #[derive(Clone, Debug)]
 pub struct ReadResult {
-    /// How it ended.
+    /// Status.
     pub status: GetStatus,
-    /// The messages, each as its whole record.
+    /// Records.
     pub records: Vec<Box<[u8]>>,
-    /// The queue offset behind each of them.
+    /// Queue offset behind each record.
     pub ends: Vec<i64>,
-    /// Where to read on.
+    /// Next offset to read.
     pub next_queue_offset: i64,
-    /// The queue's first message.
+    /// The queue's first offset.
     pub min_queue_offset: i64,
-    /// One past the queue's last message.
+    /// The queue's end.
     pub max_queue_offset: i64,
 }
 
-/// What is asked of a queue.
 #[derive(Clone, Debug)]
 pub struct ReadRequest<'a> {
-    /// The topic, as its bytes.
     pub topic: &'a [u8],
-    /// The queue's number.
     pub queue_id: i32,
-    /// The first entry to look at.
+    /// First entry to examine.
     pub queue_offset: i64,
-    /// Most messages, those of batches counted one by one; the first record is taken whatever it holds.
+    /// Maximum messages, counting those in batches; the first record is always taken.
     pub max_messages: usize,
-    /// Most bytes of records; the first message is taken whatever its size.
+    /// Maximum bytes of records; the first record is always taken.
     pub max_bytes: Option<u64>,
-    /// Which tags.
+    /// Tags to match.
     pub filter: &'a TagFilter,
-    /// RocketMQ's own limits, where they are asked for, with the memory they count with in bytes.
+    /// RocketMQ's limits, if enabled, and the memory in bytes that they assume.
     pub limits: Option<(&'a TransferLimits, u64)>,
-    /// Ends the read early: it answers with what was taken until then.
+    /// Returns early with the messages so far.
     pub halt: &'a Halt,
 }
 
 /// Reads a queue.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] where the first message that would be given out has another body than
-/// was stored, or where no entry leads to it and the log is damaged where it should lie;
-/// [`crate::Error::Io`] when the system cannot read.
+/// [`crate::Error::Corrupt`] if the first message has a wrong checksum, or has no entry
+/// and the log is damaged at its place; [`crate::Error::Io`].
 pub fn read(
     log: &CommitLog,
     view: Option<&QueueView>,
@@ -145,7 +141,7 @@ pub fn read(
     };
     let mut next = taken.next;
     if taken.nothing_there {
-        // Where a file was deleted that a reader still had listed, the next one goes on.
+        // Skips a listed file that was deleted.
         next = next.max(view.first_listed());
     }
     let mut result = answer(status, next);
@@ -154,9 +150,7 @@ pub fn read(
     Ok(result)
 }
 
-/// How many entries are read at a time.
 const BLOCK: usize = 256;
-/// An entry costs as much time as so many bytes of its message.
 const ENTRY_COST: u64 = 256;
 
 struct Taken<'a> {
@@ -165,13 +159,12 @@ struct Taken<'a> {
     request: &'a ReadRequest<'a>,
     records: Vec<Box<[u8]>>,
     ends: Vec<i64>,
-    /// Messages in the records.
     count: usize,
     bytes: u64,
     next: i64,
-    /// Where the last record ends that an entry led to.
+    /// End of the last record that an entry led to.
     end: Option<u64>,
-    /// Which entries of the present block were held against their messages, and whether more were since.
+    /// Checked entries of the current block, and whether more were checked since.
     seen: Option<(i64, Seen256, bool)>,
     last_was_gone: bool,
     nothing_there: bool,
@@ -209,7 +202,7 @@ impl<'a> Taken<'a> {
         loop {
             let mut want = BLOCK;
             if self.request.limits.is_some() {
-                // No more than what is left of one queue file (`travelCqFileNumWhenGetMessage`).
+                // At most the rest of one queue file (`travelCqFileNumWhenGetMessage`).
                 let left = match left_in_file {
                     Some(0) => return Ok(()),
                     Some(left) => left,
@@ -234,7 +227,7 @@ impl<'a> Taken<'a> {
                 if unit.end() <= self.next {
                     continue;
                 }
-                // Entries that are missing, or whose numbers are wrong.
+                // Missing or misnumbered entries.
                 while self.next < unit.number && !is_over(self.next) {
                     looked_at += 1;
                     if !self.or_stop(|taken| taken.fill())? {
@@ -275,8 +268,8 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Does one step; whether there is room for more. What lies before an error is given out: the next
-    /// read begins with it, and tells.
+    /// Runs one step; returns whether there is room for more. Records before an error are returned:
+    /// the next read begins with the error.
     fn or_stop(&mut self, step: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
         let before = self.next;
         match step(self) {
@@ -288,7 +281,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Takes the message of an entry, unless it is not wanted; `following` is the entry behind it.
+    /// Takes an entry's message if it matches; `following` is the next entry.
     fn take(
         &mut self,
         unit: &Unit,
@@ -297,12 +290,12 @@ impl<'a> Taken<'a> {
     ) -> Result<bool> {
         let filter = self.request.filter;
         let mut left_out = None;
-        // Where the code cannot be read every filter passes.
+        // An unreadable code passes every filter.
         if !filter.is_all()
             && let TagsCode::Known(code) = self.view.resolve(unit.entry.tags_code)?
             && !filter.matches_code(code)
         {
-            // The hash that chooses was held against the message once.
+            // The code was compared with the message once.
             if self.request.topic == SCHEDULE_TOPIC || self.is_seen(unit, code) {
                 self.last_was_gone = false;
                 self.next = unit.end();
@@ -315,7 +308,7 @@ impl<'a> Taken<'a> {
         let hint = usize::try_from(size).unwrap_or(0);
         let size_hint = if size > 1 << 26 { 0 } else { hint };
         let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
-            // Two entries in a row that lead before the log tell that it begins behind them.
+            // Two consecutive entries before the log show that it begins behind them.
             let limit = self.log.min_offset();
             let is_before =
                 |unit: &Unit| u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit);
@@ -342,7 +335,7 @@ impl<'a> Taken<'a> {
         self.give(unit, &view)
     }
 
-    /// Gives out a message if its tags are wanted.
+    /// Takes a message if its tags match.
     fn give(&mut self, unit: &Unit, view: &MessageView<'_>) -> Result<bool> {
         self.last_was_gone = false;
         let filter = self.request.filter;
@@ -357,7 +350,7 @@ impl<'a> Taken<'a> {
         Ok(true)
     }
 
-    /// Takes the next message from the log, where its entry does not lead to it.
+    /// Takes the next message from the log, if its entry does not lead to it.
     #[cold]
     fn fill(&mut self) -> Result<bool> {
         let (topic, queue_id) = (self.request.topic, self.request.queue_id);
@@ -381,7 +374,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Whether an entry was held against its message before, or comes from there.
+    /// Whether an entry was already compared with its message, or comes from the log.
     fn is_seen(&mut self, unit: &Unit, code: i64) -> bool {
         let first = Seen256::first(unit.number);
         if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
@@ -404,7 +397,8 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Whether a message of `size` at `offset` is one too many (`DefaultMessageStore.isTheBatchFull`).
+    /// Whether a message of `size` at `offset` exceeds the limits
+    /// (`DefaultMessageStore.isTheBatchFull`).
     fn is_full(&self, size: u64, messages: i16, offset: i64) -> bool {
         if self.records.is_empty() {
             return false;
@@ -438,8 +432,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Whether a record is the one that `unit` of a queue of that kind may lead to: its own queue and
-/// queue offset, or those of a queue that it was dispatched to as well.
+/// Whether `unit` may lead to this record: its own queue offset, or one of an additional queue.
 #[must_use]
 pub fn points_back(
     view: &MessageView<'_>,
@@ -466,7 +459,7 @@ pub fn points_back(
         .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
 }
 
-/// The record in `bytes`, which were checked when they were read.
+/// View of a record that was checked when read.
 #[must_use]
 pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
     match read_frame(bytes) {

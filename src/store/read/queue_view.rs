@@ -1,5 +1,4 @@
-//! The queues as a reader sees them: what is on disk, and on top of it what the log holds and the
-//! queues do not reach yet.
+//! Queues as a reader sees them: files, and an overlay of what the log holds beyond them.
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -24,80 +23,72 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::{Audit, is_known};
 use crate::store::queue_table::QueueTable;
 
-/// How many entries a reader keeps that no queue on disk has: 64 MiB of them.
+/// Maximum entries of the overlay: 64 MiB.
 const MOST_EXTRA: usize = (64 << 20) / size_of::<Unit>();
 
-/// Units, in the order of their queue offsets.
 type Extra = Arc<Vec<Unit>>;
-/// A queue's topic and number.
 type Name = (Box<[u8]>, i32);
 
-/// What the log holds and the queues lack.
 #[derive(Debug, Default)]
 pub struct Overlay {
-    /// From here on the queues were held against the log.
+    /// Offset from which queues were compared with the log.
     from: u64,
     extra: HashMap<Name, Extra>,
-    /// Set when there was more than a reader keeps: from where, and how many bytes.
+    /// Start and bytes of a part too large to keep.
     overflow: Option<(u64, u64)>,
-    /// The queues that were asked for: where each begins and ends is searched for in its file.
+    /// Queues asked for, whose bounds were searched in their files.
     seen: RwLock<SeenQueues>,
 }
 
-/// Queues by topic and number.
 type SeenQueues = HashMap<Box<[u8]>, BTreeMap<i32, Seen>>;
 
-/// A queue held against the bytes that the log had then.
+/// A queue compared with the log's bytes at that time.
 #[derive(Debug)]
 struct Seen {
     log: Range<u64>,
     view: QueueView,
 }
 
-/// One queue, as readers see it.
 #[derive(Clone, Debug)]
 pub struct QueueView {
     queue: Option<Arc<Queue>>,
     extra: Option<Extra>,
-    /// Which kind of queue it is.
     pub kind: QueueKind,
-    /// The first queue offset whose message the log still holds.
+    /// First queue offset still in the log.
     pub min_offset: i64,
-    /// One past the last queue offset.
     pub max_offset: i64,
 }
 
 impl QueueView {
-    /// A queue that nothing needs to be added to.
     #[must_use]
     pub fn whole(queue: Arc<Queue>) -> Self {
         let (min_offset, max_offset) = (queue.min_offset(), queue.max_offset());
         Self { kind: queue.kind(), queue: Some(queue), extra: None, min_offset, max_offset }
     }
 
-    /// Whether files of the queue were gone when they were wanted, so that no answer from it counts.
+    /// Whether files were missing, so that no answer counts.
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.has_lost_files())
     }
 
-    /// Units from the one on that holds queue offset `from`, or else follows it; at most `count`.
+    /// At most `count` units from the one that holds or follows `from`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut units = match &self.queue {
             Some(queue) => queue.units(from, count)?,
             None => Vec::new(),
         };
-        // A queue may hold more than the log bears out.
+        // A queue may hold more than the log confirms.
         units.truncate(units.partition_point(|unit| unit.number < self.max_offset));
         let Some(extra) = &self.extra else { return Ok(units) };
         let start = extra.partition_point(|unit| unit.end() <= from);
         let extra = extra.get(start..).unwrap_or_default();
         let extra = extra.get(..count).unwrap_or(extra);
         if !extra.is_empty() {
-            // Where both have a number, what the log says is right.
+            // Where both have a number, the log is right.
             units.extend_from_slice(extra);
             units.reverse();
             units.sort_by_key(|unit| unit.number);
@@ -107,27 +98,24 @@ impl QueueView {
         Ok(units)
     }
 
-    /// The folder of its files, where it has any.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         let queue = self.queue.as_deref()?;
         queue.run().files().first()?.path.parent().map(Path::to_path_buf)
     }
 
-    /// Which of the 256 entries from `first` on were held against their messages.
+    /// Checked entries among the 256 from `first` on.
     #[must_use]
     pub fn seen_codes(&self, first: i64) -> Option<Seen256> {
         self.queue.as_ref().map(|queue| queue.seen_codes().get(first))
     }
 
-    /// Keeps what [`QueueView::seen_codes`] is to answer from now on.
     pub fn put_seen_codes(&self, first: i64, seen: Seen256) {
         if let Some(queue) = &self.queue {
             queue.seen_codes().put(first, seen);
         }
     }
 
-    /// The first queue offset that the files of a plain queue have room for.
     #[must_use]
     pub fn first_listed(&self) -> i64 {
         match self.queue.as_deref() {
@@ -143,15 +131,15 @@ impl QueueView {
     /// The unit that holds a queue offset.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
-    /// What the tags code of an entry stands for.
+    /// Resolves a tags code.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match &self.queue {
@@ -160,20 +148,20 @@ impl QueueView {
         }
     }
 
-    /// How many units one file of the queue holds from a queue offset on, for RocketMQ's own limits.
+    /// Units in a file from a queue offset on, for RocketMQ's limits.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         self.queue.as_ref().map_or(Ok(usize::MAX), |queue| queue.units_to_file_end(number))
     }
 }
 
 impl Overlay {
-    /// Reads the log from `from` to `end` and keeps the entries that the queues lack.
+    /// Reads the log from `from` to `end` and keeps entries that the queues lack.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
@@ -211,7 +199,7 @@ impl Overlay {
         let extra = extra
             .into_iter()
             .map(|(name, mut entries)| {
-                // Of two records that claim one number the first wins.
+                // The first of two records with one number wins.
                 entries.sort_by_key(|unit| (unit.number, unit.entry.physical_offset));
                 entries.dedup_by_key(|unit| unit.number);
                 (name, Arc::new(entries))
@@ -220,11 +208,11 @@ impl Overlay {
         Ok(Self { from, extra, ..Self::default() })
     }
 
-    /// One queue of the table, with what it lacks.
+    /// One queue with its overlay.
     ///
     /// # Errors
-    /// [`Error::NotDispatched`] when the queues lack more than a reader keeps, [`Error::Corrupt`] where
-    /// the queue's last entries lead astray and the log cannot tell in time what they should lead to.
+    /// [`Error::NotDispatched`] if too much is undispatched, [`Error::Corrupt`] if the
+    /// last entries are wrong and the log is too long to search for the right ones.
     pub fn view(
         &self,
         log: &CommitLog,
@@ -272,24 +260,23 @@ impl Overlay {
         Ok(Some(view))
     }
 
-    /// A queue that was asked for before, while the log had the same bytes.
     fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
         let all = self.seen.read();
         let seen = all.get(topic)?.get(&queue_id)?;
         (seen.log == *bytes).then(|| seen.view.clone())
     }
 
-    /// The queues that exist in the log alone.
+    /// Queues that exist in the log alone.
     pub fn names(&self) -> impl Iterator<Item = (&[u8], i32)> {
         self.extra.keys().map(|(topic, id)| (&**topic, *id))
     }
 }
 
-/// From where a reader must hold the queues against the log: behind what they reach, or, after a
-/// crash, from the file that recovery would begin with (`CommitLog.isMappedFileMatchedRecover`).
+/// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
+/// the file where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
 ///
 /// # Errors
-/// [`Error::Io`] when the system cannot read.
+/// [`Error::Io`].
 pub fn start_of_doubt(
     log: &CommitLog,
     queues: &QueueTable,
@@ -304,7 +291,7 @@ pub fn start_of_doubt(
     }
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
-    // An entry that leads to no message of its queue tells nothing.
+    // An entry without its message tells nothing.
     if !crashed && let Some(end) = held_to_log::end_of_queues(log, &all)? {
         let reach = end.max(log.min_offset());
         let mut buffer = Vec::new();
@@ -322,7 +309,7 @@ pub fn start_of_doubt(
         let read = log.run().read_at(&mut head, file.base_offset)?;
         let time =
             head.get(..read).and_then(|head| peek::store_timestamp_ms(head, file.base_offset));
-        // No later than the file where the queues end: a checkpoint from the future proves nothing.
+        // At most the file where the queues end: a checkpoint from the future proves nothing.
         if time.is_some_and(|time| time != 0 && time <= known_ms) && file.base_offset <= reach {
             return Ok(file.base_offset);
         }
@@ -330,16 +317,14 @@ pub fn start_of_doubt(
     Ok(log.min_offset())
 }
 
-/// Where a log that nobody closed or that is being written ends: behind its last whole record. The
-/// search begins at the last place that is known to begin a record, of which the queues tell more than
-/// the beginnings of files do. `queues`, where there are any, tell
-/// a record behind damage from the remains of an earlier life of the file. The log's readable end is
-/// set once, when the search is done: other threads go on reading up to the old one. Of a log that was
-/// closed in good order the last record is whole although zeros lie in its topic or properties, where
-/// such are left out otherwise: tells where one was.
+/// Finds the end of an unclosed or growing log: behind its last whole record. The search begins at
+/// the last known record; queues know later ones than file beginnings. `queues` also tell records
+/// behind damage from remains of a recycled file. The readable end is set once, after the search,
+/// for other threads. In a cleanly closed log a last record with zeros in topic or properties
+/// counts as whole; otherwise it is left out and returned.
 ///
 /// # Errors
-/// [`Error::Io`] when the system cannot read.
+/// [`Error::Io`].
 pub fn find_end(
     log: &CommitLog,
     queues: Option<&QueueTable>,
@@ -370,7 +355,7 @@ pub fn find_end(
         let at = scanner.position();
         match scanner.step()? {
             Ok(Scanned::Message(view)) => {
-                // Remains of an earlier life of the file are older than what precedes them.
+                // Remains of a recycled file are older than earlier messages.
                 if view.store_timestamp_ms() < newest
                     && u64::try_from(view.physical_offset()) != Ok(end)
                     && !match queues {
@@ -399,7 +384,7 @@ pub fn find_end(
             }
         }
     }
-    // Of the last one not all may be there: it is still being written, or the power went.
+    // The last one may be incomplete: being written, or after a power cut.
     let mut left_out = None;
     if let Some(begin) = last {
         let (is_right, lacks_bytes) = match log.read_before(begin, files_end, 0, &mut buffer)? {
@@ -417,8 +402,8 @@ pub fn find_end(
     Ok(left_out)
 }
 
-/// Where the last record begins that the queues lead to, if they lead to a whole one that is theirs:
-/// what lies before it need not be walked to find the end.
+/// Start of the last record that the queues lead to, if it is whole: earlier ones need not be
+/// walked.
 fn last_known(
     log: &CommitLog,
     end: u64,
@@ -435,8 +420,7 @@ fn last_known(
     Ok((is_whole && is_known(queues, &DispatchRequest::of(&view))?).then_some(begin))
 }
 
-/// Whether the file that holds `offset`, and those behind it, hold nothing from there on, as far as
-/// the file system tells.
+/// Whether the files from `offset` on are holes.
 fn rest_is_empty(log: &CommitLog, offset: u64) -> Result<bool> {
     let mut block = vec![0; 1 << 16];
     for file in log.run().files().iter() {
@@ -459,13 +443,13 @@ fn rest_is_empty(log: &CommitLog, offset: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a queue's files alone show that it cannot be relied on: one has the wrong length or is
-/// missing, or entries lie behind zeros.
+/// Whether a queue's files alone show damage: a wrong length, a missing file, or entries behind
+/// zeros.
 fn is_unsound(queue: &Queue) -> Result<bool> {
     if !queue.run().check().is_empty() {
         return Ok(true);
     }
-    // A writer may have added some since the end was looked for.
+    // A writer may have added entries.
     for _ in 0..ATTEMPTS {
         if !queue.has_remains()? {
             return Ok(false);
@@ -479,5 +463,4 @@ fn is_unsound(queue: &Queue) -> Result<bool> {
     Ok(false)
 }
 
-/// How often the end of a queue that grows is looked for again.
 const ATTEMPTS: usize = 4;

@@ -1,7 +1,7 @@
-//! The reader of a store: how far its log, queues and index can be read now, and one queue as it is now.
+//! The reader of a store: how far log, queues and index can be read, and single queues.
 //!
-//! In a process that writes the store the reader asks the writer. In mode `"r"` another process may write
-//! the files: there the reader follows them (`follower.rs`).
+//! In a writer's process it asks the writer. In mode `"r"` another process may write the files, and
+//! the reader follows them (`follower.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,22 +16,17 @@ use super::queue_view::{Overlay, QueueView};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
-/// How often a reader asks again whose files were gone.
 const ATTEMPTS: usize = 16;
 
-/// The reader of a store.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) files: Arc<StoreFiles>,
     source: Source,
 }
 
-/// Where a reader learns how far the store reaches.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// This process writes the store.
     Writer(Arc<Writer>),
-    /// Another process may write it.
     Files(Follower),
 }
 
@@ -48,12 +43,10 @@ impl Reader {
         &self.files.log
     }
 
-    /// Whether this process writes the store.
     pub(crate) fn is_writers(&self) -> bool {
         matches!(self.source, Source::Writer(_))
     }
 
-    /// One past the last byte that may be read.
     pub(crate) fn readable_end(&self) -> u64 {
         match &self.source {
             Source::Writer(writer) => writer.readable_end(),
@@ -61,7 +54,7 @@ impl Reader {
         }
     }
 
-    /// The offset up to which each record is in queues and index.
+    /// Offset up to which each record is in queues and index.
     pub(crate) fn dispatched_offset(&self) -> u64 {
         match &self.source {
             Source::Writer(writer) => writer.dispatched.load(Ordering::Acquire),
@@ -69,7 +62,7 @@ impl Reader {
         }
     }
 
-    /// The offset up to which the log is known to be durable.
+    /// End of the log known to be durable.
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         match &self.source {
             Source::Writer(_) => Ok(self.files.log.flushed_offset()),
@@ -77,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// The offset up to which the index is relied on: a query looks for later records in the log. A writer
+    /// Offset up to which the index is trusted: queries read later records from the log. A writer
     /// publishes it, so no lock is taken.
     pub(crate) fn indexed_offset(&self) -> Result<u64> {
         match &self.source {
@@ -87,8 +80,7 @@ impl Reader {
         }
     }
 
-    /// Whether the last record was left out, since zeros in its topic or properties say that it did not
-    /// come to the disk whole.
+    /// Whether a last record was left out because of zeros in topic or properties.
     pub(crate) fn leaves_out_last(&self) -> bool {
         match &self.source {
             Source::Writer(_) => false,
@@ -96,7 +88,6 @@ impl Reader {
         }
     }
 
-    /// Moves the view forward to the files as they are now.
     pub(crate) fn refresh(&self) -> Result<()> {
         match &self.source {
             Source::Writer(_) => Ok(()),
@@ -104,7 +95,7 @@ impl Reader {
         }
     }
 
-    /// Waits until the log reaches beyond `physical_offset`; `false` when the time is over.
+    /// Waits until the log exceeds `physical_offset`; `false` on timeout.
     pub(crate) fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_millis(1);
@@ -123,8 +114,8 @@ impl Reader {
         }
     }
 
-    /// Asks one queue. Where files were gone during the answer, since another process deleted them or
-    /// swapped folders, the files are listed again and the question is asked again.
+    /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and
+    /// retries.
     pub(crate) fn ask<T>(
         &self,
         topic: &[u8],
@@ -142,7 +133,6 @@ impl Reader {
         Err(self.never_still())
     }
 
-    /// Asks the index, again where files were gone during the answer.
     pub(crate) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         let (Source::Files(follower), Some(index)) = (&self.source, &self.files.index) else {
             return ask();
@@ -158,7 +148,6 @@ impl Reader {
         Err(self.never_still())
     }
 
-    /// Lists queues and index again, because files of them were gone.
     fn list_again(&self) -> Result<()> {
         match &self.source {
             Source::Files(follower) => follower.list_again(),
@@ -174,7 +163,6 @@ impl Reader {
         Error::io("read", self.files.paths.root())(source)
     }
 
-    /// One queue as it is now; `None` where there is none.
     fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         let StoreFiles { log, queues, paths, .. } = &*self.files;
         let overlay = self.overlay()?;
@@ -191,7 +179,6 @@ impl Reader {
         }
     }
 
-    /// A queue that lacks nothing.
     fn whole(&self, queue: Arc<Queue>, topic: &[u8], queue_id: i32) -> Result<QueueView> {
         let log = self.log();
         let mut view = QueueView::whole(Arc::clone(&queue));
@@ -200,7 +187,6 @@ impl Reader {
         Ok(view)
     }
 
-    /// Every queue that there is, by topic and number.
     pub(crate) fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
         let overlay = self.overlay()?;
         let is_writer = self.is_writers();
@@ -220,12 +206,11 @@ impl Reader {
         Ok(names)
     }
 
-    /// The entries that the queues lack, read from the log; `None` where they lack nothing.
     fn overlay(&self) -> Result<Option<Arc<Overlay>>> {
         match &self.source {
             Source::Files(follower) => follower.overlay().map(Some),
             Source::Writer(writer) => match writer.dispatch_step() {
-                // A full disk does not keep a reader from its answer.
+                // On a full disk the reader gets the missing entries from the log.
                 Err(error) if error.is_full_disk() => {
                     let from = writer.dispatched.load(Ordering::Acquire);
                     let StoreFiles { log, queues, .. } = &*self.files;

@@ -1,4 +1,4 @@
-//! Every message of a log in order, or those of them that a filter takes.
+//! Scans a log's messages in order, with a filter.
 
 use std::sync::Arc;
 
@@ -16,25 +16,21 @@ use crate::log::{Block, CommitLog};
 use super::halt::{ASK_EVERY, Halt};
 use super::scan_part::ScanParts;
 
-/// Which messages a scan gives.
 #[derive(Clone, Debug)]
 pub struct ScanFilter {
-    /// Only these topics, as their bytes; `None` takes all.
+    /// Topic bytes; `None` means all.
     pub topics: Option<HashSet<Box<[u8]>>>,
-    /// Which tags.
     pub tags: TagFilter,
-    /// First store time that counts, Unix milliseconds.
+    /// Earliest store time, Unix milliseconds.
     pub begin_ms: i64,
-    /// Last store time that counts.
+    /// Latest store time.
     pub end_ms: i64,
 }
 
 impl ScanFilter {
-    /// Accepts every message.
     pub const ALL: Self =
         Self { topics: None, tags: TagFilter::ALL, begin_ms: i64::MIN, end_ms: i64::MAX };
 
-    /// Whether a message is taken.
     #[inline]
     #[must_use]
     pub fn takes(&self, view: &MessageView<'_>) -> bool {
@@ -46,17 +42,15 @@ impl ScanFilter {
     }
 }
 
-/// What a scan does at damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
-    /// Ends with it.
+    /// Fail.
     Raise,
-    /// Goes on with the next whole record, and counts.
+    /// Continue with the next whole record, and count.
     Skip,
 }
 
-/// Where a scan over a log stands. The log is handed to each call, so that whoever shares its owner
-/// can keep the scan.
+/// State of a scan; the log is passed to each call.
 #[derive(Clone, Debug)]
 pub struct Scan {
     filter: ScanFilter,
@@ -70,14 +64,13 @@ pub struct Scan {
     skipped_bytes: u64,
     halt: Halt,
     asked_at: u64,
-    /// What was read and not yet given, while nobody runs the scan.
     walk: Option<Walk>,
 }
 
 impl Scan {
-    /// A scan of the messages that begin in `start..stop`, of a log that may be read up to `end`.
+    /// Scans messages that begin in `start..stop` of a log readable up to `end`.
     ///
-    /// A `start` inside of a record moves on to the next one.
+    /// A `start` inside a record moves to the next one.
     #[must_use]
     pub fn new(start: u64, stop: u64, end: u64, filter: ScanFilter, on_damage: OnDamage) -> Self {
         Self {
@@ -96,48 +89,44 @@ impl Scan {
         }
     }
 
-    /// The same, with bodies held against their checksums or not.
+    /// Sets whether bodies are checked.
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         self.verify_crc = verify_crc;
         self
     }
 
-    /// The same, ended early when `halt` says so: [`Scan::run`] then stops as if it had enough.
+    /// Ends early when `halt` says so, as if [`Scan::run`] had enough.
     #[must_use]
     pub fn halting(mut self, halt: Halt) -> Self {
         self.halt = halt;
         self
     }
 
-    /// How far the scan has come: behind what it gave or passed over last.
     #[must_use]
     pub fn physical_offset(&self) -> u64 {
         self.next
     }
 
-    /// Where the scan ends.
     #[must_use]
     pub fn stop_physical_offset(&self) -> u64 {
         self.stop
     }
 
-    /// How many damaged ranges were passed over.
     #[must_use]
     pub fn skipped_ranges(&self) -> u64 {
         self.skipped_ranges
     }
 
-    /// How many bytes these had.
     #[must_use]
     pub fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
     }
 
-    /// The same scan for several who share it, from its first message on.
+    /// Divides the scan, from its first message on.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Io`].
     pub fn parts(mut self, log: &CommitLog) -> Result<ScanParts> {
         if !self.begun {
             self.find_start(log)?;
@@ -147,13 +136,13 @@ impl Scan {
         Ok(ScanParts { filter, on_damage, range, halt })
     }
 
-    /// Hands messages to `take`, with the block that each lies in, until it has enough; whether there
-    /// may be more. The next call goes on behind the last message that was taken. What `take` refuses
-    /// counts as damage of that message; its positions count from the record's first byte.
+    /// Passes messages with their blocks to `take` until it has enough; returns whether there may
+    /// be more. The next call continues behind the last message taken. A refusal by `take` counts
+    /// as damage of that message; positions count from the record's first byte.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at damage, unless it is to be skipped; a further call meets it again.
-    /// [`Error::Io`] when the system cannot read.
+    /// [`Error::Corrupt`] at damage unless skipped; a further call meets it again.
+    /// [`Error::Io`].
     pub fn run(
         &mut self,
         log: &CommitLog,
@@ -202,7 +191,7 @@ impl Scan {
                     }
                 }
                 Ok((Scanned::Blank { .. }, _)) => continue,
-                // Retention, or the cut of another writer: what was to be read is gone.
+                // Deleted by retention, or cut by another writer.
                 Err(Stop::End) => {
                     self.next = self.stop;
                     return Ok(false);
@@ -214,8 +203,8 @@ impl Scan {
         }
     }
 
-    /// Moves to the first record that begins at or behind the start. A file begins with a record, so
-    /// what lies at its first byte is never passed over in silence.
+    /// Moves to the first record at or behind the start. A file begins with a record, so damage at
+    /// its first byte is always reported.
     fn find_start(&mut self, log: &CommitLog) -> Result<()> {
         self.next = self.next.max(log.min_offset());
         let at = self.next;
@@ -243,7 +232,7 @@ impl Scan {
         if self.on_damage == OnDamage::Raise {
             return Err(raised(log, at, damage));
         }
-        // Where the frame is sound the next record is known already.
+        // With a valid frame the next record is known.
         if matches!(damage, Damage::Frame(_)) {
             scanner.resync()?;
         }
@@ -254,7 +243,7 @@ impl Scan {
     }
 }
 
-/// Damage at `at` as the error that ends a scan.
+/// The error for damage at `at`.
 #[cold]
 pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
     match damage {
@@ -266,11 +255,10 @@ pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
     }
 }
 
-/// What keeps a message from being given.
 pub(crate) enum Damage {
-    /// No sound record lies there.
+    /// No valid record.
     Frame(Corruption),
-    /// The record is sound, its content is not.
+    /// A valid record with invalid content.
     Content(FormatError),
 }
 
@@ -290,7 +278,7 @@ mod tests {
         StoreConfig { mapped_file_size_commit_log: Some(FILE), ..StoreConfig::default() }
     }
 
-    /// Forty messages over several files; where each begins, and where the last ends.
+    /// Forty messages over several files: their starts, and the last one's end.
     fn written(root: &Path) -> (Vec<u64>, u64) {
         let store = MessageStore::open(root, OpenMode::Create, config()).unwrap();
         let mut starts = Vec::new();
@@ -310,7 +298,6 @@ mod tests {
         (starts, end)
     }
 
-    /// What a scan gives, taken in pieces of three.
     fn found(root: &Path, scan: &mut Scan) -> Result<Vec<u64>> {
         let store = MessageStore::open(root, OpenMode::Read, config()).unwrap();
         let mut found = Vec::new();
@@ -322,7 +309,6 @@ mod tests {
                 }
                 found.push(u64::try_from(view.physical_offset()).unwrap());
                 count += 1;
-                // Either way to end gives the same.
                 Ok(if count == 3 && found.len() % 2 == 0 { Taken::Last } else { Taken::More })
             })?;
             if !more {
@@ -389,7 +375,6 @@ mod tests {
         let Error::Corrupt(corruption) = error else { panic!("{error}") };
         assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::BodyCrc, starts[3] + 8));
         assert_eq!(strict.physical_offset(), starts[3]);
-        // It does not get past it either.
         assert!(found(dir.path(), &mut strict).is_err());
 
         let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
@@ -433,7 +418,6 @@ mod tests {
         assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::Body, starts[5] + 7));
     }
 
-    /// What comes of a scan: where its messages begin, and the error that it ends with.
     type Comes = (Vec<u64>, Option<String>);
 
     fn comes(
@@ -466,7 +450,7 @@ mod tests {
     fn parts_of_a_scan_give_what_it_gives_wherever_they_are_cut() {
         let dir = tempfile::tempdir().unwrap();
         let (starts, end) = written(dir.path());
-        // A body, a magic code, whole records of zeros, and a file that does not begin with a record.
+        // A body, a magic code, zeroed records, and a file that does not begin with a record.
         write_at(dir.path(), starts[3] + 90, b"?");
         write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
         let length = usize::try_from(starts[32] - starts[30]).unwrap();

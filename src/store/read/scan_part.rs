@@ -1,4 +1,4 @@
-//! Parts of a scan, for several who share it: one after the other they give what the scan gives.
+//! Parts of a scan, which together give the whole scan.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,24 +12,22 @@ use crate::log::{Block, CommitLog};
 use super::halt::{ASK_EVERY, Halt};
 use super::scan::{Damage, OnDamage, ScanFilter, raised};
 
-/// A scan that is to be shared out.
 #[derive(Clone, Debug)]
 pub struct ScanParts {
     pub(crate) filter: ScanFilter,
     pub(crate) on_damage: OnDamage,
-    /// Of all messages.
     pub(crate) range: RangeScan,
     pub(crate) halt: Halt,
 }
 
 impl ScanParts {
-    /// The bytes of the log that the parts are cut out of.
+    /// Bytes of the log to divide.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         self.range.bytes()
     }
 
-    /// The part of the messages that begin in `bytes`.
+    /// Messages that begin in `bytes`.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> ScanPart {
         let whole = self.bytes();
@@ -45,7 +43,6 @@ impl ScanParts {
     }
 }
 
-/// A part of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanPart {
     filter: ScanFilter,
@@ -57,7 +54,6 @@ pub struct ScanPart {
 }
 
 impl ScanPart {
-    /// Whether it has passed over damage.
     #[must_use]
     pub fn met_damage(&self) -> bool {
         self.met_damage
@@ -69,7 +65,7 @@ impl ScanPart {
         self.range.places()
     }
 
-    /// The same part where a record is known to begin at its beginning.
+    /// Assumes that a record begins at its start.
     #[must_use]
     pub fn beginning_at_once(self) -> Self {
         Self { range: self.range.beginning_at_once(), ..self }
@@ -78,7 +74,7 @@ impl ScanPart {
     /// As [`Scan::run`](super::scan::Scan::run).
     ///
     /// # Errors
-    /// The same.
+    /// As [`Scan::run`](super::scan::Scan::run).
     pub fn run(
         &mut self,
         log: &CommitLog,

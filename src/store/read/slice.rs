@@ -1,8 +1,7 @@
-//! A part of a store's log as one of many readers takes it: the messages that begin in a byte range,
-//! those at places that a queue or the index names, and of these the ones that a filter takes.
+//! A reader's share of a log: messages in a byte range, or at positions that a queue or the index
+//! names, with a filter.
 //!
-//! Opening one lists the log's files and no more: neither queues nor index are looked at, and where the
-//! log ends is said by whoever shared it out.
+//! Opening one only lists the log's files; the divider passes the log's end.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,25 +25,20 @@ use super::scan::ScanFilter;
 use crate::store::open::inspect;
 use crate::store::paths::StorePaths;
 
-/// Whether a topic is one of those that are meant.
 pub type TopicTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
-/// From which queue offset on, and up to which, by the queue's number.
+/// Bounds of queue offsets by queue number.
 type Bounds = HashMap<i32, (i64, i64)>;
 
-/// Which messages are given.
 #[derive(Clone)]
 pub struct SliceFilter {
-    /// By topic, tags and store time.
+    /// Topic, tags and store time.
     pub scan: ScanFilter,
-    /// By a test of the topic; asked once for each.
     pub topic_test: Option<TopicTest>,
-    /// Bounds of queues, half-open, by topic.
+    /// Bounds of queue offsets by topic, half-open.
     pub queues: HashMap<Box<[u8]>, Bounds>,
-    /// Whether queues that have no bounds are left out.
+    /// Whether to skip queues without bounds.
     pub only_these_queues: bool,
-    /// Only messages with one of these as key or unique key.
     pub keys: Option<HashSet<Box<[u8]>>>,
-    /// Which topics passed the test.
     tested: HashMap<Box<[u8]>, bool>,
 }
 
@@ -54,11 +48,10 @@ impl std::fmt::Debug for SliceFilter {
     }
 }
 
-/// How many topics are remembered.
 const MOST_TESTED: usize = 1 << 16;
 
 impl SliceFilter {
-    /// A filter that asks no more than `scan` does.
+    /// A filter equal to `scan`.
     #[must_use]
     pub fn new(scan: ScanFilter) -> Self {
         Self {
@@ -111,32 +104,28 @@ impl SliceFilter {
     }
 }
 
-/// Parses `on_error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDamage {
-    /// The slice ends with an error.
     Fail,
-    /// It goes on with the next message.
     Skip,
-    /// The same, and the damage is handed out.
+    /// Skip it and pass it to the sink.
     Give,
 }
 
-/// Damage, and the message that it is in as far as that is known.
+/// Damage, and its message if known.
 #[derive(Clone, Debug)]
 pub struct Damage {
-    /// Where it begins in the whole log.
+    /// Start in the log.
     pub begin: u64,
-    /// One past its last byte.
     pub end: u64,
     /// Topic, queue and queue offset.
     pub message: Option<(Box<[u8]>, i32, i64)>,
-    /// Decoder's message.
+    /// The fault.
     pub corruption: Corruption,
 }
 
 impl Damage {
-    /// The damage with all that is known of its place, in one line.
+    /// One line with everything known.
     #[must_use]
     pub fn error(&self) -> Error {
         let mut corruption = self.corruption.clone();
@@ -153,33 +142,31 @@ impl Damage {
     }
 }
 
-/// Who takes what a slice gives.
 pub trait Sink {
-    /// A message, and the block that it lies in where others may hold that. What it refuses counts
-    /// as damage of that message; positions count from the record's first byte.
+    /// Takes a message and, if it may be shared, its block. A refusal counts as damage of that
+    /// message; positions count from the record's first byte.
     ///
     /// # Errors
-    /// What is wrong with the message.
+    /// The message's fault.
     fn message(
         &mut self,
         view: &MessageView<'_>,
         block: Option<&Arc<Block>>,
     ) -> Result<Taken, FormatError>;
 
-    /// Damage, where it was asked for; it must be taken.
+    /// Takes damage, if requested; must not refuse it.
     fn damage(&mut self, damage: Damage) -> Taken;
 }
 
-/// Where a slice's messages lie.
+/// Positions of a slice's messages.
 #[derive(Clone, Debug)]
 pub enum Places {
-    /// In a byte range.
     Range(RangeScan),
-    /// At places with the length of the record there, 0 where it is not known; in order.
+    /// Sorted offsets with record lengths, 0 if unknown.
     Records(Arc<[(u64, u32)]>),
 }
 
-/// Where a slice stands. The log is handed to each call.
+/// State of a slice; the log is passed to each call.
 #[derive(Clone, Debug)]
 pub struct Slice {
     places: Places,
@@ -192,7 +179,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The messages at `places` that `filter` takes.
+    /// Messages at `places` that match `filter`.
     #[must_use]
     pub fn new(
         places: Places,
@@ -205,7 +192,7 @@ impl Slice {
         Self { places, next: 0, filter, at_damage, verify_crc, lost, met_damage }
     }
 
-    /// The bytes of the log that are walked over; none where records are read one by one.
+    /// Bytes to walk; empty for single records.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         match &self.places {
@@ -214,7 +201,7 @@ impl Slice {
         }
     }
 
-    /// Moves to the first message, for a caller who takes a slice in parts.
+    /// Moves to the first message, before taking parts.
     ///
     /// # Errors
     /// As [`Slice::run`].
@@ -225,8 +212,8 @@ impl Slice {
         }
     }
 
-    /// The messages of a slice that begin in a part of its bytes, which are walked over; where it
-    /// `begins` with a record that need not be sought.
+    /// Messages that begin in a part of its bytes; `begins` means that its first byte starts a
+    /// record.
     #[must_use]
     pub fn part(&self, bytes: Range<u64>, begins: bool) -> Self {
         let mut part = self.clone();
@@ -239,7 +226,7 @@ impl Slice {
         part
     }
 
-    /// As [`RangeScan::places`]; nothing where records are read one by one.
+    /// As [`RangeScan::places`]; empty for single records.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
         match &self.places {
@@ -248,17 +235,16 @@ impl Slice {
         }
     }
 
-    /// Whether damage was met.
     #[must_use]
     pub fn met_damage(&self) -> bool {
         self.met_damage
     }
 
-    /// Hands messages to `sink` until it has enough; whether there may be more.
+    /// Passes messages to `sink` until it has enough; returns whether there may be more.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at damage that is to end the slice, [`Error::OffsetOutOfRange`] when the log
-    /// no longer holds what is asked for, [`Error::Io`].
+    /// [`Error::Corrupt`] at damage with [`AtDamage::Fail`], [`Error::OffsetOutOfRange`]
+    /// when the log no longer holds the slice, [`Error::Io`].
     pub fn run(&mut self, log: &CommitLog, sink: &mut impl Sink) -> Result<bool> {
         let Self { places, next, filter, at_damage, verify_crc, lost, met_damage } = self;
         match places {
@@ -334,7 +320,7 @@ fn meet(
 ) -> Result<Taken> {
     let DamagedRange { begin, end, corruption } = damaged;
     let mut buffer = Vec::new();
-    // Where only the body is wrong the rest tells which message it was.
+    // If only the body is wrong, the rest identifies the message.
     let message = match log.read(begin, 0, &mut buffer)? {
         Found::Message(view) => Some(name(&view)),
         _ => None,
@@ -354,7 +340,6 @@ fn name(view: &MessageView<'_>) -> (Box<[u8]>, i32, i64) {
     (view.topic().into(), view.queue_id(), view.queue_offset())
 }
 
-/// What lies where a record should.
 enum Read<'b> {
     Message(MessageView<'b>),
     Damage(Corruption),
@@ -376,7 +361,7 @@ fn record<'b>(
         corruption.offset = corruption.offset.saturating_add(at - base);
         Read::Damage(corruption)
     };
-    // A size from elsewhere may be anything.
+    // A size given by a caller may be anything.
     let hint = usize::try_from(size).unwrap_or(0).min(1 << 20);
     Ok(match log.read(at, hint, buffer)? {
         Found::Message(view) => match view.check_body_crc() {
@@ -398,10 +383,11 @@ fn gone(log: &CommitLog, at: u64) -> Error {
     }
 }
 
-/// The log of the store at `root`, readable up to `log_end`; its files are listed and nothing is read.
+/// Opens the log at `root`, readable up to `log_end`, by listing its files only.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] where files and settings differ, [`Error::Io`].
+/// [`Error::NotAStore`], [`Error::InvalidConfig`] if files and settings differ,
+/// [`Error::Io`].
 pub fn open_log(
     storage: &Arc<dyn Storage>,
     root: &Path,
@@ -423,24 +409,20 @@ pub fn open_log(
     Ok(CommitLog::new(run, log_end))
 }
 
-/// A part of a queue.
 #[derive(Clone, Debug)]
 pub struct QueuePart {
-    /// The topic, as its bytes.
     pub topic: Box<[u8]>,
-    /// The queue's number.
     pub queue_id: i32,
     /// First queue offset.
     pub begin: i64,
-    /// One past the last.
     pub end: i64,
 }
 
-/// Where the records lie that parts of queues name, in the order of the log and each once; of those
-/// the ones in `within`. A queue that is not there has none.
+/// Offsets of records named by parts of queues, sorted and distinct, inside `within`. A missing
+/// queue has none.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for a queue's folder that cannot be, [`Error::Io`].
+/// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
 pub fn places_of(
     storage: &Arc<dyn Storage>,
     root: &Path,
@@ -465,7 +447,7 @@ pub fn places_of(
                 Err(Error::NotAStore { .. }) => continue,
                 queue => queue?,
             };
-            // A batch may begin before the part and reach into it.
+            // An earlier batch may reach into the part.
             let mut place = queue.place_of(part.begin)?.saturating_sub(1);
             'units: loop {
                 let units = queue.units(place, usize::MAX)?;
@@ -482,7 +464,7 @@ pub fn places_of(
                     let (Some(at), Ok(size)) = (at, u32::try_from(unit.store_size)) else {
                         continue;
                     };
-                    // The largest size stands in an entry that leads nowhere.
+                    // The maximum size marks an entry that leads nowhere.
                     let leads = size > 0 && size < i32::MAX.cast_unsigned();
                     if leads && after > part.begin && within.contains(&at) {
                         places.push((at, size));

@@ -1,4 +1,4 @@
-//! The queue offset that belongs to a time (`ConsumeQueue.getOffsetInQueueByTime`).
+//! Finds the queue offset for a time (`ConsumeQueue.getOffsetInQueueByTime`).
 
 use crate::error::Result;
 use crate::log::queue::Unit;
@@ -7,21 +7,21 @@ use crate::time::is_far_outside;
 
 use super::queue_view::QueueView;
 
-/// Which of the messages around a time is meant (`org.apache.rocketmq.common.BoundaryType`).
+/// Choice among messages around a time (`org.apache.rocketmq.common.BoundaryType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
-    /// The first stored at or after it; where all are earlier, one past the last, or in a queue of
-    /// batches the first of the last batch.
+    /// First message at or after it; if all are earlier the queue's end, or in a batch queue the
+    /// last batch.
     Lower,
-    /// The last stored at or before it; the first where all are later.
+    /// Last message at or before it; the first if all are later.
     Upper,
 }
 
-/// The queue offset for `timestamp_ms`; 0 for a queue that never had a message. Store times are
-/// taken to rise along the queue; one that lies far outside of both of its neighbours' leads nowhere.
+/// Queue offset for `timestamp_ms`; 0 for a queue that never had a message. Assumes rising store
+/// times; an outlier among its neighbours is ignored.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the system cannot read.
+/// [`crate::Error::Io`].
 pub fn offset_at(
     log: &CommitLog,
     view: Option<&QueueView>,
@@ -30,9 +30,9 @@ pub fn offset_at(
 ) -> Result<i64> {
     let Some(view) = view.filter(|view| view.max_offset > 0) else { return Ok(0) };
     let (min, max) = (view.min_offset, view.max_offset);
-    // The first entry behind the bound: stored at or after the time, or after it.
+    // First entry at or after the time, or after it.
     let (mut low, mut high) = (min, max);
-    // The times found on both sides so far; none at first.
+    // Times found on both sides so far.
     let mut known = (None, None);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -42,7 +42,7 @@ pub fn offset_at(
                 Boundary::Lower => time < timestamp_ms,
                 Boundary::Upper => time <= timestamp_ms,
             },
-            // What the log no longer holds is older than what it holds.
+            // Deleted messages are older than the rest.
             None => true,
         };
         if before {
@@ -54,21 +54,20 @@ pub fn offset_at(
         }
     }
     let found = match boundary {
-        // Behind the last batch RocketMQ answers that batch itself.
+        // Behind the last batch RocketMQ returns that batch.
         Boundary::Lower if low == max && view.kind == QueueKind::Batch => (max - 1).max(min),
         Boundary::Lower => return Ok(low),
         Boundary::Upper => (low - 1).max(min),
     };
-    // All messages of a batch have one time, so the first of them is meant.
+    // A batch has one store time, so its first message counts.
     match view.kind {
         QueueKind::Plain => Ok(found),
         QueueKind::Batch => Ok(view.unit(found)?.map_or(found, |unit| unit.number)),
     }
 }
 
-/// The store time that a search goes by at `number`: its message's own, or where that one lies far outside
-/// of both of its neighbours', the time of the neighbour with which it is not the one that is sought. A
-/// time between those `known` is as it should be.
+/// Store time used at `number`: its own, or for an outlier the neighbour's time that excludes it as
+/// the result. A time between those in `known` is no outlier.
 fn counting_at(
     log: &CommitLog,
     view: &QueueView,
@@ -93,10 +92,10 @@ fn counting_at(
     }
 }
 
-/// The store time of the message of that number, `None` where it cannot be read.
+/// Store time of a message, `None` if unreadable.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the system cannot read.
+/// [`crate::Error::Io`].
 pub fn stored_at(log: &CommitLog, view: &QueueView, number: i64) -> Result<Option<i64>> {
     let Some(Unit { entry, .. }) = view.unit(number)? else { return Ok(None) };
     let (Ok(at), Ok(size)) =

@@ -1,5 +1,5 @@
-//! Files and disk space ahead of the writer (`AllocateMappedFileService`). All of it waits for the
-//! disk, so a thread of its own does it: the one that brings pages into memory must not wait.
+//! Creates files and takes disk space ahead of the writer (`AllocateMappedFileService`), on a
+//! thread that may wait for the disk.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::log::index::file;
 use crate::log::log_writer::{self, Active};
 
 impl Writer {
-    /// Takes one more step of disk space for each file that is written fast, makes the log's next file
-    /// where it is soon needed, and lets go of one that is full; whether there is more to do at once.
+    /// Takes disk space for fast files, creates the log's next file if needed soon, and releases a
+    /// full one; returns whether there is more to do.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the next file cannot be made; the append that needs it
-    /// meets the same.
+    /// [`Error::Io`](crate::Error::Io) when the next file cannot be created; the append
+    /// that needs it fails too.
     pub(crate) fn allocate_step(&self) -> Result<bool> {
         let front = self.log_front.files();
         let is_busy = |active: &&Arc<Ahead>| active.is_busy();
@@ -29,7 +29,7 @@ impl Writer {
                 more |= index.reserve_ahead(file::RESERVE_STEP);
             }
         }
-        // Only then is the writer asked, who mostly has no time.
+        // Only then is the busy writer asked.
         let is_due = front.has_full
             || match &front.active {
                 Some(active) => front.next.is_none() && active.is_past_half(),
@@ -46,13 +46,13 @@ impl Writer {
         if let Some(base) = missing {
             let next = Active::open(&self.files.log, base, 0)?;
             let ahead = Arc::clone(next.ahead());
-            // The writer that came first has opened the file by itself: this one is not to be touched.
+            // The writer has opened the file itself: this one must not be used.
             let is_in_time = self.appender.lock().writer.set_next(next);
             if is_in_time && warms {
                 ahead.prepare_rest();
             }
         }
-        // To take a file out of memory takes a while.
+        // Unmapping takes a while.
         drop(full);
         Ok(more)
     }

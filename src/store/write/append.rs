@@ -1,5 +1,5 @@
-//! Taking messages in: checks, the queue offset, the record in the log
-//! (`CommitLog.asyncPutMessage`, `HookUtils.checkBeforePutMessage`).
+//! Appends: checks, queue offset, record (`CommitLog.asyncPutMessage`,
+//! `HookUtils.checkBeforePutMessage`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,39 +21,40 @@ use super::inner_batch;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
-/// What a record may exceed `max_message_size` by (`CommitLog.MAX_MSG_...`: properties and fields).
+/// Bytes of properties and fields beyond `max_message_size` (`CommitLog.MAX_MSG_...`).
 const RECORD_SLACK: u64 = 64 << 10;
 
-/// A message as it is handed in; what is left out is the store's to fill in.
+/// A message to append; the store adds missing values.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMessage<'a> {
-    /// The topic, as its bytes.
+    /// The topic.
     pub topic: &'a [u8],
-    /// The queue's number.
+    /// The queue.
     pub queue_id: i32,
+    /// The body.
     pub body: &'a [u8],
-    /// The properties as they are to be stored: `name 0x01 value 0x02`, one behind the other.
+    /// Stored properties: `name 0x01 value 0x02`, repeated.
     pub properties: &'a [u8],
-    /// The user's own flag.
+    /// The user's flag.
     pub flag: i32,
-    /// What the record is; the host bits are set by the hosts.
+    /// SYSFLAG; host bits are set from the hosts.
     pub sys_flag: i32,
-    /// The producer's time, Unix milliseconds; the store's where it is left out.
+    /// Producer's time, Unix milliseconds; defaults to the store's.
     pub born_timestamp_ms: Option<i64>,
-    /// The producer's address; the store's where it is left out.
+    /// Producer's address; defaults to the store's.
     pub born_host: Option<Host>,
-    /// The store's time; now, and never before the newest record's, where it is left out.
+    /// Store time; defaults to now, at least the newest record's.
     pub store_timestamp_ms: Option<i64>,
-    /// The address of the store; the configured one where it is left out.
+    /// Store address; defaults to the configured one.
     pub store_host: Option<Host>,
-    /// How often the message was consumed in vain.
+    /// Number of redeliveries (`reconsumeTimes`).
     pub reconsume_times: i32,
-    /// Of a commit or rollback: where its prepared message lies.
+    /// Offset of the prepared message, for a commit or rollback.
     pub prepared_transaction_offset: i64,
 }
 
 impl<'a> NewMessage<'a> {
-    /// A message with everything else left out.
+    /// A message with defaults.
     #[must_use]
     pub const fn new(topic: &'a [u8], body: &'a [u8]) -> Self {
         Self {
@@ -73,31 +74,28 @@ impl<'a> NewMessage<'a> {
     }
 }
 
-/// When the checksum of a body is computed.
+/// When a body's checksum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
-    /// With the checks, before the caller waits for the end of the log.
     Now,
-    /// From the copy in the record, since another thread may write to the body's memory.
+    /// From the copy in the record: another thread may write to the body.
     OfCopy,
 }
 
-/// A checked message: its record, but for the fields that its place decides.
+/// A checked message, except for fields that depend on its position.
 #[derive(Debug)]
 pub struct Checked<'a> {
-    /// Its `properties` are those of the message; `queue_offset`, `physical_offset` and, where the caller
-    /// gave none, the times are open.
+    /// Without queue offset, physical offset and missing times; with the message's properties.
     record: Record<'a>,
-    /// The properties to store where they differ from those of the message.
+    /// The stored properties, if different.
     properties: Cow<'a, [u8]>,
     sum: Sum,
     born_timestamp_ms: Option<i64>,
     store_timestamp_ms: Option<i64>,
-    /// Bytes of the record, unless the store adds properties.
+    /// Length of the record, without properties that the store adds.
     size: usize,
-    /// Queues beside its own that the message is to have entries in.
     more_queues: Vec<&'a [u8]>,
-    /// How many messages it is, where it is a batch that is kept together.
+    /// Number of messages, for an inner batch.
     inner_count: Option<i16>,
 }
 
@@ -115,10 +113,10 @@ fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -
 }
 
 impl<'a> Checked<'a> {
-    /// Checks a message against the format and the settings; nothing is written when it is refused.
+    /// Checks a message against format and settings.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] with RocketMQ's status for it.
+    /// [`Error::InvalidMessage`] with RocketMQ's status.
     #[inline]
     pub fn new(
         message: &'a NewMessage<'a>,
@@ -141,7 +139,7 @@ impl<'a> Checked<'a> {
             let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
             return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
         }
-        // Most messages are no batch, and most stores have no topic that keeps batches together.
+        // Most messages are no batch, and most stores have no batch topics.
         let is_batch = sys_flag::is_inner_batch(message.sys_flag);
         let inner_count = match is_batch || !queues.has_no_batches() {
             true => inner_batch::count_of(message, queues)?,
@@ -199,7 +197,7 @@ impl<'a> Checked<'a> {
         })
     }
 
-    /// Returns what queues and index take from the record, placed with the properties that were given.
+    /// Input of queues and index for the placed record.
     #[inline]
     #[must_use]
     pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
@@ -216,8 +214,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// Checks the lengths of a record with these properties against the limits, in RocketMQ's order. Returns
-/// its own length.
+/// Checks lengths in RocketMQ's order and returns the record's.
 #[inline]
 fn check_size(
     record: &Record<'_>,
@@ -242,10 +239,10 @@ fn check_size(
     if lengths.body as u64 > config.max_message_size {
         return Err(too_large("body", lengths.body, config.max_message_size, MessageIllegal));
     }
-    // With entries in several queues the whole record counts as the message.
+    // With additional queues the whole record counts as the message.
     let slack = if in_one_queue { RECORD_SLACK } else { 0 };
     let limit = config.max_message_size.saturating_add(slack);
-    // A record that fits into no file would first burn a whole one in RocketMQ.
+    // RocketMQ would waste a file on a record that fits into none.
     let limit = limit.min(file_size.saturating_sub(BLANK_LEN as u64));
     if size as u64 > limit {
         return Err(too_large("message", size, limit, MessageIllegal));
@@ -267,11 +264,11 @@ fn bad_topic(topic: &[u8]) -> Error {
     refused("topic", PutStatus::MessageIllegal, Some(limit as u64), reason)
 }
 
-/// Writes one record as the log would hold it; no setting limits it.
+/// Encodes one record without the settings' limits.
 ///
 /// # Errors
-/// [`Error::InvalidMessage`] for a time or an address of the store that is missing, and for what does
-/// not fit its length field.
+/// [`Error::InvalidMessage`] for a missing store time or address, and for a value too long
+/// for its length field.
 pub fn encode(
     message: &NewMessage<'_>,
     physical_offset: i64,
@@ -315,45 +312,41 @@ pub fn encode(
     Ok(bytes)
 }
 
-/// The appending side of a store: the log's end and the next number of each queue. One thread at a
-/// time has it.
+/// Appending state: the log's end and each queue's next number. Used under a lock.
 #[derive(Debug)]
 pub struct Appender {
-    /// The log's end.
     pub writer: LogWriter,
-    /// The newest store time in the log, of those that were not in the future when they were given. Later
-    /// messages are never stored before it.
+    /// Newest store time in the log, except times from the future. Later messages are never stored
+    /// earlier.
     pub newest_timestamp_ms: i64,
-    /// Where the last record begins.
     pub last_begin: u64,
-    /// Its queues, so that a put need not ask the shared table.
+    /// Its queues, cached from the shared table.
     known: KnownQueues,
 }
 
-/// A record that is in the log.
+/// A record in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
     pub result: AppendResult,
-    /// The log's end before it, a blank not counted.
+    /// The log's end before it, without a blank.
     pub before: u64,
-    /// Whether its properties are those that were given: numbers that only the stored record has are
-    /// read from there.
+    /// Whether its properties are as given; otherwise they are read from the record.
     pub as_given: bool,
 }
 
 impl Appender {
-    /// An appender that goes on at the end of `writer`'s log, whose last record begins at `last_begin`.
+    /// An appender at the end of `writer`'s log; its last record begins at `last_begin`.
     #[must_use]
     pub fn new(writer: LogWriter, newest_timestamp_ms: i64, last_begin: u64) -> Self {
         Self { writer, newest_timestamp_ms, last_begin, known: KnownQueues::default() }
     }
 
-    /// Makes room at the end of the log for all of a batch, in one file: none of its records is
-    /// placed where they do not all fit (`CommitLog.asyncPutMessages`).
+    /// Ensures room for a whole batch in one file, before any record is placed
+    /// (`CommitLog.asyncPutMessages`).
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`] for a batch that fits into no file or is none, [`Error::Io`] when
-    /// the disk is full.
+    /// [`Error::InvalidMessage`] for an empty batch or one larger than a file,
+    /// [`Error::Io`] when the disk is full.
     pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
         let Some(first) = batch.first().map(|checked| checked.record) else { return Ok(()) };
         let (mut size, mut bodies) = (0_usize, 0_u64);
@@ -380,11 +373,10 @@ impl Appender {
         self.writer.window(size).map(|_| ())
     }
 
-    /// Writes a record at the end of the log; with it comes its queue, and whether the store had not
-    /// met that before.
+    /// Writes a record; returns it with its queue and whether the queue is new.
     ///
     /// # Errors
-    /// [`Error::Io`] when the disk is full; the log and the queue's next number are as before then.
+    /// [`Error::Io`] when the disk is full; log and queue are unchanged.
     #[inline]
     pub fn place(
         &mut self,
@@ -442,7 +434,7 @@ impl Appender {
         for queue in &more_queues {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
-        // A time that the caller gives moves no later message into the future.
+        // A time given by the caller moves no later message into the future.
         if checked.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
             self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         }
@@ -453,26 +445,25 @@ impl Appender {
     }
 }
 
-/// The queues that an appender has met, found without the table that all threads share.
 #[derive(Debug, Default)]
 struct KnownQueues {
     queues: Vec<Arc<Queue>>,
     topics: Vec<KnownTopic>,
-    /// Which of `topics` has a name.
+    /// Index in `topics` by name.
     numbers: HashMap<Box<[u8]>, usize>,
-    /// The topic asked for last, which mostly is the next one's too.
+    /// The last topic, likely the next one's too.
     latest: usize,
 }
 
 #[derive(Debug)]
 struct KnownTopic {
     name: Box<[u8]>,
-    /// Which of all queues has a number.
+    /// Index in all queues by number.
     queues: HashMap<i32, usize>,
 }
 
 impl KnownQueues {
-    /// The queue of a message; `true` where the store has not met it before.
+    /// Finds a message's queue; `true` if it is new to the store.
     ///
     /// # Errors
     /// As [`QueueTable::get_or_create`].

@@ -1,4 +1,4 @@
-//! The store's threads: each calls the steps of the store at intervals and has no logic of its own.
+//! The store's threads: each calls steps of the store at intervals, without logic of its own.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -11,25 +11,22 @@ use super::writer::{COMMIT_BYTES, Writer};
 use crate::config::{DeleteRules, FlushDiskType};
 use crate::error::{Error, Result};
 
-/// How long at the most until it is seen to that files and pages are ready ahead of the writer.
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
 
-/// Interval between two looks at queues and index. A key waits in memory at most about as long, and its
-/// message is found in the log until then.
+/// Interval of maintaining queues and index. A key waits in memory about as long; until then its
+/// message is found in the log.
 const DERIVED_EVERY: Duration = Duration::from_millis(20);
 
-/// How long after the start files are first looked at (`DefaultMessageStore#addScheduleTask`).
+/// Delay of the first retention check (`DefaultMessageStore#addScheduleTask`).
 const CLEAN_FROM: Duration = Duration::from_secs(60);
 
-/// How often the durable mark is made durable, so that it is no more than a second behind.
+/// Interval of flushing the durable mark, so that it lags less than a second.
 const MARK_EVERY: Duration = Duration::from_millis(500);
 
-/// The stop flag of all threads.
 type StopFlag = (Mutex<bool>, Condvar);
-/// The work of one thread, until the flag is set.
+/// A thread's work until the flag is set.
 type Loop = fn(&Writer, &StopFlag);
 
-/// The running threads of a store that is open for writer.
 #[derive(Debug)]
 pub(crate) struct Services {
     stopped: Arc<StopFlag>,
@@ -40,7 +37,7 @@ impl Services {
     /// Starts the threads.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system gives no thread.
+    /// [`Error::Io`] when the system starts no thread.
     pub(crate) fn start(writer: &Arc<Writer>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
         let mut services = Self { stopped, threads: Vec::new() };
@@ -77,13 +74,13 @@ impl Services {
         writer.bell.ring();
         writer.files_bell.ring();
         for thread in self.threads {
-            // A thread that panicked has nothing left to wait for.
+            // A panicked thread has nothing to wait for.
             let _ = thread.join();
         }
     }
 }
 
-/// Flushes the log when somebody waits for it, or when enough of it waits, or when it waits long.
+/// Flushes the log on request, when enough is pending, or after an interval.
 fn flush_loop(writer: &Writer, _: &StopFlag) {
     let interval = Duration::from_millis(writer.files.config.flush_interval_commit_log);
     let thorough = Duration::from_millis(writer.files.config.flush_commit_log_thorough_interval);
@@ -96,7 +93,7 @@ fn flush_loop(writer: &Writer, _: &StopFlag) {
         let asked = writer.files.config.flush_disk_type == FlushDiskType::Sync;
         if asked || due || pages >= writer.files.config.flush_commit_log_least_pages {
             if writer.flush_log().is_err() {
-                // The gate is closed for good; whoever waits has the error.
+                // The gate is closed for good; waiting threads got the error.
                 return;
             }
             if due {
@@ -106,7 +103,6 @@ fn flush_loop(writer: &Writer, _: &StopFlag) {
     }
 }
 
-/// Makes the next pages ready.
 fn prepare_loop(writer: &Writer, stopped: &StopFlag) {
     let mut prepared = Prepared::default();
     loop {
@@ -124,7 +120,7 @@ fn prepare_loop(writer: &Writer, stopped: &StopFlag) {
     }
 }
 
-/// Makes the next file, and takes disk space ahead of the writer.
+/// Creates the next file and takes disk space ahead of the writer.
 fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
     loop {
         writer.files_bell.wait(PREPARE_EVERY);
@@ -132,7 +128,7 @@ fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
             if *stopped.0.lock() {
                 return;
             }
-            // What could not be done is tried again: the append that needs it gets the error.
+            // Retried later; the append that needs it gets the error.
             if !writer.allocate_step().unwrap_or(false) {
                 break;
             }
@@ -140,13 +136,12 @@ fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
     }
 }
 
-/// Makes the durable mark durable.
 fn mark_loop(writer: &Writer, stopped: &StopFlag) {
     let mut stop = stopped.0.lock();
     while !*stop {
         stopped.1.wait_for(&mut stop, MARK_EVERY);
         drop(stop);
-        // A mark that stays behind is safe, so a failure is left to the next round.
+        // A stale mark is safe, so a failure is left to the next round.
         if !writer.gate.has_failed() {
             let _ = writer.sync_mark();
         }
@@ -154,7 +149,7 @@ fn mark_loop(writer: &Writer, stopped: &StopFlag) {
     }
 }
 
-/// Keeps queues and index level with the log, visible and durable, and deletes expired files.
+/// Commits and flushes queues and index, and runs retention.
 fn derived_loop(writer: &Writer, stopped: &StopFlag) {
     let commit_every = Duration::from_millis(writer.files.config.flush_interval_consume_queue);
     let flush_every =
@@ -162,7 +157,7 @@ fn derived_loop(writer: &Writer, stopped: &StopFlag) {
     let mut committed = writer.files.log.end_offset();
     let (mut last_commit, mut last_flush) = (Instant::now(), Instant::now());
     let clean_every = Duration::from_millis(writer.files.config.clean_resource_interval);
-    // RocketMQ looks a minute after the start, and a program that is done before never would.
+    // RocketMQ waits a minute, which a short program never reaches.
     let rules = writer.files.config.delete_rules();
     let wait = if matches!(rules, DeleteRules::Keep { .. }) { Duration::ZERO } else { CLEAN_FROM };
     let (started, mut last_clean) = (Instant::now(), None::<Instant>);
@@ -173,13 +168,13 @@ fn derived_loop(writer: &Writer, stopped: &StopFlag) {
             return;
         }
         drop(stop);
-        // Each of these is tried again by the next round.
+        // The next round retries each of these.
         let end = writer.readable_end();
         if last_commit.elapsed() >= commit_every || end.saturating_sub(committed) >= COMMIT_BYTES {
             (last_commit, committed) = (Instant::now(), end);
             let _ = writer.dispatch_step().and_then(|()| writer.write_derived());
         } else if writer.files.config.flush_disk_type == FlushDiskType::Sync {
-            // A durable record may be seen; no flush waits for its dispatch.
+            // Durable records become visible; no flush waits for their dispatch.
             let _ = writer.dispatch_step().and_then(|()| writer.index_step());
         } else {
             let _ = writer.index_step();

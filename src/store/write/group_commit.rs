@@ -1,5 +1,5 @@
-//! Waiting for a flush together: threads that append under `SYNC_FLUSH` hand in how far they need
-//! the log to be durable, and one flush answers all of them (`CommitLog.GroupCommitService`).
+//! Group commit: threads that append under `SYNC_FLUSH` request durability up to an offset, and one
+//! flush answers all (`CommitLog.GroupCommitService`).
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::PathBuf;
@@ -10,21 +10,19 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// How long the flushing thread looks for the next one who waits before it sleeps.
+/// Spin time of the flushing thread before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long one who waits alone looks for the end of the flush before it sleeps: as long as a fast disk
-/// takes. To be woken can take half of that again.
+/// Spin time of a single waiting thread, a fast disk's flush. Waking up can take half of that
+/// again.
 const SPIN_ALONE: Duration = Duration::from_micros(250);
 
-/// Where appending threads and the flushing thread meet.
+/// Meeting point of appending threads and the flushing thread.
 #[derive(Debug, Default)]
 pub struct FlushGate {
     turn: Mutex<()>,
     derived_turn: Mutex<()>,
     state: Mutex<State>,
-    /// Up to where somebody waits for the log to be durable.
     requested: AtomicU64,
-    /// Up to where it is.
     flushed: AtomicU64,
     has_failed: AtomicBool,
     work: Condvar,
@@ -32,20 +30,16 @@ pub struct FlushGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the flushing thread sleeps.
     sleeps: bool,
-    /// Who waits, each for how far.
     waiting: Vec<(u64, Thread)>,
     failed: Option<(PathBuf, String)>,
     stopped: bool,
 }
 
-/// How a wait for a flush ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// It is durable.
     Flushed,
-    /// The time is over.
     TimedOut,
 }
 
@@ -54,13 +48,13 @@ impl FlushGate {
         self.state.lock()
     }
 
-    /// The right to flush the log, which one thread has at a time: the system tells of a failed flush
-    /// once, and another one of the same file would then say that all is well.
+    /// Lock for flushing the log: the system reports a failed flush once, so a second concurrent
+    /// flush would seem successful.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock()
     }
 
-    /// The same for what is derived from the log.
+    /// Lock for flushing queues and index.
     pub fn derived_turn(&self) -> MutexGuard<'_, ()> {
         self.derived_turn.lock()
     }
@@ -106,12 +100,12 @@ impl FlushGate {
         self.flushed.load(Ordering::Acquire) >= end
     }
 
-    /// For the flushing thread: waits until somebody waits for a flush, or `interval` is over.
-    /// `None` when the store closes.
+    /// Waits, in the flushing thread, for a request or the end of `interval`. `None` when the store
+    /// closes.
     #[must_use]
     pub fn next_work(&self, interval: Duration) -> Option<()> {
         let deadline = Instant::now().checked_add(interval);
-        // Who was just answered mostly asks again at once, sooner than a thread falls asleep and wakes.
+        // An answered thread mostly asks again before this thread could sleep and wake.
         if self.requested.load(Ordering::Relaxed) > 0 {
             spin(SPIN, || self.is_asked_for());
         }
@@ -134,7 +128,7 @@ impl FlushGate {
         !self.is_flushed(self.requested.load(Ordering::Acquire))
     }
 
-    /// Says that the log is durable up to `end`.
+    /// Reports that the log is durable up to `end`.
     pub fn flushed(&self, end: u64) {
         self.flushed.fetch_max(end, Ordering::AcqRel);
         let answered: Vec<_> = {
@@ -146,7 +140,7 @@ impl FlushGate {
         }
     }
 
-    /// Says that a flush failed: nobody who waits gets an answer any more.
+    /// Reports a failed flush: waiting threads get the error.
     pub fn fail(&self, path: PathBuf, reason: String) {
         let mut state = self.state();
         state.failed.get_or_insert((path, reason));
@@ -159,27 +153,24 @@ impl FlushGate {
         self.work.notify_all();
     }
 
-    /// Whether a flush failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// What failed, if anything did.
     #[must_use]
     pub fn failure(&self) -> Option<(PathBuf, String)> {
         self.state().failed.clone()
     }
 
-    /// Ends the flushing thread. Those who wait are answered by the last flush, which whoever closes
-    /// makes.
+    /// Ends the flushing thread; the closing thread's last flush answers the rest.
     pub fn stop(&self) {
         self.state().stopped = true;
         self.work.notify_all();
     }
 }
 
-/// Looks again and again, for `most` at the longest.
+/// Spins until `is_there`, at most `most`.
 fn spin(most: Duration, is_there: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_there() && begin.elapsed() < most {
@@ -187,7 +178,6 @@ fn spin(most: Duration, is_there: impl Fn() -> bool) {
     }
 }
 
-/// Whether the thread that is waited for can run meanwhile.
 fn has_other_processors() -> bool {
     static MORE: OnceLock<bool> = OnceLock::new();
     *MORE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))

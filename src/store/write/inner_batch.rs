@@ -1,8 +1,7 @@
-//! Batches that are kept together: one record that stands for several messages of its queue
-//! (`queue.type=BatchCQ`).
+//! Inner batches: one record with several messages of its queue (`queue.type=BatchCQ`).
 //!
-//! The producer says how many messages there are in `INNER_NUM`; the store adds the queue offset of
-//! the first as `INNER_BASE` (`BatchConsumeQueue.assignQueueOffset`).
+//! The producer sets `INNER_NUM`; the store adds the first queue offset as `INNER_BASE`
+//! (`BatchConsumeQueue.assignQueueOffset`).
 
 use crate::error::{CorruptionKind, Error, FormatError, PutStatus, Result};
 use crate::format::body;
@@ -19,12 +18,12 @@ fn refused(field: &'static str, reason: String) -> Error {
     Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }
 }
 
-/// How many messages a new record stands for, where it is such a batch (`HookUtils.checkInnerBatch`,
+/// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
 /// `DefaultMessageStore.getMessageNum`).
 ///
 /// # Errors
-/// [`Error::InvalidMessage`] for a batch that its topic cannot keep together, or that does not count
-/// its messages, and for a count in a message that is none.
+/// [`Error::InvalidMessage`] for a batch in a topic without batch queues or without a
+/// count, and for a count in another message.
 #[inline]
 pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
     let is_batch = sys_flag::is_inner_batch(message.sys_flag);
@@ -56,16 +55,15 @@ pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<
     }
 }
 
-/// The messages of a stored batch that is kept together, each as the record that it would have alone:
-/// place, times and hosts are the batch's, the queue offsets follow its first; `None` for a record
-/// that is no such batch (`MessageDecoder.decodeMessage`).
+/// Splits a stored inner batch into records with the batch's offset, times and hosts and
+/// consecutive queue offsets; `None` for another record (`MessageDecoder.decodeMessage`).
 ///
-/// The body is decompressed where it must be, to at most `max_bytes`.
+/// Decompresses at most `max_bytes`.
 ///
 /// # Errors
-/// A [`FormatError`] of kind [`CorruptionKind::Batch`] where the lengths in the body do not add up, or
-/// it holds another number of messages than the record stands for; of kind [`CorruptionKind::Body`]
-/// where it cannot be decompressed. Positions count from the record's first byte.
+/// A [`FormatError`] of kind [`CorruptionKind::Batch`] if lengths or the number of
+/// messages are wrong; of kind [`CorruptionKind::Body`] if it cannot be decompressed. Positions
+/// count from the record's first byte.
 pub fn members(
     view: &MessageView<'_>,
     max_bytes: usize,
@@ -111,13 +109,13 @@ pub fn members(
     Ok(Some(members))
 }
 
-/// Bits that speak of a batch's body as a whole.
+/// Bits about a batch's body as a whole.
 const OF_THE_WHOLE: i32 = sys_flag::COMPRESSED
     | sys_flag::COMPRESSION_MASK
     | sys_flag::NEED_UNWRAP
     | sys_flag::INNER_BATCH;
 
-/// The properties of a batch with the queue offset of its first message added.
+/// A batch's properties with its first queue offset.
 pub(crate) fn with_base(raw: &[u8], base: i64) -> Vec<u8> {
     let mut out = properties::without(raw, names::INNER_BASE).into_owned();
     if out.last().is_some_and(|&last| last != properties::PROPERTY_SEPARATOR) {
@@ -134,7 +132,6 @@ mod tests {
     use crate::format::message::{Frame, read_frame};
     use crate::format::queue::batch::BatchItem;
 
-    /// The record of a batch of three messages, its body changed by `change`.
     fn record(inner_num: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut body = Vec::new();
         for number in 0..3_u8 {

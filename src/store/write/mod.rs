@@ -1,11 +1,11 @@
-//! Writing: from a message to a durable record with its entries in queues and index.
+//! Writes: from a message to a durable record with entries in queues and index.
 //!
-//! Open `writer.rs` first: [`writer::Writer`] has every step in the order in which a message passes them.
-//! `append.rs` checks a message, gives it its place and encodes it; `property_block.rs` builds its
-//! properties, `inner_batch.rs` the records that keep batches together. `group_commit.rs` lets callers of
-//! `SYNC_FLUSH` wait for one flush together. `background.rs` runs the writer's steps on threads;
-//! `allocate.rs` and `prepare.rs` are the steps that work ahead of it. `topics.rs` keeps `topics.json`,
-//! `retention/` decides which files are deleted, `notices.rs` tells the user of it.
+//! Open `writer.rs` first: [`writer::Writer`] has every step in the order in which a message passes
+//! them. `append.rs` checks a message, places it and encodes it; `property_block.rs` builds
+//! properties, `inner_batch.rs` inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
+//! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
+//! ahead of the writer. `topics.rs` keeps `topics.json`, `retention/` decides which files are
+//! deleted, `notices.rs` reports it.
 
 pub(crate) mod allocate;
 pub mod append;

@@ -1,14 +1,12 @@
-//! Notices of an open store: events since it was opened that its user must hear of, such as deleted
-//! files. They are kept for `warnings`, and each is handed out once to be logged.
+//! Notices of an open store, such as deleted files. They are kept for `warnings`, and each is
+//! returned once for logging.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most notices that are kept; of more the oldest are forgotten.
 const MOST: usize = 1000;
 
-/// The notices of a store.
 #[derive(Debug, Default)]
 pub struct Notices {
     has_new: AtomicBool,
@@ -18,7 +16,6 @@ pub struct Notices {
 #[derive(Debug, Default)]
 struct Kept {
     texts: VecDeque<String>,
-    /// How many of the last were not handed out.
     new: usize,
     forgotten: u64,
 }
@@ -28,7 +25,6 @@ impl Notices {
         self.kept.lock()
     }
 
-    /// Adds a notice.
     pub fn push(&self, text: String) {
         let mut kept = self.kept();
         if kept.texts.len() == MOST {
@@ -40,7 +36,6 @@ impl Notices {
         self.has_new.store(true, Ordering::Release);
     }
 
-    /// Returns the notices that are kept, oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<String> {
         let kept = self.kept();
@@ -50,14 +45,13 @@ impl Notices {
         forgotten.into_iter().chain(kept.texts.iter().cloned()).collect()
     }
 
-    /// Whether [`Notices::take_new`] has something to hand out. Costs one load.
+    /// Whether [`Notices::take_new`] has any; costs one load.
     #[must_use]
     #[inline]
     pub fn has_new(&self) -> bool {
         self.has_new.load(Ordering::Relaxed)
     }
 
-    /// Hands out the notices that were not handed out before, oldest first.
     #[must_use]
     pub fn take_new(&self) -> Vec<String> {
         let mut kept = self.kept();

@@ -1,4 +1,4 @@
-//! Pages ahead of the writer, of the log and of the index, so that an append meets no page fault.
+//! Prepares pages of log and index ahead of the writer, so that an append meets no page fault.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,16 +8,15 @@ use super::writer::Writer;
 use crate::files::Ahead;
 use crate::log::log_writer::NEAR_THE_END;
 
-/// What the preparing thread keeps between its steps.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    /// The index file whose slots are brought into memory, and those that are not yet.
+    /// The current index file, and its slots that are not loaded yet.
     index: Option<(Arc<Ahead>, Range<usize>)>,
 }
 
 impl Writer {
-    /// Makes one more piece of each file ready; whether there is more to do at once. `waited` is
-    /// whether this is the first step since the thread waited.
+    /// Prepares one piece of each file; returns whether there is more to do. `waited` means the
+    /// first step after a wait.
     pub(crate) fn prepare_step(&self, prepared: &mut Prepared, waited: bool) -> bool {
         let front = self.log_front.files();
         let Some(active) = front.active else { return false };
@@ -27,7 +26,7 @@ impl Writer {
                 self.files_bell.ring();
             }
         }
-        // A long flush makes the writer's page clean all the while.
+        // During a long flush the writer's page becomes clean again and again.
         if self.log_flushed.swap(false, Ordering::AcqRel)
             || (waited && self.log_flushing.load(Ordering::Acquire))
         {
@@ -42,7 +41,7 @@ impl Writer {
 
     fn prepare_index(&self, prepared: &mut Prepared, waited: bool, busy: bool) -> bool {
         let Some(active) = self.index_front.files().active else { return false };
-        // The map of a file that is full is let go of.
+        // Releases the map of a full file.
         prepared.index.take_if(|(known, _)| !Arc::ptr_eq(known, &active));
         if busy && prepared.index.is_none() {
             let end = self.files.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
@@ -52,7 +51,7 @@ impl Writer {
         if waited {
             active.look();
         }
-        // Piece by piece: the log must not wait for all of the slots.
+        // Piece by piece: the log must not wait for all slots.
         let slots = prepared.index.as_mut().filter(|_| busy);
         let more = slots.is_some_and(|(index, left)| index.prepare_piece(left));
         active.prepare() | more

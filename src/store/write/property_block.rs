@@ -1,23 +1,22 @@
-//! The property block of a new message, out of what a caller gives by name
+//! Builds a new message's property block from named values
 //! (`MessageDecoder#messageProperties2String`).
 
 use crate::error::{Error, PutStatus, Result};
 use crate::format::message::properties::{self, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, names};
 use crate::format::message::sys_flag::is_inner_batch;
 
-/// Writes properties one behind the other, and refuses what could not be read back.
+/// Writes properties, and refuses what could not be read back.
 ///
-/// The order is the store's own: tags, keys, unique key, delay level, then the rest.
+/// Order: tags, keys, unique key, delay level, then the rest.
 #[derive(Debug)]
 pub struct PropertyBlock<'a> {
     out: &'a mut Vec<u8>,
     keys_open: bool,
-    /// Which of [`BY_ARGUMENT`] were given, one bit each.
+    /// Bit set of the given [`BY_ARGUMENT`].
     given: u8,
     inner_num: bool,
 }
 
-/// What has an argument of its own.
 const BY_ARGUMENT: [&[u8]; 4] = [names::TAGS, names::KEYS, names::UNIQ_KEY, names::DELAY];
 
 fn refused(field: &'static str, reason: impl Into<String>) -> Error {
@@ -40,7 +39,7 @@ fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
 }
 
 impl<'a> PropertyBlock<'a> {
-    /// A block that begins where `out` ends.
+    /// A block at the end of `out`.
     #[must_use]
     pub const fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out, keys_open: false, given: 0, inner_num: false }
@@ -53,18 +52,18 @@ impl<'a> PropertyBlock<'a> {
         Ok(())
     }
 
-    /// The one tag.
+    /// Adds the tag.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`], as all of these, for what could not be read back.
+    /// [`Error::InvalidMessage`], as all of these, if it could not be read back.
     pub fn tags(&mut self, tags: &[u8]) -> Result<()> {
         self.named("tags", 0, tags)
     }
 
-    /// One more key.
+    /// Adds a key.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`], for an empty key and one with a space, too.
+    /// [`Error::InvalidMessage`], also for an empty key or a space.
     pub fn key(&mut self, key: &[u8]) -> Result<()> {
         check_value("keys", key)?;
         if key.contains(&b' ') {
@@ -82,14 +81,13 @@ impl<'a> PropertyBlock<'a> {
         Ok(())
     }
 
-    /// No key follows.
     pub fn end_keys(&mut self) {
         if std::mem::take(&mut self.keys_open) {
             self.out.push(PROPERTY_SEPARATOR);
         }
     }
 
-    /// The client's id.
+    /// Adds the client's id.
     ///
     /// # Errors
     /// [`Error::InvalidMessage`].
@@ -97,7 +95,7 @@ impl<'a> PropertyBlock<'a> {
         self.named("unique_key", 2, unique_key)
     }
 
-    /// The delay level; 0 is none.
+    /// Adds the delay level; 0 is none.
     ///
     /// # Errors
     /// [`Error::InvalidMessage`].
@@ -105,14 +103,15 @@ impl<'a> PropertyBlock<'a> {
         if level == 0 {
             return Ok(());
         }
-        // One below 0 is written too: RocketMQ's clients do so, and its broker takes it for none.
+        // Negative levels are written too: RocketMQ's clients do so, and its broker ignores
+        // them.
         self.named("delay_level", 3, level.to_string().as_bytes())
     }
 
-    /// A further property.
+    /// Adds another property.
     ///
     /// # Errors
-    /// [`Error::InvalidMessage`], for a name that was given by argument, too.
+    /// [`Error::InvalidMessage`], also for a name given by argument.
     pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         let shown = || String::from_utf8_lossy(name.get(..64).unwrap_or(name)).into_owned();
         if name.is_empty() {
@@ -135,15 +134,15 @@ impl<'a> PropertyBlock<'a> {
         Ok(())
     }
 
-    /// Whether the block counts inner messages, which only a batch may.
+    /// Whether it counts inner messages, which only a batch may.
     #[must_use]
     pub const fn counts_inner_messages(&self) -> bool {
         self.inner_num
     }
 }
 
-/// Refuses a message whose properties count inner messages and whose flags say that it has none
-/// (`HookUtils#checkInnerBatch`). RocketMQ, too, looks at named properties alone.
+/// Refuses a message that counts inner messages without the batch flag
+/// (`HookUtils#checkInnerBatch`). Like RocketMQ, checks named properties only.
 ///
 /// # Errors
 /// [`Error::InvalidMessage`].

@@ -1,5 +1,5 @@
-//! `config/topics.json` as far as the store keeps it: every topic that has messages is entered, so
-//! that a broker started on the directory serves it at once (`TopicConfigManager`).
+//! `config/topics.json`: every topic with messages is added, so that a broker started on the
+//! directory serves it at once (`TopicConfigManager`).
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,16 @@ use crate::store::config_file;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::{TopicKinds, is_broker_topic};
 
-/// What a topic has at least.
 const LEAST_QUEUES: i32 = 4;
 
-/// Topics used since the table was last saved.
+/// Topics used since the last save.
 #[derive(Debug, Default)]
 pub(crate) struct TopicTable {
-    /// By topic, how many queues are used, and of which kind they are.
     fresh: BTreeMap<Box<[u8]>, (i32, QueueKind)>,
-    /// Why topics could not be entered.
     left_out: Option<String>,
 }
 
 impl TopicTable {
-    /// Says that a queue of a topic is used.
     pub(crate) fn used(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
         if is_broker_topic(topic) {
             let queues = queue_id.saturating_add(1).max(LEAST_QUEUES);
@@ -34,16 +30,15 @@ impl TopicTable {
         }
     }
 
-    /// Why topics are missing from the file, if some are.
+    /// Why topics are missing from the file.
     pub(crate) fn left_out(&self) -> Option<&str> {
         self.left_out.as_deref()
     }
 
-    /// Enters what is new into the file; what stands there is kept as it is, but for topics with
-    /// fewer queues than are used.
+    /// Adds new topics to the file; existing ones only get more queues if needed.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Corrupt`] when the file there cannot be read.
+    /// [`Error::Io`], or [`Error::Corrupt`] when the file cannot be read.
     pub(crate) fn save(
         &mut self,
         storage: &dyn Storage,
@@ -81,7 +76,7 @@ impl TopicTable {
         }
         if changed {
             match config_file::write(storage, &path, before.as_deref(), &table.to_bytes()) {
-                // The messages are safe: only a broker will not serve these topics at once.
+                // Messages are safe; only a broker will not serve these topics at once.
                 Err(error @ Error::Unsupported { .. }) => {
                     self.left_out = Some(format!("{error}; new topics are not entered"));
                 }
@@ -93,7 +88,7 @@ impl TopicTable {
     }
 }
 
-/// The kind of each topic's queues, as the table or else its backup says; why neither can be read.
+/// Kinds of queues by the table or its backup, and why neither is readable.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -110,7 +105,6 @@ pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, O
     }
 }
 
-/// The kinds that a table names.
 #[must_use]
 pub fn kinds_in(table: &tables::TopicTable) -> TopicKinds {
     let kind = |topic: &TopicConfig| {

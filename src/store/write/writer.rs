@@ -1,8 +1,7 @@
-//! The writer of a store: places a message at the end of the log, dispatches it into queues and index,
-//! and makes it durable.
+//! The writer of a store: appends, dispatches and flushes.
 //!
-//! The methods stand in the order in which a message passes them: append, dispatch, flush, close. Callers
-//! and the store's threads (`background.rs`) share one writer.
+//! Methods have the order in which a message passes them: append, dispatch, flush, close. Callers
+//! and threads (`background.rs`) share it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,55 +27,49 @@ use crate::store::open::recover::RecoveryReport;
 use crate::store::open::seal::Seal;
 use crate::store::store_files::StoreFiles;
 
-/// After so many bytes of the log the entries of its messages are written to the queues' files, so
-/// that they take little memory.
+/// Bytes of log after which queue entries are written to files, to save memory.
 pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
 
-/// Disk space that one more queue may need at close: the block that its next entry begins, and its share
-/// of folders and tables.
+/// Disk space that one more queue may need at close: a block, folders and tables.
 pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
-/// So many messages of a batch, which take some microseconds, share one look at the clock.
+/// Messages of a batch per clock reading.
 const ONE_TIME: usize = 32;
-/// How many messages [`Writer::append_many`] checks before it writes any of them.
 pub(crate) const CHUNK: usize = 1024;
 
-/// The writer of a store. A store opened for reading has none.
+/// The writer of a store; a reader has none.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) files: Arc<StoreFiles>,
-    /// The store's lock; `None` once the store is closed.
     pub(crate) lock: Mutex<Option<StoreLock>>,
-    /// The end of the log and the next queue offsets.
+    /// End of the log and next queue offsets.
     pub(crate) appender: Mutex<Appender>,
     pub(crate) dispatcher: Mutex<Dispatcher>,
-    /// The queues have an entry for each record before this physical offset; the index has its keys, or
-    /// they wait in the dispatcher.
+    /// Each record before this offset has its queue entry; its keys are in the index or wait in the
+    /// dispatcher.
     pub(crate) dispatched: AtomicU64,
-    /// The index files hold the keys of each record before this physical offset. A query reads it
-    /// without a lock, and looks for later records in the log.
+    /// The index files hold all keys before this offset. Queries read it without a lock, and read
+    /// later records from the log.
     pub(crate) indexed: AtomicU64,
-    /// The newest store time in the queues.
+    /// Newest store time in the queues.
     pub(crate) dispatched_ms: AtomicI64,
     pub(crate) gate: FlushGate,
-    /// The files of the log and the index that are written now, for the threads that work ahead.
+    /// Files being written, for the threads that work ahead.
     pub(crate) log_front: Arc<Front>,
     pub(crate) index_front: Arc<Front>,
-    /// Rings while appending goes on, for the thread that makes pages ready.
+    /// Rings as appends continue, for preparing pages.
     pub(crate) bell: Arc<Bell>,
-    /// Rings while appending is fast, for the thread that makes files.
+    /// Rings during fast appends, for creating files.
     pub(crate) files_bell: Bell,
-    /// Whether a flush makes the pages clean that were written last, and whether one did.
+    /// Whether a flush is making the newest pages clean, and whether one did.
     pub(crate) log_flushing: AtomicBool,
     pub(crate) log_flushed: AtomicBool,
     pub(crate) checkpoint: Mutex<StoreCheckpoint>,
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<TopicTable>,
-    /// Whether the disk is too full for anything to be appended.
     pub(crate) disk_full: AtomicBool,
-    /// Where the log began when queues and index were cleaned last.
+    /// The log's beginning when queues and index were last cleaned.
     pub(crate) cleaned_to: AtomicU64,
-    /// Tests hold dispatch to see what is not dispatched.
     pub(crate) dispatch_held: AtomicBool,
     pub(crate) recovery: RecoveryReport,
 }
@@ -84,16 +77,14 @@ pub(crate) struct Writer {
 /// Why [`MessageStore::append_many`](crate::MessageStore::append_many) stopped.
 #[derive(Debug)]
 pub struct BatchError {
-    /// Where the messages lie that were written before.
+    /// Messages written before.
     pub results: Vec<AppendResult>,
-    /// Which message is at fault, counted from 0.
+    /// Index of the failed message.
     pub index: usize,
-    /// Its own error.
     pub error: Error,
 }
 
-/// Appending: a message is checked without a lock, placed and dispatched under the appender's, and
-/// waits for its flush without one.
+/// Append: checked without a lock, placed and dispatched under the appender's, flushed without one.
 impl Writer {
     #[inline]
     pub(crate) fn append(&self, message: &NewMessage<'_>) -> Result<AppendResult> {
@@ -102,8 +93,8 @@ impl Writer {
         self.wait_durable(result)
     }
 
-    /// Appends messages in order, chunk by chunk: a chunk is checked before any of it is written. All wait
-    /// for one flush.
+    /// Appends messages in order. Each chunk is checked before any of it is written; all wait for
+    /// one flush.
     pub(crate) fn append_many(
         &self,
         messages: &[NewMessage<'_>],
@@ -128,12 +119,11 @@ impl Writer {
                 break 'chunks;
             }
         }
-        // A result says that its message is durable, also where a later message was at fault.
+        // Reported messages are durable even if a later one failed.
         if let Some(last) = results.last().copied()
             && let Err(error) = self.wait_durable(last)
         {
-            // After a failed flush nobody can tell which of them are safe; those that only wait
-            // too long are stored.
+            // After a failed flush none is known to be durable; after a timeout all are stored.
             if !matches!(error, Error::FlushTimeout { .. }) {
                 results.clear();
             }
@@ -146,8 +136,7 @@ impl Writer {
         }
     }
 
-    /// Appends checked messages and adds a result for each that is in the log; stops at the first that is
-    /// not.
+    /// Appends checked messages into `results`; stops at the first failure.
     fn append_chunk(&self, checked: &[Checked<'_>], results: &mut Vec<AppendResult>) -> Result<()> {
         let mut appender = self.appender.lock();
         for some in checked.chunks(ONE_TIME) {
@@ -160,7 +149,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the messages of one queue one behind the other in one file, all of them or none.
+    /// Appends messages of one queue as a batch in one file, all or none.
     pub(crate) fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
         let checked = messages
             .iter()
@@ -199,8 +188,8 @@ impl Writer {
         self.place_and_dispatch(appender, checked, self.files.clock.now_ms())
     }
 
-    /// Fails where nothing may be appended. Called by the thread that holds the appender: `close` takes the
-    /// appender after it set `closed`, so nothing is written behind the last flush or without the lock.
+    /// Fails if appending is not allowed. Checked with the appender's lock: `close` takes it after
+    /// setting `closed`, so nothing is written behind the last flush.
     #[inline]
     fn check_writable(&self) -> Result<()> {
         self.files.check_open()?;
@@ -210,8 +199,7 @@ impl Writer {
         if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
     }
 
-    /// Writes one record at the end of the log, and its entries straight into queues and index, unless
-    /// those lack an earlier record.
+    /// Appends one record and dispatches it, unless earlier records are not dispatched.
     #[inline]
     fn place_and_dispatch(
         &self,
@@ -236,7 +224,7 @@ impl Writer {
             && !self.dispatch_held.load(Ordering::Acquire)
         {
             let mut dispatcher = self.dispatcher.lock();
-            // A reader may have dispatched it in between.
+            // A reader may have dispatched it meanwhile.
             let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
             if (placed.before..=at).contains(&self.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {
@@ -248,7 +236,7 @@ impl Writer {
                     self.dispatch_to(&mut dispatcher, files.log.end_offset())
                 };
                 match outcome {
-                    // The message is in the log; the queues follow when there is room again.
+                    // The message is in the log; the queues follow when there is room.
                     Ok(()) => {}
                     Err(error @ Error::Io { .. }) => drop(self.end_if_damaged(error)),
                     Err(error) => return Err(self.end_if_damaged(error)),
@@ -275,10 +263,8 @@ impl Writer {
     }
 }
 
-/// Dispatching: from the log into queues and index.
 impl Writer {
-    /// One past the last byte that a reader may see. Under `SYNC_FLUSH` nobody sees a record that is not
-    /// durable.
+    /// End visible to readers: under `SYNC_FLUSH` only durable records.
     pub(crate) fn readable_end(&self) -> u64 {
         match self.files.config.flush_disk_type {
             FlushDiskType::Sync => self.files.log.flushed_offset(),
@@ -286,7 +272,6 @@ impl Writer {
         }
     }
 
-    /// Brings queues and index level with what readers may see of the log.
     pub(crate) fn dispatch_step(&self) -> Result<()> {
         let end = self.readable_end();
         if self.dispatched.load(Ordering::Acquire) < end
@@ -334,22 +319,19 @@ impl Writer {
         self.set_dispatched(dispatcher, request.end());
     }
 
-    /// Publishes how far queues and index have come. The caller holds the dispatcher.
     #[inline]
     pub(crate) fn set_dispatched(&self, dispatcher: &Dispatcher, end: u64) {
         self.dispatched.store(end, Ordering::Release);
         self.indexed.store(dispatcher.indexed_end(end), Ordering::Release);
     }
 
-    /// Puts the keys that wait in memory into the index, so that queries need not look for their messages
-    /// in the log.
+    /// Puts waiting keys into the index, so that queries need not read their messages from the log.
     pub(crate) fn index_step(&self) -> Result<()> {
         let is_behind =
             || self.indexed.load(Ordering::Acquire) < self.dispatched.load(Ordering::Acquire);
         if is_behind() { self.with_index(IndexService::drain).unwrap_or(Ok(())) } else { Ok(()) }
     }
 
-    /// Runs `work` on the index, if there is one, and publishes how far that came.
     fn with_index<T>(&self, work: impl FnOnce(&mut IndexService) -> T) -> Option<T> {
         let mut dispatcher = self.dispatcher.lock();
         let done = dispatcher.index.as_mut().map(work);
@@ -357,7 +339,7 @@ impl Writer {
         done
     }
 
-    /// Writes queue entries and keys that wait in memory into their files, where other processes see them.
+    /// Writes queue entries and waiting keys to the files, visible to other processes.
     pub(crate) fn write_derived(&self) -> Result<()> {
         self.with_index(IndexService::drain).unwrap_or(Ok(()))?;
         let dispatched = self.dispatched.load(Ordering::Acquire);
@@ -366,7 +348,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Frees the disk space that was kept for the entries of records before `offset`.
     fn has_written_entries(&self, offset: u64) {
         if let Some(room) = self.files.log.room() {
             room.entered(offset);
@@ -374,16 +355,15 @@ impl Writer {
     }
 }
 
-/// Flushing: first the log, then what is derived from it.
+/// Flush: first the log, then queues and index.
 impl Writer {
-    /// Makes all of it durable, queues and index included.
     pub(crate) fn flush(&self) -> Result<()> {
         self.flush_log()?;
         self.dispatch_step()?;
         self.flush_derived()
     }
 
-    /// Flushes the log once, on the calling thread; a failure ends all writing.
+    /// Flushes the log once, on any thread; a failure ends all writing.
     pub(crate) fn flush_log(&self) -> Result<()> {
         let files = &*self.files;
         let _turn = self.gate.turn();
@@ -397,9 +377,9 @@ impl Writer {
         if let Some(lock) = &*self.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&files.paths).map(|()| end));
         }
-        // The flush went to open files; the next ones are found by their paths.
+        // The flush reached the open files; later ones are found by path.
         outcome = outcome.and_then(|end| self.check_place().map(|()| end));
-        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as it is for RocketMQ.
+        // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
         let is_sync = files.config.flush_disk_type == FlushDiskType::Sync;
         outcome =
             outcome.and_then(|end| self.set_mark(if is_sync { end } else { last }).map(|()| end));
@@ -421,14 +401,14 @@ impl Writer {
         }
     }
 
-    /// Fails where the store is no longer at its path.
+    /// Fails if the store is no longer at its path.
     fn check_place(&self) -> Result<()> {
         let files = &self.files;
         files.storage.check_place().map_err(Error::io("flush", files.paths.root()))
     }
 
-    /// Writes the durable mark. On a full disk the mark stays behind, which is safe: a file system that
-    /// writes each change to a new place may want room for it.
+    /// Writes the durable mark. On a full disk it stays behind, which is safe: a copy-on-write file
+    /// system may need room for it.
     fn set_mark(&self, place: u64) -> Result<()> {
         match self.mark.as_ref().map_or(Ok(()), |mark| mark.write(place)) {
             Err(error) if error.is_full_disk() => Ok(()),
@@ -436,13 +416,12 @@ impl Writer {
         }
     }
 
-    /// Flushes the durable mark.
     pub(crate) fn sync_mark(&self) -> Result<()> {
         self.mark.as_ref().map_or(Ok(()), DurableMark::sync)
     }
 
-    /// Makes queues, index and checkpoint durable. A failed flush ends all writing, and so does a file
-    /// that another process changed; a full disk is met again by the next call.
+    /// Flushes queues, index and checkpoint. A failed flush or a foreign change ends all writing;
+    /// after a full disk the next call retries.
     pub(crate) fn flush_derived(&self) -> Result<()> {
         let _turn = self.gate.derived_turn();
         self.check_failure()?;
@@ -459,11 +438,11 @@ impl Writer {
         let files = &*self.files;
         let dispatched_ms = self.dispatched_ms.load(Ordering::Acquire);
         let dispatched = self.dispatched.load(Ordering::Acquire);
-        // The checkpoint takes no time from the future: it would call flushed what comes later.
+        // No time from the future: it would call later messages flushed.
         let newest_ms = self.appender.lock().newest_timestamp_ms;
         files.queues.flush()?;
         self.has_written_entries(dispatched);
-        // Appending goes on during the flush. A full and durable file need not be built again after a crash.
+        // Appends continue. Full, flushed files need no rebuild after a crash.
         let index_ms = match self.with_index(IndexService::begin_flush).transpose()? {
             Some(flush) => flush.run()?,
             None => None,
@@ -478,22 +457,22 @@ impl Writer {
         checkpoint.flush(&*files.storage)?;
         drop(checkpoint);
         match self.topics.lock().save(&*files.storage, &files.paths, files.clock.now_ms()) {
-            // Opening warned of it: a table that cannot be read is a broker's, and stays as it is.
+            // Open warned of it: an unreadable table is the broker's and stays.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,
         }
     }
 }
 
-/// Closing, and the end of writing after a failure.
+/// Close, and the end of writing after a failure.
 impl Writer {
-    /// Makes everything durable and lets the next writer in.
+    /// Flushes everything and releases the lock.
     pub(crate) fn close(&self) -> Result<()> {
         let outcome = self.flush_and_seal();
         let turns = (self.gate.turn(), self.gate.derived_turn());
         self.lock.lock().take();
         drop(turns);
-        // The caller hears that writing has ended, whichever file it ended with.
+        // Reports the error that ended writing, whichever file failed.
         outcome.map_err(|error| self.check_failure().err().unwrap_or(error))
     }
 
@@ -507,7 +486,7 @@ impl Writer {
         appender.writer.release();
         let end = files.log.end_offset();
         drop(appender);
-        // A file made ahead that took no message goes.
+        // Removes an unused file created ahead.
         let size = files.log.run().file_size();
         let first_unused = if end == 0 { 0 } else { end.div_ceil(size) * size };
         files.log.run().remove_from(first_unused)?;
@@ -521,7 +500,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes files and maps, those excepted that a reader still holds.
     pub(crate) fn close_files(&self) {
         self.appender.lock().writer.release();
         self.dispatcher.lock().index = None;
@@ -536,7 +514,6 @@ impl Writer {
         if self.lock.lock().is_some() { Ok(()) } else { Err(Error::Closed) }
     }
 
-    /// Fails once a flush failed, with that failure.
     pub(crate) fn check_failure(&self) -> Result<()> {
         match self.gate.failure() {
             Some((path, reason)) => Err(Error::Poisoned { path, reason }),
@@ -544,7 +521,7 @@ impl Writer {
         }
     }
 
-    /// Ends all writing: data that was to be made durable may be lost, and no later flush can tell.
+    /// Ends all writing: unflushed data may be lost, and no later flush can tell.
     fn end_writing(&self, error: &Error) {
         if let Some(moved) = Moved::told_by(error) {
             return self.gate.fail(moved.path.clone(), moved.to_string());
@@ -557,8 +534,7 @@ impl Writer {
         self.gate.fail(path, error.to_string());
     }
 
-    /// Ends all writing where another process changed a file or moved the store. Returns the error for the
-    /// caller.
+    /// Ends all writing if a file was changed by others or the store moved; returns the error.
     fn end_if_damaged(&self, error: Error) -> Error {
         let moved = Moved::told_by(&error);
         if moved.is_some() || matches!(error, Error::Corrupt(_)) {

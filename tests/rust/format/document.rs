@@ -1,4 +1,4 @@
-//! What `docs/format.md` shows is what the source reads and writes.
+//! The examples of `docs/format.md` are true.
 
 use mqstore::format::config::json;
 use mqstore::format::crc::property_crc_text;

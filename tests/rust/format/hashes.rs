@@ -1,4 +1,4 @@
-//! What is taken over from Java, against its definition, and texts that stand for something.
+//! Java's functions compared with their definitions, and texts of values.
 
 use super::{config, host};
 use mqstore::format::file_name::{offset_name, parse_index_name, parse_offset_name};

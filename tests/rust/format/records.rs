@@ -46,7 +46,7 @@ fn samples() -> Vec<(Record<'static>, Vec<u8>)> {
 }
 
 fn encode(record: &Record<'_>) -> Vec<u8> {
-    // What is not written would show.
+    // Bytes left unwritten would show.
     let mut out = vec![0xA5; record.encoded_size()];
     record.encode_into(&mut out);
     out

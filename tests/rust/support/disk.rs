@@ -21,7 +21,7 @@ use super::power_cut::{Cut, FileCut, FolderCut};
 /// One name that came, went or changed; several where they do so at once.
 pub(crate) type NameChange = Vec<(OsString, Option<Entry>)>;
 
-/// What a name stands for.
+/// Target of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     File(Arc<Inode>),
@@ -144,7 +144,7 @@ impl Disk {
         self.state().fail = Some((number, errno));
     }
 
-    /// What failed, if the call that was to fail was made.
+    /// The failed call, if it was made.
     pub(crate) fn failed(&self) -> Option<String> {
         self.state().failed.clone()
     }
@@ -154,7 +154,7 @@ impl Disk {
         self.state().every = every;
     }
 
-    /// What a power cut now would leave.
+    /// Records what a power cut now would leave.
     pub(crate) fn cut(&self, what: &str) {
         self.observe();
         let cut = cut_of(&self.state(), what);
@@ -200,7 +200,7 @@ impl Disk {
             return Err(io::Error::other("the process was killed"));
         }
         if of_care() {
-            // What that thread makes ahead comes at any time; left out, a seed tells all.
+            // That thread works at any time; without it a seed decides everything.
             return Err(io::ErrorKind::Interrupted.into());
         }
         if changes {

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a disk writes at once, whatever happens.
+/// Unit that a disk writes atomically.
 pub(crate) const SECTOR: usize = 512;
-/// What the system writes back at once.
+/// Unit of writeback.
 pub(crate) const PAGE: usize = 4096;
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
@@ -68,17 +68,17 @@ pub(crate) struct Inode {
     written: Mutex<Written>,
 }
 
-/// What may be found of a file after a power cut.
+/// Possible states of a file after a power cut.
 #[derive(Debug, Default)]
 struct Written {
-    /// What is safe, then each state since the last flush, all of them whole files.
+    /// The durable state, then each state since the last flush, as whole files.
     versions: Vec<Arc<[u8]>>,
     /// When it was changed: the time that is safe, then each since. A flush of the file alone need not
     /// make a time durable.
     times: Vec<i64>,
     /// Pages that were written since the last flush: what a map writes there moves no time any more.
     dirty: BTreeSet<usize>,
-    /// What pages were when a flush of them failed: while they are the same and nobody writes them
+    /// Pages when their flush failed: while they are unchanged and nobody writes them
     /// again, they never reach the disk.
     forgotten: BTreeMap<usize, Vec<u8>>,
 }
@@ -112,7 +112,7 @@ impl Inode {
         inode
     }
 
-    /// What a process finds.
+    /// The state that a process finds.
     pub(crate) fn kept(&self) -> Kept {
         Kept { bytes: self.bytes().into(), inode: self.id, changed_ns: self.changed_ns() }
     }
@@ -210,7 +210,7 @@ impl Inode {
         *self.cells.lock().unwrap() = cells(bytes);
     }
 
-    /// What is safe, then each state since; and so the times.
+    /// The durable state, then each state since; and the times likewise.
     pub(crate) fn states(&self) -> (Vec<Arc<[u8]>>, Vec<i64>) {
         let written = self.written.lock().unwrap();
         (written.versions.clone(), written.times.clone())

@@ -1,4 +1,4 @@
-//! What the tests of whole stores share: small stores, copies of them, damage done to them.
+//! Helpers for tests of whole stores: small stores, copies, damage.
 
 pub(crate) mod disk;
 mod inode;
@@ -48,7 +48,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// What `verify` finds; in parts of the log's files or in whole ones it must be the same, unless the
+    /// Runs `verify`; in parts of the log's files or in whole ones the result is equal, unless the
     /// store goes on meanwhile.
     pub(crate) fn verify(&self, options: &VerifyOptions) -> VerifyReport {
         let look = |part_bytes| {
@@ -388,7 +388,7 @@ pub(crate) fn set_len(path: &Path, len: u64) {
     fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
 }
 
-/// What a folder holds, in order.
+/// Paths in a folder, sorted.
 pub(crate) fn names_in(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();

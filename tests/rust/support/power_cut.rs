@@ -1,4 +1,4 @@
-//! What a disk may hold after a power cut: of each page any of its states since the last flush, torn
+//! Possible disks after a power cut: of each page any of its states since the last flush, torn
 //! at a sector too, of the names that were not made durable any, and of each file any of the times at
 //! which it was changed.
 

@@ -20,11 +20,11 @@ pub(crate) enum Call {
     Stat,
     Create,
     Reserve,
-    /// Of a file of the log that holds something.
+    /// A file of the log that holds something.
     Sync,
-    /// Of any other file that holds something.
+    /// Any other file that holds something.
     SyncDerived,
-    /// Of the durable mark, which a thread flushes at any time.
+    /// The durable mark, which a thread flushes at any time.
     SyncMark,
     Write,
     SyncDir,

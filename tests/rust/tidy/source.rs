@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Source {
     /// Its path below the root, with `/`.
     pub(crate) path: String,
-    /// What stands in it.
+    /// Its content.
     pub(crate) text: String,
 }
 

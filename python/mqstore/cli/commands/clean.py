@@ -1,4 +1,4 @@
-"""``clean``: which files have had their time."""
+"""``clean``: expired files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def clean_command(
     given = {name: limit for name, limit in limits.items() if limit is not None}
     settings: dict[str, object] = {**load_config(config).given(), **given}
     if given:
-        # What is asked for here goes before a rule in the file.
+        # An option overrides the rule in the file.
         settings.pop("retention", None)
     report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=settings)
     document = {

@@ -66,7 +66,7 @@ def export_command(
     output.document(msgspec.to_builtins(report), lambda: report_lines(report))
     if report.skipped_ranges:
         note(
-            f"passed over {report.skipped_ranges} damaged ranges, {report.skipped_bytes} bytes; "
+            f"skipped {report.skipped_ranges} damaged ranges, {report.skipped_bytes} bytes; "
             "`mqstore verify` lists them"
         )
         return 1
@@ -79,10 +79,10 @@ def export_command(
 @config_option
 @output_options
 def import_command(output: Output, source: str, store: str, config: str | None) -> None:
-    """Make the new store STORE of an export, or of a file .jsonl, .parquet or .arrow.
+    """Create the store STORE from an export, or from a file .jsonl, .parquet or .arrow.
 
-    Of a complete export each message gets its offsets again. Of a part the messages are numbered
-    from 0 on, and consumer offsets are moved with them.
+    Messages of a complete export keep their offsets. Messages of a partial export are numbered
+    from 0, and consumer offsets are adapted.
     """
     report = mqstore.import_store(source, store, config=config)
     output.document(msgspec.to_builtins(report), lambda: report_lines(report))

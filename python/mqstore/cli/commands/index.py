@@ -165,7 +165,7 @@ def _print_chain(
 
 
 def _match(store: Store, entry: IndexEntry, key: str, key_hash: int) -> str:
-    """What an entry of the key's slot has to do with the key."""
+    """Relation of an entry in the key's slot to the key."""
     if entry.key_hash != key_hash:
         return "another hash in this slot"
     try:

@@ -39,7 +39,7 @@ def info_command(output: Output, store: str, config: str | None) -> None:
     """Say what a store holds and what state it is in.
 
     Files and their meaning, unknown ones by name; offsets and time span; whether it was closed or
-    crashed, and whether somebody writes to it; how far the queues and the index reach.
+    crashed, and whether a process writes to it; how far the queues and the index reach.
     """
     with open_store(store, config) as opened:
         document = _info(opened)
@@ -125,8 +125,8 @@ def _checkpoint_info(store: Store) -> dict[str, object] | None:
 
 
 _STATES = {
-    "open": "open: somebody writes to it",
-    "crashed": "crashed: not closed, and nobody writes to it",
+    "open": "open: a process writes to it",
+    "crashed": "crashed: not closed, and no process writes to it",
     "closed": "closed",
 }
 
@@ -249,7 +249,7 @@ def _config_files(folder: Path, only: str | None) -> dict[str, _ConfigFile]:
         return {}
     names = {path.name.removesuffix(".bak") for path in folder.glob("*.json*")}
     files = {}
-    # What our own file says is among the settings in force.
+    # Settings in force include those of our own file.
     names = {name for name in names if name.endswith(".json") and name != OWN_FILE}
     for name in sorted(names if only is None else {only} & (names | {OWN_FILE})):
         file = _config_file(folder / name)

@@ -120,7 +120,7 @@ def _cat(
         print_messages(output, found, view, show)
         if found.skipped_ranges:
             note(
-                f"passed over {found.skipped_ranges} damaged ranges, {found.skipped_bytes} bytes; "
+                f"skipped {found.skipped_ranges} damaged ranges, {found.skipped_bytes} bytes; "
                 "`mqstore verify` lists them"
             )
             return 1

@@ -71,10 +71,10 @@ def rebuild_command(
     threads: int | None,
     config: str | None,
 ) -> int:
-    """Make consume queues and index files again from the commit log alone.
+    """Rebuild consume queues and index files from the commit log alone.
 
-    Without --apply or --out it only says what there would be. What is replaced is kept in the
-    store's folder `quarantine`.
+    Without --apply or --out it only reports the result. Replaced files are kept in the store's
+    folder `quarantine`.
     """
     if apply and out is not None:
         raise click.UsageError("--apply and --out exclude each other.")

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _STATES = {
     "new": "there was no store",
-    "clean": "closed in good order",
+    "clean": "cleanly closed",
     "crash": "not closed",
 }
 
 
-@click.command("recover", short_help="What opening for writing would do; do it with --apply.")
+@click.command("recover", short_help="Plan the recovery of a store; run it with --apply.")
 @store_argument
-@click.option("--apply", is_flag=True, help="Do it, and close the store in good order.")
+@click.option("--apply", is_flag=True, help="Do it, and close the store cleanly.")
 @config_option
 @output_options
 def recover_command(
@@ -90,7 +90,7 @@ def _lines(report: RecoveryReport) -> Iterator[str]:
         yield f"whole messages beyond: {count_text(report.messages_beyond)}"
         yield f"what helps: {report.cure}"
     elif report.applied:
-        yield "recovered, and closed in good order"
+        yield "recovered, and cleanly closed"
     elif report.mode == "clean" and not report.cut and not report.rebuilt:
         yield "nothing to do"
     else:

@@ -40,8 +40,8 @@ def report_command(
 ) -> None:
     """Write one HTML page about a store, which needs nothing else and loads nothing.
 
-    What the store is, its health and every finding's cure, messages and bytes over time and by
-    topic, the time from born to stored, the index files, and how far consumers are behind.
+    It shows the store's state, its health and every finding's cure, messages and bytes over time
+    and by topic, the time from born to stored, the index files, and the lag of consumers.
     """
     with needs_extra("report"), progress("reading the store") as tell:
         mqstore.report(store, out, overwrite=overwrite, progress=tell, config=config)

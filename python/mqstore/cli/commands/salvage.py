@@ -86,9 +86,9 @@ def _lines(report: SalvageReport) -> Iterator[str]:
         yield escape(f"numbered anew, as they are not complete: {which}{rest}")
     left = sum(found.left for found in report.files)
     if left:
-        yield f"{count_text(left)} places looked like messages and were left: too many did in vain"
+        yield f"{count_text(left)} places looked like messages and were skipped: too many were not"
     if report.passed_over_count:
-        yield f"{count_text(report.passed_over_count)} look like messages, and were passed over:"
+        yield f"{count_text(report.passed_over_count)} look like messages, and were skipped:"
         for passed in report.passed_over[:_MOST_NAMED]:
             yield escape(f"  {passed.path} byte {passed.offset}: {passed.reason}")
         if report.passed_over_count > _MOST_NAMED:

@@ -56,7 +56,7 @@ def _read_groupings(
     show_default=True,
     callback=_read_groupings,
     metavar="LIST",
-    help="What to group by: any of topic, queue_id, hour, day, tags, separated by commas.",
+    help="Groupings: any of topic, queue_id, hour, day, tags, separated by commas.",
 )
 @topic_option(required=False)
 @tags_option
@@ -111,7 +111,7 @@ def stats_command(
         )
     if counted.skipped_ranges:
         note(
-            f"passed over {counted.skipped_ranges} damaged ranges, {counted.skipped_bytes} bytes; "
+            f"skipped {counted.skipped_ranges} damaged ranges, {counted.skipped_bytes} bytes; "
             "`mqstore verify` lists them"
         )
         return 1

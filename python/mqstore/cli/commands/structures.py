@@ -83,7 +83,7 @@ def cq_command(
             ),
         )
     if check:
-        note(f"{rows.checked} entries held against the log, {rows.wrong} of them wrong")
+        note(f"{rows.checked} entries compared with the log, {rows.wrong} of them wrong")
     return 1 if rows.wrong else 0
 
 

@@ -1,5 +1,5 @@
-//! Each message's keys against the index, while the log is walked: the entries lie in the order of
-//! the messages, so both are read side by side.
+//! Compares each message's keys with the index during the log walk: both have the same order, so
+//! they are read side by side.
 
 use std::sync::Arc;
 
@@ -15,15 +15,12 @@ use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
 use crate::log::dispatch_request::MAX_KEYS;
 
-/// Keys of one message that a writer must put.
+/// Keys of a message that must be indexed.
 const KEYS_ASKED: usize = MAX_KEYS;
 
-/// Messages whose keys are not in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Unindexed {
-    /// How many.
     pub(in crate::care::verify) messages: u64,
-    /// Where the first and the last of them lie.
     pub(in crate::care::verify) span: Option<(i64, i64)>,
 }
 
@@ -43,13 +40,11 @@ impl Unindexed {
     }
 }
 
-/// Messages in a row whose keys are not in the index as they should be.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Gap {
     messages: Unindexed,
-    /// Keys that were not found.
     missing: u64,
-    /// Entries that were not right: a damaged entry is its message's missing one.
+    /// Wrong entries: each stands for its message's missing one.
     wrong: u64,
 }
 
@@ -60,7 +55,7 @@ impl Gap {
         self.wrong += other.wrong;
     }
 
-    /// Reports the messages, unless damaged entries account for them.
+    /// Reports the messages, unless damaged entries explain them.
     pub(in crate::care::verify) fn report(&self, cx: &Context<'_>) {
         let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
             return;
@@ -75,36 +70,35 @@ impl Gap {
     }
 }
 
-/// The gap with which a file of the log begins, and the one with which it ends; a file that is all
-/// gap has the second alone.
+/// Gaps at a log file's start and end; a file that is one gap has only the second.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(in crate::care::verify) struct Edges {
     pub(in crate::care::verify) first: Option<Gap>,
     pub(in crate::care::verify) last: Gap,
 }
 
-/// The index as one walk over a file of the log sees it.
+/// The index during a walk over a log file.
 pub(in crate::care::verify) struct IndexCheck<'a> {
     cx: &'a Context<'a>,
     index: &'a Index,
     judge: Judge<'a>,
-    /// Which of the index's files comes next, and its entries.
+    /// Next index file and its entries.
     at: usize,
     entries: Option<Entries>,
-    /// Damage of the log behind which the walk stands.
+    /// Damage of the log so far.
     damaged: Walked,
-    /// What is missing since the last message whose entries were all right.
+    /// Missing keys since the last correct message.
     gap: Gap,
-    /// The first gap, once a message came whose entries were right.
+    /// The first gap, once a correct message followed.
     first_gap: Option<Gap>,
     wanted: Vec<(i32, bool)>,
-    /// Messages behind what the index reaches, and before what it begins with.
+    /// Messages after and before the index's range.
     pub(in crate::care::verify) behind: Unindexed,
     pub(in crate::care::verify) before: Unindexed,
 }
 
 impl<'a> IndexCheck<'a> {
-    /// A check of the messages from `start` on.
+    /// A check of messages from `start` on.
     pub(in crate::care::verify) fn new(
         cx: &'a Context<'a>,
         index: &'a Index,
@@ -156,12 +150,12 @@ impl<'a> IndexCheck<'a> {
         }
     }
 
-    /// Notes a damaged range of the log, whose entries are not the index's fault.
+    /// Notes damage of the log: its entries are no fault of the index.
     pub(in crate::care::verify) fn damage(&mut self, from: u64, to: u64) {
         self.damaged.damaged.push((from, to));
     }
 
-    /// Holds the keys of one message against the entries.
+    /// Compares a message's keys with the entries.
     #[inline]
     pub(in crate::care::verify) fn see(
         &mut self,
@@ -176,9 +170,8 @@ impl<'a> IndexCheck<'a> {
         self.see_closely(topic, properties, at, store_timestamp_ms)
     }
 
-    /// Whether the next entries are those of the message's keys in order, and then come another's, as
-    /// it is nearly always; goes on behind them then. Where not all of that was read yet it cannot
-    /// tell.
+    /// Fast path: whether the next entries are exactly the message's keys, followed by another
+    /// message's; skips them then. False if more must be read.
     #[inline]
     fn pass_own(
         &mut self,
@@ -213,7 +206,6 @@ impl<'a> IndexCheck<'a> {
         true
     }
 
-    /// The same, entry by entry.
     fn see_closely(
         &mut self,
         topic: TopicHash,
@@ -260,7 +252,7 @@ impl<'a> IndexCheck<'a> {
         }
     }
 
-    /// A message whose entries are not just its keys in order; those before `next` were.
+    /// Handles a message whose entries, from `next` on, are not exactly its keys.
     #[cold]
     fn see_others(
         &mut self,
@@ -324,7 +316,6 @@ impl<'a> IndexCheck<'a> {
         }
     }
 
-    /// An entry for which there is no message.
     #[cold]
     fn astray(&mut self, number: u32, entry: &IndexEntry) -> Result<()> {
         let Some(entries) = &self.entries else { return Ok(()) };
@@ -337,24 +328,24 @@ impl<'a> IndexCheck<'a> {
         Ok(())
     }
 
-    /// A message came whose entries are right: what was missing before is a gap of its own.
+    /// Ends a gap at a correct message.
     #[cold]
     fn settle(&mut self) {
         let gap = std::mem::take(&mut self.gap);
         if self.first_gap.is_none() {
-            // It may have begun in the file before.
+            // It may have begun in the previous file.
             self.first_gap = Some(gap);
         } else {
             gap.report(self.cx);
         }
     }
 
-    /// The gaps that may go on in the files before and behind.
+    /// Gaps that may continue in neighbouring files.
     pub(in crate::care::verify) fn edges(&self) -> Edges {
         Edges { first: self.first_gap, last: self.gap }
     }
 
-    /// Deals with the entries before `end` that no message came for.
+    /// Handles entries before `end` that no message matched.
     pub(in crate::care::verify) fn finish(&mut self, end: u64) -> Result<()> {
         let end = i64::try_from(end).unwrap_or(i64::MAX);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
@@ -367,7 +358,7 @@ impl<'a> IndexCheck<'a> {
     }
 }
 
-/// Tells how far the index reaches, once the whole log was walked.
+/// Reports how far the index reaches after the whole walk.
 pub(in crate::care::verify) fn report_reach(
     cx: &Context<'_>,
     behind: &Unindexed,
@@ -380,7 +371,7 @@ pub(in crate::care::verify) fn report_reach(
         })
     };
     if let Some(found) = text(behind) {
-        // What a broker's crash or a running one leaves out comes later.
+        // A broker adds what a crash or its own activity left out.
         let closed = cx.state == State::Closed;
         let severity = if closed { Severity::Warning } else { Severity::Info };
         let expected = "the keys of the newest messages";
@@ -393,7 +384,7 @@ pub(in crate::care::verify) fn report_reach(
     }
 }
 
-/// Deals with the entries that lead behind all files of the log.
+/// Handles entries that lead behind the log.
 pub(in crate::care::verify) fn check_behind(
     cx: &Context<'_>,
     index: &Index,

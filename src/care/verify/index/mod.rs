@@ -1,4 +1,4 @@
-//! The index files: each by itself, and single entries against the log.
+//! Checks index files by themselves, and single entries against the log.
 
 pub(crate) mod index_check;
 
@@ -20,21 +20,20 @@ use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
 use crate::log::read::frames::probe;
 
-/// How many entries are read at a time.
 const BLOCK: u32 = 3200;
 
-/// One index file as it was when the check began.
+/// An index file as it was when the check began.
 pub(super) struct IndexState {
     pub(super) file: Arc<IndexRunFile>,
     pub(super) seen: IndexSeen,
 }
 
-/// What a look at one index file by itself told.
+/// Result of checking an index file by itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct IndexSeen {
-    /// The number of the next entry then.
+    /// Number of the next entry then.
     count: u32,
-    /// Where the first and the last message lie.
+    /// Offsets of the first and last message.
     pub(super) first: i64,
     pub(super) last: i64,
     begin_ms: i64,
@@ -44,11 +43,11 @@ pub(super) struct IndexSeen {
 /// The index as it was when the check began.
 pub(super) struct Index {
     pub(super) run: Option<IndexRun>,
-    /// Files whose entries lie in order, which a walk may follow.
+    /// Files with ordered entries, which a walk can follow.
     pub(super) files: Vec<IndexState>,
-    /// The others that can be read.
+    /// Other readable files.
     unordered: Vec<IndexState>,
-    /// Ranges of the log whose entries lie in a file that cannot be followed.
+    /// Ranges of the log covered by files that cannot be followed.
     pub(super) unknown: Vec<(i64, i64)>,
     /// Whether there should be an index, and its layout is known.
     pub(super) is_known: bool,
@@ -57,7 +56,6 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// No index, or none that can be read.
     pub(super) fn none() -> Self {
         Self {
             run: None,
@@ -70,12 +68,11 @@ impl Index {
         }
     }
 
-    /// An index without files.
     pub(super) fn nothing() -> Self {
         Self { is_known: true, ..Self::none() }
     }
 
-    /// Lists the index files; `files` reads one of them by itself, on several threads.
+    /// Lists the index files; `files` checks them in parallel.
     pub(super) fn load(
         cx: &Context<'_>,
         layout: IndexLayout,
@@ -130,12 +127,10 @@ impl Index {
         Ok(index)
     }
 
-    /// The first and the last message with a key in it.
     pub(super) fn span(&self) -> Option<(i64, i64)> {
         Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
     }
 
-    /// Looks at each entry of the files that could not be followed.
     pub(super) fn check_unordered(
         &self,
         cx: &Context<'_>,
@@ -174,7 +169,7 @@ impl Index {
     }
 }
 
-/// Reads one index file by itself; `None` when it is gone or cannot be read.
+/// Checks an index file by itself; `None` if it is gone or unreadable.
 pub(super) fn read_state(
     cx: &Context<'_>,
     run: &IndexRun,
@@ -223,7 +218,7 @@ fn try_read_state(
             .offset
             .checked_sub(layout.entry_position(0))
             .and_then(|offset| offset.checked_rem(ENTRY_LEN as u64));
-        // Which of two entries is out of order only a look at the log can tell.
+        // Only the log tells which of two entries is out of order.
         if fault.kind == CorruptionKind::IndexEntry && in_entry == Some(4) {
             state.seen.in_order = false;
             misplaced.push(fault.offset);
@@ -250,8 +245,8 @@ fn try_read_state(
     Ok(state)
 }
 
-/// How many entries a sound file has, and the physical offsets of the first and the last, if it has
-/// any; `None` of a file at which each entry must be looked at.
+/// A valid file's number of entries and first and last offset; `None` if each entry must be
+/// checked.
 fn sound(file: &IndexFile) -> Result<Option<(u32, (i64, i64))>> {
     let sums = file.sums()?;
     let parts = sums.parts();
@@ -263,10 +258,10 @@ fn sound(file: &IndexFile) -> Result<Option<(u32, (i64, i64))>> {
     Ok(is_sound.then(|| (sums.entry_count(), whole.span().unwrap_or_default())))
 }
 
-/// The entries of one file from a number on.
+/// Entries of a file from a number on.
 pub(super) struct Entries {
     pub(super) open: Arc<IndexFile>,
-    /// What the seconds of the file's entries count from.
+    /// Base of the entries' seconds.
     pub(super) begin_ms: i64,
     number: u32,
     count: u32,
@@ -280,7 +275,7 @@ impl Entries {
         Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
     }
 
-    /// The next entry and its number; `None` at the end.
+    /// Next entry with its number; `None` at the end.
     #[inline]
     pub(super) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
         if self.number >= self.count {
@@ -293,7 +288,7 @@ impl Entries {
         Ok(entry.map(|entry| (self.number, entry)))
     }
 
-    /// The entries from the next one on that were read already.
+    /// Entries already read, from the next one on.
     #[inline]
     pub(super) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
         let skip = usize::try_from(self.number.wrapping_sub(self.from)).unwrap_or(usize::MAX);
@@ -320,14 +315,12 @@ impl Entries {
         self.pass(1);
     }
 
-    /// Goes on behind some entries that were read.
     #[inline]
     pub(super) fn pass(&mut self, count: u32) {
         self.number += count;
     }
 }
 
-/// Holds single entries against the log.
 pub(super) struct Judge<'a> {
     cx: &'a Context<'a>,
     log: &'a FileRun,
@@ -351,15 +344,15 @@ impl<'a> Judge<'a> {
         let at = open.layout().entry_position(number).saturating_add(field);
         let severity = match code {
             Code::IndexTime => Severity::Warning,
-            // RocketMQ leaves the entries of messages that its recovery cut off.
+            // RocketMQ leaves entries of messages that its recovery removed.
             Code::IndexNowhere => Severity::Warning,
             _ => Severity::Error,
         };
         self.cx.findings.add(code, severity, open.path(), Some(at), expected, found);
     }
 
-    /// Whether an entry leads to a message with its key, as far as the log is whole; reports it
-    /// where it does not.
+    /// Whether an entry leads to a message with its key, where the log is whole; reports it
+    /// otherwise.
     pub(super) fn entry(
         &mut self,
         open: &IndexFile,
@@ -411,7 +404,7 @@ impl<'a> Judge<'a> {
         Ok(good)
     }
 
-    /// The first entry of a file counts from the end of the file before it, so it proves nothing.
+    /// The first entry's time counts from the previous file's end, so it proves nothing.
     #[inline]
     pub(super) fn time(
         &self,
@@ -436,7 +429,7 @@ fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
     keys_of(&properties).map(move |key| key_hash(topic, key))
 }
 
-/// The keys of a message in the order of their entries.
+/// Keys of a message in the order of entries.
 #[inline]
 pub(super) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     properties.unique_key.into_iter().chain(split_keys(properties.keys.unwrap_or_default()))

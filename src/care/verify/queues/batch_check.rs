@@ -1,8 +1,8 @@
-//! Queues that keep batches together, held against the log both ways: each record against its entry
-//! while the log is walked, and each entry against the log where not all of them were met.
+//! Checks batch queues in both directions: each record during the log walk, and each entry if not
+//! all were matched.
 //!
-//! An entry's place tells nothing of its number, so the entry of a record is looked for, by its
-//! physical offset and by its number: an entry with one of them damaged is still found by the other.
+//! An entry's position does not tell its number, so a record's entry is searched by physical offset
+//! and by number: with one damaged, the other finds it.
 
 use std::sync::atomic::Ordering;
 
@@ -23,13 +23,10 @@ use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const ENTRY: u64 = ENTRY_LEN as u64;
-/// Entries of one queue that are kept.
 const WINDOW: usize = 128;
-/// Of how many queues.
 const MOST_WINDOWS: usize = 1024;
-/// The longest body of a batch that is looked into.
 const MOST_BODY: usize = 64 << 20;
-/// How many entries that are none are passed over at a time while one is looked for.
+/// Invalid entries skipped at a time in a search.
 const MOST_PASSED: usize = 64;
 
 impl Entry<ENTRY_LEN> for BatchQueueEntry {
@@ -53,8 +50,7 @@ fn is_sound(entry: &BatchQueueEntry) -> bool {
     entry.is_valid() && entry.end_queue_offset().is_some()
 }
 
-/// Reads a queue through: its first and last numbers, how many of its entries count, and what is wrong
-/// with it by itself.
+/// Reads a queue: first and last numbers, valid entries, and faults by itself.
 pub(in crate::care::verify) fn read_structure(
     cx: &Context<'_>,
     queue: &mut Queue,
@@ -102,7 +98,7 @@ pub(in crate::care::verify) fn read_structure(
             }
             let next = before.end_queue_offset().unwrap_or(i64::MAX);
             if entry.base_queue_offset != next {
-                // Numbers that are left out may be those of messages that were lost before.
+                // Missing numbers may be of lost messages.
                 let gap = entry.base_queue_offset > next;
                 let severity = if gap { Severity::Warning } else { Severity::Error };
                 let expected = format!("messages from {next} on");
@@ -120,17 +116,15 @@ pub(in crate::care::verify) fn read_structure(
     Ok(count)
 }
 
-/// The batch queues as one walk over a file of the log sees them.
+/// Batch queues during a walk over a log file.
 pub(in crate::care::verify) struct BatchCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
-    /// Some entries of the queues met last.
     windows: HashMap<u32, Window>,
     probed: Vec<u8>,
 }
 
-/// Some entries of one queue.
 #[derive(Default)]
 struct Window {
     from: u64,
@@ -145,12 +139,9 @@ impl Window {
     }
 }
 
-/// What a queue has for a record.
 enum Has {
     Entry(u64, BatchQueueEntry),
-    /// An entry of its number that leads elsewhere.
     Other(BatchQueueEntry),
-    /// One that is none lies where it should be, and was reported.
     Broken,
     Nothing,
 }
@@ -164,8 +155,8 @@ impl<'a> BatchCheck<'a> {
         Self { cx, queues, log, windows: HashMap::new(), probed: Vec::new() }
     }
 
-    /// Holds what a batch says of its messages against what it holds; positions of an error count
-    /// from the record's first byte.
+    /// Compares a batch's statements with its messages; positions count from the record's first
+    /// byte.
     #[cold]
     pub(in crate::care::verify) fn check_record(
         &self,
@@ -190,9 +181,8 @@ impl<'a> BatchCheck<'a> {
         }))
     }
 
-    /// How many messages the body of a batch holds.
     fn messages_in(&self, record: &Record<'_>) -> Result<std::result::Result<i64, FormatError>> {
-        // Of a large record the walk leaves out the body.
+        // The walk leaves out a large record's body.
         let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
         let place = u64::try_from(record.view.physical_offset()).unwrap_or(0);
         let read = self.log.read_at(&mut whole, place)?;
@@ -207,7 +197,6 @@ impl<'a> BatchCheck<'a> {
         Ok(batch::items(&body).try_fold(0, |count, item| item.map(|_| count + 1)))
     }
 
-    /// Holds one record against its queue.
     pub(in crate::care::verify) fn hold(
         &mut self,
         queue: u32,
@@ -247,7 +236,6 @@ impl<'a> BatchCheck<'a> {
         Ok(())
     }
 
-    /// What an entry holds beside the place of its record and its messages.
     fn fields(
         &self,
         queue: &Queue,
@@ -272,7 +260,6 @@ impl<'a> BatchCheck<'a> {
         }
     }
 
-    /// Adds up what this walk met.
     pub(in crate::care::verify) fn finish(&mut self) {
         for (number, window) in self.windows.drain() {
             if let Some(queue) = self.queues.get(number) {
@@ -294,7 +281,7 @@ fn is_of(queue: &Queue, request: &DispatchRequest<'_>) -> bool {
     *request.topic == *queue.topic && request.queue_id == queue.id && request.is_queued()
 }
 
-/// Looks for the entry of a record; what follows it is kept in the window.
+/// Finds a record's entry; following entries are kept in the window.
 fn look_up(queue: &Queue, window: &mut Window, physical_offset: i64, number: i64) -> Result<Has> {
     let by_place = first_not(queue, |entry| entry.physical_offset < physical_offset)?;
     read_window(queue, window, by_place)?;
@@ -313,7 +300,7 @@ fn look_up(queue: &Queue, window: &mut Window, physical_offset: i64, number: i64
     {
         return Ok(Has::Other(*entry));
     }
-    // One that is none, between those before and those behind.
+    // An invalid entry between its neighbours.
     let before = by_number.checked_sub(1).map(|place| entry_at(queue, place)).transpose()?;
     let broken = before.flatten().is_some_and(|entry| !is_sound(&entry));
     Ok(if broken && number < queue.end { Has::Broken } else { Has::Nothing })
@@ -338,7 +325,7 @@ fn read_window(queue: &Queue, window: &mut Window, from: u64) -> Result<()> {
     Ok(())
 }
 
-/// The first of some places where there is an entry, and it; not all of them are looked at.
+/// First valid entry among some positions, not all of which are examined.
 fn first_sound(
     queue: &Queue,
     places: impl Iterator<Item = u64>,
@@ -351,8 +338,7 @@ fn first_sound(
     Ok(None)
 }
 
-/// The place of the first entry that is not `before`, which those in front of it are; entries that are
-/// none are passed over.
+/// Position of the first entry for which `before` is false; invalid entries are skipped.
 fn first_not(queue: &Queue, before: impl Fn(&BatchQueueEntry) -> bool) -> Result<u64> {
     let mut low = queue.run.min_offset().unwrap_or(0) / ENTRY;
     let mut high = queue.run.end_offset().unwrap_or(0) / ENTRY;
@@ -363,14 +349,13 @@ fn first_not(queue: &Queue, before: impl Fn(&BatchQueueEntry) -> bool) -> Result
         } else if let Some((place, entry)) = first_sound(queue, middle + 1..high)? {
             if before(&entry) { low = place + 1 } else { return Ok(place) }
         } else {
-            // Nothing was written so far behind the end.
+            // Nothing was written there.
             high = middle;
         }
     }
     Ok(low)
 }
 
-/// Looks at each entry of a queue in which not every entry was met by its record.
 pub(in crate::care::verify) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,

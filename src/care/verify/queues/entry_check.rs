@@ -1,5 +1,4 @@
-//! Each entry of a queue of either kind against the log, where the walk over the log showed that not
-//! all of them are right.
+//! Compares each queue entry with the log, where the walk left some unmatched.
 
 use std::path::PathBuf;
 
@@ -11,10 +10,8 @@ use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::log::read::frames::probe;
 
-/// A code, what should be there, and what is.
 pub(in crate::care::verify) type Wrong = (Code, String, String);
 
-/// The file that holds the entry of `LEN` bytes at a place of a queue, and the byte there.
 pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64) {
     let offset = u64::try_from(place).unwrap_or(0).saturating_mul(LEN as u64);
     match queue.run.find(offset) {
@@ -23,9 +20,8 @@ pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64)
     }
 }
 
-/// Looks at each entry of a queue before `end`, a place in it: whether it leads to a message, and what
-/// `judge` says of the two. It gets the entry with its place and a text that names both, the message
-/// without its body, and its size.
+/// Checks each entry before `end`: whether it leads to a message, and the result of `judge`. That
+/// gets the entry, its position, a description, the message without its body, and its size.
 pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
     cx: &Context<'_>,
     queue: &Queue,
@@ -55,7 +51,7 @@ pub(in crate::care::verify) fn check_entries<E: Entry<LEN>, const LEN: usize>(
         };
         let Some((code, expected, found)) = wrong else { return Ok(()) };
         let (path, offset) = spot::<LEN>(queue, place);
-        // A crash may leave entries of messages that did not come to the disk.
+        // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
         let severity = if unclean { Severity::Warning } else { Severity::Error };
         cx.findings.add(code, severity, &path, Some(offset), expected, found);

@@ -1,5 +1,5 @@
-//! The extensions of consume queues: whether their units lie one behind the other, and whether the
-//! address in an entry's tags code leads to the unit of the entry's message.
+//! Checks queue extensions: consecutive units, and addresses that lead to the unit of the entry's
+//! message.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,9 @@ use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::consume_queue_ext::{self, ExtFrame, MAX_UNIT_LEN, MIN_UNIT_LEN};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
-/// What is read of an extension at a time: the longest unit, and more of the usual ones.
+/// Bytes read at a time: the longest unit, and more usual ones.
 const BLOCK: usize = 2 * MAX_UNIT_LEN;
 
-/// Reads an extension through.
 pub(in crate::care::verify) fn read_structure(cx: &Context<'_>, run: &FileRun) -> Result<()> {
     let mut block = vec![0; BLOCK];
     for file in run.files().iter() {
@@ -59,16 +58,15 @@ pub(in crate::care::verify) fn read_structure(cx: &Context<'_>, run: &FileRun) -
     Ok(())
 }
 
-/// The extensions as one walk over a file of the log sees them.
+/// Extensions during a walk over a log file.
 pub(in crate::care::verify) struct ExtCheck<'a> {
     cx: &'a Context<'a>,
-    /// The queue whose bytes are kept, and from where on.
+    /// Queue and start of the bytes kept.
     queue: Option<u32>,
     from: u64,
     block: Vec<u8>,
 }
 
-/// An entry, and where it lies.
 pub(in crate::care::verify) struct EntryPlace {
     pub(in crate::care::verify) number: i64,
     pub(in crate::care::verify) path: PathBuf,
@@ -80,7 +78,7 @@ impl<'a> ExtCheck<'a> {
         Self { cx, queue: None, from: 0, block: Vec::new() }
     }
 
-    /// Holds the unit that an entry's address leads to against the entry's message.
+    /// Compares an entry's unit with its message.
     pub(in crate::care::verify) fn hold(
         &mut self,
         queue: &Queue,
@@ -100,7 +98,7 @@ impl<'a> ExtCheck<'a> {
                 match bytes.map(consume_queue_ext::read_unit) {
                     None => Some(format!("an address in {}", span(run))),
                     Some(Ok(ExtFrame::Unit(unit, _))) => {
-                        // A delay's length is the broker's to set.
+                        // The broker sets the delays.
                         let code = match request.topic == SCHEDULE_TOPIC {
                             true => unit.tags_code,
                             false => tags_code(cx, request),
@@ -133,7 +131,7 @@ impl<'a> ExtCheck<'a> {
         Ok(())
     }
 
-    /// The bytes at an offset of an extension, up to the end of their file; `None` outside of it.
+    /// Bytes from an offset to the end of the file; `None` outside.
     fn bytes(&mut self, queue: u32, run: &FileRun, offset: u64) -> Result<Option<&[u8]>> {
         let Some(file) = run.find(offset) else { return Ok(None) };
         let end = file.base_offset.saturating_add(file.len.min(run.file_size()));
@@ -153,7 +151,6 @@ impl<'a> ExtCheck<'a> {
     }
 }
 
-/// The offsets that an extension has.
 fn span(run: &FileRun) -> String {
     let (from, to) = (run.min_offset().unwrap_or(0), run.end_offset().unwrap_or(0));
     format!("the extension, {from} to {to}")

@@ -1,6 +1,5 @@
-//! The consume queues: what each holds by itself, and, while the log is walked, whether every message
-//! has its entry. Nothing grows with the number of messages: of each queue it is counted how many
-//! entries were met by a message, and only where that is not all of them, each is looked at.
+//! Checks consume queues by themselves, and whether every message has its entry. Each queue counts
+//! its matched entries; single entries are checked only if some are unmatched.
 
 pub(crate) mod batch_check;
 pub(crate) mod entry_check;
@@ -26,29 +25,24 @@ use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::log::QueueKind;
 use crate::store::queue_table::{QueueLayout, TopicKinds, names_a_folder};
 
-/// How many entries of a queue are read at a time.
 const BLOCK: usize = 3200;
-/// How many queues with missing entries are told apart.
 const MOST_MISSING: usize = 100_000;
 
-/// A queue's topic and number.
 pub(super) type Name = (Box<[u8]>, i32);
 
-/// One queue on disk.
 pub(super) struct Queue {
     pub(super) topic: Box<[u8]>,
     pub(super) id: i32,
     pub(super) kind: QueueKind,
     pub(super) run: FileRun,
-    /// The files that its entries' addresses lead into, where there are any.
+    /// Its extension, if there is one.
     pub(super) ext: Option<FileRun>,
-    /// The number with which its first file begins; of a queue of batches that of the first entry.
+    /// Number at which its first file begins; for batch queues that of the first entry.
     pub(super) first: i64,
-    /// One past the number of its last entry.
     pub(super) end: i64,
-    /// Entries that lead into what the log holds.
+    /// Entries that lead into the log.
     pub(super) live: u64,
-    /// How many of them a message was found for.
+    /// Number of matched entries.
     pub(super) met: AtomicU64,
 }
 
@@ -57,25 +51,22 @@ impl Queue {
         self.run.dir()
     }
 
-    /// How long its files are, those of its extension too.
     pub(super) fn bytes(&self) -> u64 {
         let runs = std::iter::once(&self.run).chain(&self.ext);
         runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
     }
 }
 
-/// Messages of one queue that have no entry in it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Missing {
     /// Behind the queue's end.
     pub(super) behind: u64,
-    /// The store time of the oldest of these.
+    /// Lowest store time of these.
     pub(super) oldest_ms: i64,
     /// Before the queue's end.
     pub(super) inside: u64,
-    /// Where the first of all lies.
     pub(super) place: u64,
-    /// The least and the greatest number behind the queue's end.
+    /// Lowest and highest number behind the queue's end.
     pub(super) numbers: Option<(i64, i64)>,
 }
 
@@ -92,23 +83,21 @@ impl Missing {
     }
 }
 
-/// The queues of each topic in order, each with its place in the list.
+/// Queues of each topic in order, with their index.
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
-/// All queues of a store.
 pub(super) struct Queues {
     topics: Topics,
-    /// Those that keep batches together.
     batch_topics: Topics,
     kinds: TopicKinds,
     pub(super) list: Vec<Queue>,
     missing: Mutex<HashMap<Name, Missing>>,
-    /// Messages of further queues, past [`MOST_MISSING`].
+    /// Messages of further queues, beyond [`MOST_MISSING`].
     pub(super) missing_elsewhere: AtomicU64,
 }
 
 impl Queues {
-    /// Lists the queues; what does not belong there is reported.
+    /// Lists the queues; reports what does not belong there.
     pub(super) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
             topics: HashMap::new(),
@@ -143,7 +132,7 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Adds the queue in a folder, unless its topic's queues are of the other kind.
+    /// Adds a folder's queue, unless its topic's queues are of the other kind.
     fn add_folder(
         &mut self,
         cx: &Context<'_>,
@@ -180,7 +169,7 @@ impl Queues {
         Ok(())
     }
 
-    /// The kind of a topic's queues: what the table of topics says, else what folders there are.
+    /// Kind of a topic's queues, by the table, else by folders.
     #[inline]
     pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
         if self.kinds.is_empty() && self.batch_topics.is_empty() {
@@ -193,8 +182,8 @@ impl Queues {
         }
     }
 
-    /// The numbers of a queue's messages, from the first that the log still holds; those that have no
-    /// entry yet counted too. `None` where there is no such queue.
+    /// Numbers of a queue's messages still in the log, including those without entries. `None` if
+    /// there is no such queue.
     pub(super) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
         let kind = self.kind_of(topic);
         let queue = self.number_of(kind, topic, id).and_then(|number| self.get(number));
@@ -206,7 +195,7 @@ impl Queues {
                 let live = i64::try_from(queue.live).unwrap_or(0);
                 let first = match kind {
                     QueueKind::Plain => queue.end.saturating_sub(live),
-                    // An entry stands for many messages.
+                    // An entry covers many messages.
                     QueueKind::Batch => queue.first,
                 };
                 Some((first, queue.end.max(most.unwrap_or(0))))
@@ -216,7 +205,7 @@ impl Queues {
         }
     }
 
-    /// The queues of a topic in order, each with its place in the list.
+    /// Queues of a topic in order, with their index.
     pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
         let topics = match kind {
             QueueKind::Plain => &self.topics,
@@ -225,12 +214,11 @@ impl Queues {
         topics.get(topic).map_or(&[], Vec::as_slice)
     }
 
-    /// The place in the list of one queue.
     pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
         find(self.of_topic(kind, topic), id)
     }
 
-    /// Whether there is a queue of either kind.
+    /// Whether a queue of either kind exists.
     pub(super) fn has(&self, topic: &[u8], id: i32) -> bool {
         self.number_of(self.kind_of(topic), topic, id).is_some()
     }
@@ -243,7 +231,6 @@ impl Queues {
         self.list.get_mut(usize::try_from(number).ok()?)
     }
 
-    /// Notes that a message has no entry.
     pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
         let mut missing = self.missing.lock();
         let known = missing.len();
@@ -262,7 +249,6 @@ impl Queues {
         }
     }
 
-    /// Adds what walks elsewhere missed.
     pub(super) fn add_missing(&self, more: Vec<(Name, Missing)>) {
         for ((topic, id), more) in more {
             self.miss(&topic, id, |missing| missing.join(&more));
@@ -277,7 +263,7 @@ impl Queues {
     }
 }
 
-/// Calls `take` for each queue's folder below `root`; what does not belong there is reported.
+/// Calls `take` for each queue's folder below `root`; reports what does not belong there.
 fn each_folder(
     cx: &Context<'_>,
     root: &Path,
@@ -306,7 +292,7 @@ fn each_folder(
     Ok(())
 }
 
-/// The files of a queue's folder; what is wrong with their names and lengths is reported.
+/// Files of a queue's folder; reports wrong names and lengths.
 fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
     let (run, strays) = FileRun::load(
         Arc::clone(&cx.storage),
@@ -320,10 +306,10 @@ fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -
     Ok(run)
 }
 
-/// The place in the list of one of a topic's queues.
+/// Index of one of a topic's queues.
 #[inline]
 pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
-    // Mostly all from 0 on are there.
+    // Usually all from 0 on exist.
     let likely = usize::try_from(id).ok().and_then(|id| of_topic.get(id));
     if let Some((_, number)) = likely.filter(|(likely, _)| *likely == id) {
         return Some(*number);
@@ -332,14 +318,14 @@ pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
     of_topic.get(at).map(|(_, number)| *number)
 }
 
-/// A number as a folder is named: digits alone, no sign, no zero in front.
+/// Parses a folder's number: digits without sign or leading zero.
 fn parse_queue_id(name: &str) -> Option<i32> {
     let id: i32 = name.parse().ok()?;
     (id >= 0 && id.to_string() == name).then_some(id)
 }
 
-/// The entries of a queue in order, each with its place, which is its number where each has one; what
-/// is empty is passed over and told as a range.
+/// Iterates over entries with their position, which is the number in a plain queue; empty ranges
+/// are skipped and reported.
 pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
     cx: &Context<'_>,
     run: &FileRun,
@@ -353,8 +339,8 @@ pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
     })
 }
 
-/// The same block by block, each with the place of its first entry; one without entries stands for what
-/// is empty.
+/// Iterates over blocks of entries with the first one's position; an empty block means an empty
+/// range.
 pub(super) fn each_block<const LEN: usize>(
     cx: &Context<'_>,
     run: &FileRun,
@@ -379,7 +365,7 @@ pub(super) fn each_block<const LEN: usize>(
         };
         let mut position = 0;
         while position < len {
-            // Files are made in full length and sparse: holes are not read.
+            // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
@@ -404,22 +390,19 @@ pub(super) fn each_block<const LEN: usize>(
     Ok(())
 }
 
-/// What lies at a place of a queue.
+/// Content at a position of a queue.
 pub(super) enum Met<E> {
     Entry(E),
-    /// It fills the file up to the first entry.
     Blank,
-    /// Zeros, from here on up to the next that is met.
+    /// Zeros up to the next item.
     Empty,
     Impossible(E),
 }
 
-/// An entry of either kind of queue.
 pub(super) trait Entry<const LEN: usize>: Sized {
-    /// What these bytes are.
     fn met(bytes: &[u8; LEN]) -> Met<Self>;
 
-    /// Where its record begins, and the size of that.
+    /// Offset and size of its record.
     fn leads_to(&self) -> (i64, i32);
 }
 

@@ -1,5 +1,5 @@
-//! Each message against its queue entry, while the log is walked; and what makes an entry another
-//! message's.
+//! Compares each message with its queue entry during the log walk, and finds entries of other
+//! messages.
 
 use std::sync::atomic::Ordering;
 
@@ -23,23 +23,22 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::read::queue_read::points_back;
 
-/// What all walks together keep of queue entries.
+/// Maximum memory for queue entries of all walks.
 const BUDGET: usize = 48 << 20;
-/// Entries that are read at a time: fewer where there are many queues.
+/// Entries read at a time, fewer with many queues.
 const MOST_ENTRIES: usize = 512;
 const LEAST_ENTRIES: usize = 64;
-/// No queue.
 const NONE: u32 = u32::MAX;
 
-/// The queues as one walk over a file of the log sees them.
+/// Queues during a walk over a log file.
 pub(in crate::care::verify) struct QueueCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
-    /// Entries of the queues met last, each queue at the place that its number leads to.
+    /// Entries of recent queues, at an index derived from the queue's.
     windows: Vec<Window>,
     entries: usize,
-    /// The queues of the last message's topic.
+    /// Queues of the last message's topic.
     kind: QueueKind,
     of_topic: &'a [(i32, u32)],
     probed: Vec<u8>,
@@ -47,7 +46,6 @@ pub(in crate::care::verify) struct QueueCheck<'a> {
     exts: ExtCheck<'a>,
 }
 
-/// Some entries of one queue.
 struct Window {
     queue: u32,
     from: i64,
@@ -91,13 +89,12 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    /// The messages behind are of another topic.
     pub(in crate::care::verify) fn go_to_topic(&mut self, topic: &[u8]) {
         self.kind = self.queues.kind_of(topic);
         self.of_topic = self.queues.of_topic(self.kind, topic);
     }
 
-    /// Holds one message of the present topic against its queues.
+    /// Compares a message of the current topic with its queues.
     #[inline]
     pub(in crate::care::verify) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         if !request.is_queued() {
@@ -112,7 +109,7 @@ impl<'a> QueueCheck<'a> {
         if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
     }
 
-    /// The further queues of a message, where they are kept.
+    /// Compares a message with its additional queues, if enabled.
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         for (name, number) in lmq::pairs(request.topic, &request.properties) {
@@ -138,7 +135,7 @@ impl<'a> QueueCheck<'a> {
         self.hold_closely(queue, slot, number, request)
     }
 
-    /// The same where the entry is not read yet, or not what it should be.
+    /// Slow path: the entry is not read yet, or wrong.
     fn hold_closely(
         &mut self,
         queue: u32,
@@ -161,7 +158,7 @@ impl<'a> QueueCheck<'a> {
             read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
             window.from = number;
         }
-        // A file that is missing in the middle has been reported.
+        // A missing file was reported.
         let Some(entry) = window.entry(number).map(QueueEntry::decode) else { return Ok(()) };
         if entry.physical_offset == request.physical_offset
             && u32::try_from(entry.store_size) == Ok(request.store_size)
@@ -189,7 +186,7 @@ impl<'a> QueueCheck<'a> {
             let at = EntryPlace { number, path, offset };
             return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
         }
-        // A delay's length is the broker's to set.
+        // The broker sets the delays.
         if request.topic == SCHEDULE_TOPIC {
             return Ok(());
         }
@@ -200,7 +197,7 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// The entry of a message's number is not the message's.
+    /// Handles an entry of another message under this number.
     #[cold]
     fn other_entry(
         &mut self,
@@ -215,7 +212,7 @@ impl<'a> QueueCheck<'a> {
             miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
             return Ok(());
         }
-        // Zeros and impossible entries were reported, and what leads astray will be: unless another
+        // Invalid entries were reported, and those that lead nowhere will be, unless another
         // message has the number too.
         if let (true, Some(leads)) = (entry.is_valid(), leads)
             && i64::try_from(leads) != Ok(request.physical_offset)
@@ -228,7 +225,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// What is wrong with what a batch says of its messages.
     #[inline]
     pub(in crate::care::verify) fn check_batch(
         &self,
@@ -242,7 +238,6 @@ impl<'a> QueueCheck<'a> {
         self.batches.check_record(record, request, is_batch)
     }
 
-    /// Adds up what this walk met.
     pub(in crate::care::verify) fn finish(&mut self) {
         for window in &mut self.windows {
             flush_window(window, self.queues);
@@ -251,7 +246,7 @@ impl<'a> QueueCheck<'a> {
     }
 }
 
-/// The place of a queue among so many windows; no two share one where there are enough.
+/// Index of a queue's window; unique if there are enough.
 #[inline]
 fn slot_of(queue: u32, windows: usize) -> usize {
     match usize::try_from(queue).unwrap_or(0) {
@@ -268,7 +263,7 @@ fn flush_window(window: &mut Window, queues: &Queues) {
     window.bytes.clear();
 }
 
-/// Entries from `number` on, up to `count` of them or to the end of their file.
+/// Reads up to `count` entries from `number` on within their file.
 fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
     let at = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
     bytes.resize(count * ENTRY_LEN, 0);
@@ -277,13 +272,12 @@ fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -
     Ok(())
 }
 
-/// Whether a message is the one that an entry of a queue may lead to.
+/// Whether a queue entry may lead to this message.
 fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEntry) -> bool {
     let unit = Unit { number, count: 1, entry };
     points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)
 }
 
-/// Looks at each entry of a queue in which not every entry was met by its message.
 pub(in crate::care::verify) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,

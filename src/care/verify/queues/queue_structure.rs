@@ -1,4 +1,4 @@
-//! One queue by itself: where it ends, how many of its entries count, and what is wrong with it.
+//! Checks a queue by itself: its end, number of valid entries, and faults.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,6 @@ use crate::care::verify::context::{Context, State};
 use crate::error::Result;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 
-/// Reads a queue through.
 pub(in crate::care::verify) fn read(
     cx: &Context<'_>,
     queue: &mut Queue,
@@ -29,19 +28,17 @@ pub(in crate::care::verify) fn read(
     Ok(count)
 }
 
-/// A queue as far as it was read.
 struct Structure<'a> {
     cx: &'a Context<'a>,
     queue: &'a Queue,
     log_start: i64,
     count: u64,
-    /// Entries that lead into what the log holds.
+    /// Entries that lead into the log.
     live: u64,
     first: Option<i64>,
     end: Option<i64>,
-    /// Where the last entry leads.
     last: Option<i64>,
-    /// Where the zeros begin, or the fillers, behind which nothing came yet.
+    /// Start of zeros or fillers not followed by anything yet.
     empty: Option<i64>,
     blanks: Option<i64>,
 }
@@ -62,7 +59,7 @@ impl<'a> Structure<'a> {
         }
     }
 
-    /// Entries from number `first` on; none at all stand for what is empty.
+    /// Takes entries from number `first` on; none means an empty range.
     fn take_block(&mut self, first: i64, entries: &[[u8; ENTRY_LEN]]) {
         if entries.is_empty() {
             self.take(first, &Met::Empty);
@@ -79,7 +76,7 @@ impl<'a> Structure<'a> {
         }
     }
 
-    /// Takes entries as long as each leads behind the one before, as in a sound queue all do; how many.
+    /// Fast path: takes entries while each leads behind its predecessor; returns their number.
     #[inline]
     fn pass_usual(&mut self, number: i64, entries: &[[u8; ENTRY_LEN]]) -> usize {
         let (Some(mut last), None, None) = (self.last, self.empty, self.blanks) else { return 0 };
@@ -101,7 +98,6 @@ impl<'a> Structure<'a> {
         passed
     }
 
-    /// Takes what lies at one place.
     fn take(&mut self, number: i64, met: &Met<QueueEntry>) {
         self.first = self.first.or(Some(number));
         let entry = match met {
@@ -143,7 +139,7 @@ impl<'a> Structure<'a> {
         self.last = Some(physical_offset);
     }
 
-    /// Tells what only the end of the queue shows.
+    /// Reports what only the end shows.
     fn finish(&self) {
         if let Some(from) = self.blanks {
             let found = "fillers up to the end".to_owned();
@@ -151,7 +147,7 @@ impl<'a> Structure<'a> {
         }
         let files = self.queue.run.files();
         let entry_len = ENTRY_LEN as u64;
-        // With the first file of all empty, RocketMQ takes the queue for a new one.
+        // If its first file is empty, RocketMQ takes the queue for a new one.
         if let Some(file) = files.last().filter(|file| file.base_offset > 0 && file.len > 0)
             && self.cx.state != State::InUse
             && self

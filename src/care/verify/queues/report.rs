@@ -1,4 +1,4 @@
-//! Messages without an entry, and numbers that two messages have.
+//! Reports messages without an entry, and numbers that two messages have.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,6 @@ use crate::format::queue::consume_queue::dispatch_tags_code;
 use crate::log::QueueKind;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
-/// The tags code that the entry of a message has.
 #[inline]
 pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
     dispatch_tags_code(
@@ -22,7 +21,7 @@ pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchReq
     )
 }
 
-/// Notes that a message has no entry in a queue, where it has number `number`.
+/// Notes that a message, number `number` of a queue, has no entry.
 #[cold]
 pub(in crate::care::verify) fn miss(
     queues: &Queues,
@@ -47,7 +46,7 @@ pub(in crate::care::verify) fn miss(
     });
 }
 
-/// Reports that a message has the number of another, which the queue leads to at `leads`.
+/// Reports two messages with one number; the queue leads to `leads`.
 #[cold]
 pub(in crate::care::verify) fn tell_twice(
     cx: &Context<'_>,
@@ -71,9 +70,8 @@ pub(in crate::care::verify) fn tell_twice(
     cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
 }
 
-/// Tells what messages have no entry, once the whole log was walked. What was stored up to
-/// `trusted_ms` was dispatched, even where the store was not closed; a deleted topic's messages need
-/// no queue.
+/// Reports messages without entries, after the whole walk. Messages up to `trusted_ms` were
+/// dispatched even if the store was not closed; a deleted topic needs no queue.
 pub(in crate::care::verify) fn report_missing(
     cx: &Context<'_>,
     queues: &Queues,

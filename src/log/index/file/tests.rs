@@ -27,7 +27,6 @@ fn create(slots: u32, entries: u32) -> (TempDir, IndexFile) {
     (dir, file)
 }
 
-/// Another handle of the same file, for each way of reading.
 fn readers(file: &IndexFile) -> Vec<IndexFile> {
     [IndexOpen::Read, IndexOpen::ReadMapped]
         .map(|how| IndexFile::open(&Os, file.path(), *file.layout(), how).unwrap())
@@ -54,7 +53,6 @@ fn bytes_of(file: &IndexFile) -> Vec<u8> {
     fs::read(file.path()).unwrap()
 }
 
-/// Writes into a file behind its owner's back.
 fn overwrite(file: &IndexFile, position: u64, value: i32) {
     let raw = fs::OpenOptions::new().write(true).open(file.path()).unwrap();
     raw.write_all_at(&value.to_be_bytes(), position).unwrap();
@@ -244,7 +242,6 @@ fn a_sparse_file_gets_its_slots_space_when_it_is_opened_for_writing() {
     for (number, hash) in (1..).zip([0, 5, 500_000, 1_048_575]) {
         full.put_key(hash, number, 1_000).unwrap();
     }
-    // As RocketMQ makes it: space only where something was written.
     let raw = fs::File::create(&path).unwrap();
     raw.set_len(layout.file_len()).unwrap();
     for (position, block) in (0_u64..).step_by(4096).zip(bytes_of(&full).chunks(4096)) {
@@ -272,7 +269,6 @@ fn reading_beside_a_writer_finds_what_was_put_before() {
                     let before = i64::from(reader.header().unwrap().index_count) - 1;
                     let mut found = Vec::new();
                     reader.select(7, 0, EVER, usize::MAX, &mut found, &mut Vec::new()).unwrap();
-                    // Every tenth key has this hash.
                     assert!(found.len() as i64 >= before / 10);
                     let expected = (0..found.len() as i64).rev().map(|number| number * 1_000);
                     assert!(found.iter().copied().eq(expected));
@@ -285,7 +281,6 @@ fn reading_beside_a_writer_finds_what_was_put_before() {
             });
         }
         for number in 0..20_000_i32 {
-            // All in one slot.
             let hash = if number % 10 == 0 { 7 } else { 57 + number * 50 };
             file.put_key(hash, i64::from(number) * 100, 1_000).unwrap();
         }
@@ -328,7 +323,7 @@ fn put(key_hash: i32, physical_offset: i64, store_timestamp_ms: i64) -> IndexPut
     IndexPut { key_hash, physical_offset, store_timestamp_ms }
 }
 
-/// Puts in the order of a log, few hashes, so that slots and times collide.
+/// Puts in log order with few hashes, so that slots and times collide.
 fn any_puts() -> impl Strategy<Value = Vec<IndexPut>> {
     prop::collection::vec((0_i32..20, 0_i64..3, -2_000_i64..4_000), 1..120).prop_map(|puts| {
         let (mut offset, mut time) = (0, 1_696_161_296_000);

@@ -17,7 +17,6 @@ mod cut;
 mod damage;
 
 const EVER: i64 = i64::MAX;
-/// 2026-11-21 07:35:13.325 UTC.
 const NOW: i64 = 1_795_246_513_325;
 
 struct Index {
@@ -36,7 +35,6 @@ impl Index {
         Self { dir, clock, layout, service }
     }
 
-    /// As after a restart.
     fn reload(&mut self) -> Vec<Corruption> {
         self.service.drain().unwrap();
         let (service, findings) = load(&self.dir, self.layout, &self.clock);
@@ -48,7 +46,6 @@ impl Index {
         self.service.build(&message(physical_offset, time, keys)).unwrap()
     }
 
-    /// Physical offsets that the raw index has for a key.
     fn raw(&mut self, key: &str, begin: i64, end: i64, max: usize) -> Vec<i64> {
         self.service.drain().unwrap();
         let answer =
@@ -57,7 +54,6 @@ impl Index {
         answer.offsets
     }
 
-    /// The same for callers who look at the messages, in chunks of two.
     fn candidates(&mut self, key: &str, begin: i64, end: i64) -> Vec<i64> {
         self.service.drain().unwrap();
         let mut candidates = self.service.run().candidates(b"T", key.as_bytes(), begin, end);
@@ -85,7 +81,6 @@ impl Index {
         names
     }
 
-    /// The bytes of all files in order; names are left out.
     fn bytes(&mut self) -> Vec<Vec<u8>> {
         self.service.drain().unwrap();
         let dir = self.dir.path().join("index");
@@ -135,7 +130,6 @@ fn ix02_the_key_after_a_full_file_goes_to_a_new_one() {
     assert_eq!(index.names().len(), 2);
     assert_eq!(index.raw("398", 0, EVER, 10), [398]);
     assert_eq!(index.raw("399", 0, EVER, 10), [399]);
-    // The first one is flushed once.
     assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), Some(NOW));
     assert_eq!(index.service.begin_flush().unwrap().run().unwrap(), None);
 }
@@ -192,11 +186,9 @@ fn ix12_messages_before_the_end_are_not_put_again() {
     let mut index = Index::new(100, 400);
     index.build(100, NOW, "k");
     index.build(200, NOW, "k");
-    // Still waiting, and the rule sees it all the same.
     assert_eq!(index.build(199, NOW, "k"), Built::default());
     assert_eq!(index.raw("k", 0, EVER, 10), [200, 100]);
     assert_eq!(index.build(100, NOW, "k"), Built::default());
-    // Equality goes on, as in RocketMQ.
     assert_eq!(index.build(200, NOW, "k").keys, 1);
     assert_eq!(index.raw("k", 0, EVER, 10), [200, 200, 100]);
 }
@@ -332,7 +324,6 @@ fn answers_carry_the_end_of_the_newest_file() {
 #[test]
 fn the_raw_query_stops_at_the_first_file_that_begins_before_the_time() {
     let mut index = Index::new(10, 3);
-    // The clock was set back after the second message.
     for (offset, second) in (1..).zip([9, 9, 3, 4, 5, 6]) {
         index.build(offset, NOW + second * 1000, "k");
     }
@@ -377,7 +368,6 @@ fn keys_already_put_are_skipped_after_a_restart() {
     index.build(1, NOW, "a b");
     assert_eq!(index.build(2, NOW, "c d e").keys, 0);
     assert_eq!(index.bytes(), before);
-    // A crash after the first key of the next message.
     index.build(3, NOW, "f");
     index.reload();
     index.service.skip_keys_already_put().unwrap();
@@ -405,7 +395,7 @@ fn a_query_goes_on_in_files_that_are_removed_meanwhile() {
     assert!(candidates.next_file(&mut findings).unwrap());
     assert!(!candidates.next_chunk(10, &mut found, &mut findings).unwrap());
     assert!(!candidates.next_file(&mut findings).unwrap());
-    // The middle file was open, the oldest one is gone, which is told.
+    // The middle file was open, the oldest is gone and reported.
     let offsets: Vec<_> = found.iter().map(|found| found.physical_offset).collect();
     assert_eq!((offsets, findings.len()), (vec![6, 4, 3], 1));
 }
@@ -418,7 +408,6 @@ fn a_file_that_cannot_be_made_is_an_error_and_the_same_message_goes_on_later() {
     let mut failures = 0;
     for (offset, keys) in [(1, "a b"), (2, "c d e"), (3, "f"), (4, "g h i j k")] {
         never_failed.build(offset, NOW + offset, keys);
-        // A file where the folder should be.
         if offset > 1 {
             fs::rename(&dir, &away).unwrap();
             fs::write(&dir, b"").unwrap();
@@ -481,7 +470,6 @@ fn a_file_stays_readable_until_it_is_let_go() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Waiting changes no byte: neither which file a key goes to, nor what comes before it.
     #[test]
     fn waiting_puts_give_the_bytes_of_immediate_ones(
         messages in prop::collection::vec((0_i64..3, -500_i64..4_000, 0_usize..6, 0_u8..9), 1..80),
@@ -491,7 +479,7 @@ proptest! {
         let mut immediate = Index::new(7, entries);
         let (mut offset, mut time) = (0, NOW);
         for (step, ms, keys, first) in messages {
-            // A step of 0 brings the same message again; one back is refused.
+            // A step of 0 repeats a message; a step back is refused.
             offset += step * 100;
             time += ms;
             let keys: Vec<_> =
@@ -509,7 +497,6 @@ proptest! {
         waiting.check();
     }
 
-    /// What is cut and built again is what was never cut.
     #[test]
     fn cutting_and_building_again_changes_no_byte(
         keys in prop::collection::vec(0_usize..5, 1..60),
@@ -536,8 +523,8 @@ proptest! {
         build(&mut index, cut);
         index.service.flush().unwrap();
         let again = index.bytes();
-        // A last file without entries may be missing: the message that made it had no key, lies
-        // before the cut and does not come again.
+        // A last file without entries may be missing: its message had no key and does not come
+        // again.
         prop_assert!(whole.len() - again.len() <= 1);
         prop_assert_eq!(&whole[..again.len()], &again[..]);
     }

@@ -1,4 +1,4 @@
-//! Adding, reading, cutting and expiring entries.
+//! Adding, reading, truncating and expiring entries.
 
 use super::*;
 use crate::files::{Access, Os};

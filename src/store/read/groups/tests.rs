@@ -75,7 +75,6 @@ fn a_commit_outlives_the_store_and_another_group_begins_at_the_first() {
         assert_eq!(poll(&group, 2), ["0", "1"]);
         group.commit().unwrap();
         assert_eq!(poll(&group, 1), ["2"]);
-        // Not committed: taken again.
     }
     let store = open(dir.path(), OpenMode::ReadWrite);
     let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
@@ -182,7 +181,6 @@ fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     assert_eq!(poll(&group, 9), ["1"]);
     group.commit().unwrap();
     assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
-    // While another process changes the offsets it waits.
     let held = writer.writer().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.files.paths);
     append(&writer, 0, b"2", None);
     reader.refresh().unwrap();
@@ -211,7 +209,6 @@ fn a_commit_makes_the_messages_before_it_durable_first() {
     assert!(flushed < end, "{flushed} of {end} bytes were flushed before");
     group.commit().unwrap();
     assert!(store.log().flushed_offset() >= end);
-    // A place that no message has is none to be committed.
     group.seek("orders", 0, 2).unwrap();
     let refused = group.commit().unwrap_err();
     assert!(matches!(refused, Error::InvalidMessage { field: "queue_offset", .. }), "{refused}");
@@ -236,7 +233,6 @@ fn an_offset_beyond_the_log_is_set_back_at_open_and_told() {
     let told =
         "group g stood at queue offset 6 of queue 0 of topic orders, beyond the queue's end 1";
     assert!(warnings[0].contains(told), "{warnings:?}");
-    // The next messages are delivered.
     append(&store, 0, b"1", None);
     append(&store, 1, b"2", None);
     let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
@@ -291,7 +287,6 @@ fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable()
         assert_eq!(std::fs::read(&path).unwrap().len(), text.len());
         assert!(store.groups().unwrap().is_empty());
     }
-    // The group did not lose its place: with room again the same commit goes through.
     let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
     poll(&group, 1);
     group.commit().unwrap_err();

@@ -1,5 +1,4 @@
-//! Deleting what has had its time, in bounded steps (`CleanCommitLogService`,
-//! `CleanConsumeQueueService`).
+//! Deletes expired files in bounded steps (`CleanCommitLogService`, `CleanConsumeQueueService`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,22 +15,17 @@ use crate::store::store_files::StoreFiles;
 use crate::store::write::retention;
 use crate::store::write::writer::Writer;
 
-/// // `ENOSPC` on Linux and macOS.
 const NO_SPACE: i32 = 28;
 
-/// What one step deleted.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Files of the log.
     pub log_files: usize,
-    /// Files of queues.
     pub queue_files: usize,
-    /// Index files.
     pub index_files: usize,
 }
 
 impl Cleaned {
-    /// Whether nothing was.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.log_files == 0 && self.queue_files == 0 && self.index_files == 0
@@ -39,8 +33,8 @@ impl Cleaned {
 }
 
 impl MessageStore {
-    /// Counts the messages and bytes that the log no longer holds: the entries of queues that lead before
-    /// its beginning, and the physical offset where it begins.
+    /// Counts messages and bytes that the log no longer holds, by queue entries before its
+    /// beginning.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -55,13 +49,13 @@ impl MessageStore {
         Ok((messages, start))
     }
 
-    /// How full the disks are that hold the store.
+    /// Disk usage of the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
         DiskUse::now(&*self.files.storage, &self.files.paths)
     }
 
-    /// What [`MessageStore::clean_step`] would do; nothing is changed.
+    /// Plans [`MessageStore::clean_step`] without a change.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -71,8 +65,8 @@ impl MessageStore {
         self.files.judge(occasion, safe_end)
     }
 
-    /// One round of retention, which the store's own thread does from time to time where the settings ask
-    /// for it: files that have had their time, or for which there is no room, are deleted.
+    /// One round of retention: deletes expired files, or files for lack of space. The store's
+    /// thread runs it if the settings ask for it.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
@@ -82,9 +76,8 @@ impl MessageStore {
 }
 
 impl Writer {
-    /// One round: files of the log that have had their time, then those of queues and index that lead
-    /// to nothing any more. By RocketMQ's rules nothing may be appended past the last level of space,
-    /// until a later step finds room.
+    /// One round: expired log files, then queue and index files that lead nowhere. RocketMQ's rules
+    /// stop appends beyond the last level of disk usage until a later step finds room.
     pub(crate) fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
         let rules = self.files.config.delete_rules();
         let is_full = rules == DeleteRules::RocketMq
@@ -102,16 +95,16 @@ impl Writer {
                 return Ok(());
             }
             self.clean_derived(log_start, &mut cleaned).inspect_err(|_| {
-                // The next step tries again.
+                // The next step retries.
                 self.cleaned_to.store(0, Ordering::Release);
             })
         });
-        // Told once the queues begin where the log does.
+        // Reported once the queues begin where the log does.
         notice.into_iter().for_each(|notice| self.files.notices.push(notice));
         outcome.map(|()| cleaned)
     }
 
-    /// Deletes files of the log: how many, what there is to tell of them, and what went wrong behind them.
+    /// Deletes log files; returns their number, the notice, and an error.
     fn clean_log(&self, occasion: &Occasion) -> Result<(usize, Option<String>, Result<()>)> {
         self.check_locked()?;
         let verdicts = self.files.judge_log(occasion, self.safe_end())?;
@@ -119,7 +112,7 @@ impl Writer {
         let mut gone = Vec::new();
         let mut outcome = Ok(());
         for verdict in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
-            // No flush meets a file that goes meanwhile.
+            // Excludes flushes of these files.
             let _turn = self.gate.turn();
             let is_first = || run.files().first().is_some_and(|first| first.path == verdict.path);
             outcome = self.check_locked();
@@ -138,7 +131,7 @@ impl Writer {
         Ok((gone.len(), notice, outcome))
     }
 
-    /// Tells which part of the log was deleted and why, and which groups had not read it.
+    /// Describes the deleted part of the log, and the groups that had not read it.
     fn describe_deleted(&self, gone: &[&Verdict], last: &Verdict, old_start: u64) -> String {
         let new_start = self.files.log.min_offset();
         let unread = match self.files.unread(old_start, new_start) {
@@ -155,7 +148,7 @@ impl Writer {
         )
     }
 
-    /// The offset before which retention may delete files of the log: they are flushed and dispatched.
+    /// Offset before which retention may delete log files: they are flushed and dispatched.
     pub(crate) fn safe_end(&self) -> u64 {
         self.files.log.flushed_offset().min(self.dispatched.load(Ordering::Acquire))
     }
@@ -174,7 +167,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Refuses an append while the disk is as full as `disk_space_warning_level_ratio` says.
+    /// Error for an append beyond `disk_space_warning_level_ratio`.
     #[cold]
     pub(crate) fn disk_is_full(&self) -> Error {
         Error::Io {
@@ -185,21 +178,18 @@ impl Writer {
     }
 }
 
-/// All files of a store that retention looks at, and what becomes of each.
+/// All files of a store with retention's decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// The log's files, then those of queues, then the index's, each oldest first.
+    /// Log, queue and index files, each oldest first.
     pub files: Vec<Verdict>,
-    /// Where the log begins.
     pub log_start: u64,
-    /// Where it begins when all that goes is gone.
     pub new_log_start: u64,
-    /// Messages between the two that consumer groups have not read.
+    /// Messages in between that consumer groups have not read.
     pub unread: Vec<Unread>,
 }
 
 impl StoreFiles {
-    /// What a step would do on that occasion; nothing is changed.
     pub(crate) fn judge(&self, occasion: &Occasion, safe_end: u64) -> Result<Judgement> {
         let run = self.log.run();
         let mut files = self.judge_log(occasion, safe_end)?;
@@ -230,7 +220,6 @@ impl StoreFiles {
         Ok(Judgement { files, log_start, new_log_start, unread })
     }
 
-    /// What becomes of each file of the log on that occasion.
     fn judge_log(&self, occasion: &Occasion, safe_end: u64) -> Result<Vec<Verdict>> {
         retention::judge_log(&self.log, &self.ages, &self.config, occasion, safe_end)
     }

@@ -1,5 +1,5 @@
-//! The newest store time in a file of the log, by which `keep_hours` goes. A file's own times say when
-//! it was copied or unpacked, not when its messages were stored.
+//! Newest store time of a log file, for `keep_hours`. A file's own times tell when it was copied,
+//! not when its messages were stored.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use crate::files::RunFile;
 use crate::log::CommitLog;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
-/// The newest store times of files that were read whole, by base offset. A full file does not change.
+/// Cached newest store times by base offset; a full file does not change.
 #[derive(Debug, Default)]
 pub struct FileAges(Mutex<BTreeMap<u64, Option<i64>>>);
 
 impl FileAges {
-    /// Returns the newest store time in a full file, Unix milliseconds; `None` where damage hides it.
-    /// A file whose first message is newer than `until_ms` is not read further: that time is returned.
+    /// Newest store time of a full file, Unix milliseconds; `None` if damage hides it. If the first
+    /// message is newer than `until_ms`, its time is returned without reading on.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when the file cannot be read.
@@ -31,14 +31,13 @@ impl FileAges {
         }
         let newest_ms = read(log, base)?;
         let mut known = known();
-        // Files go from the front, so those before the log's beginning are gone.
+        // Files are deleted from the front.
         *known = known.split_off(&log.min_offset());
         known.insert(base, newest_ms);
         Ok(newest_ms)
     }
 }
 
-/// Walks over a whole file.
 fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
     let end = base.saturating_add(log.run().file_size());
     let mut scanner = Scanner::new(log, base, end, false);
@@ -49,7 +48,7 @@ fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
                 newest_ms = newest_ms.max(Some(view.store_timestamp_ms()))
             }
             Ok(Scanned::Blank { .. }) => {}
-            // A time of 1970 or before is no time at which a message was stored.
+            // No message was stored in 1970 or before.
             Err(Stop::End) => return Ok(newest_ms.filter(|&newest_ms| newest_ms > 0)),
             Err(Stop::Empty | Stop::Damage(_)) => return Ok(None),
         }

@@ -1,10 +1,10 @@
-//! Which files of a store are deleted, and why. RocketMQ's rules go by the file's own times and by space
-//! on the disk (`DefaultMessageStore.CleanCommitLogService`), ours by store time and by the log's length.
-//! With neither given nothing is deleted, unless somebody asks by hand: then RocketMQ's rules hold.
+//! Decides which files are deleted, and why. RocketMQ's rules use file times and disk usage
+//! (`DefaultMessageStore.CleanCommitLogService`), ours store times and the log's length. Without
+//! rules nothing is deleted, except on explicit request.
 //!
-//! The log's files go from the front, never the last one. Queue and index files follow, once all that
-//! they lead to lies before the log's new beginning. What is decided here is done by the steps of
-//! `store/write/retention/clean.rs`; nothing here changes anything.
+//! Log files are deleted from the front, never the last one. Queue and index files follow, once
+//! everything they lead to is before the log's new beginning. `store/write/retention/clean.rs`
+//! carries it out.
 
 pub mod clean;
 pub mod file_ages;
@@ -24,17 +24,16 @@ use crate::store::paths::StorePaths;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// How full the disks are, in per cent.
+/// Disk usage in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
-    /// The emptiest of the disks that hold the log.
+    /// The emptiest disk of the log.
     pub log_percent: u64,
-    /// The disk that holds the queues.
     pub queue_percent: u64,
 }
 
 impl DiskUse {
-    /// As it is now; a disk that does not tell counts as empty.
+    /// Current usage; an unknown disk counts as empty.
     #[must_use]
     pub fn now(storage: &dyn Storage, paths: &StorePaths) -> Self {
         let percent = |dir: &Path| storage.used_percent(dir).unwrap_or(0);
@@ -44,39 +43,37 @@ impl DiskUse {
         }
     }
 
-    /// The fuller of the two.
+    /// The higher of the two.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.log_percent.max(self.queue_percent)
     }
 }
 
-/// What the space on the disk asks for.
+/// Consequence of disk usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Nothing.
     None,
-    /// That expired files go at any hour.
+    /// Expired files are deleted at any hour.
     Expired,
-    /// That files go though not expired.
+    /// Files are deleted before they expire.
     Forced,
-    /// That nothing more is written, and files go though not expired.
+    /// Files are deleted before they expire, and appends are refused.
     Full,
 }
 
-/// The three levels, in per cent, as RocketMQ bounds them.
+/// The three levels in percent, bounded as in RocketMQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// Past this expired files go at any hour (`diskMaxUsedSpaceRatio`).
+    /// Deletes expired files at any hour (`diskMaxUsedSpaceRatio`).
     pub expired: u64,
-    /// Past this files go though not expired (`diskSpaceCleanForciblyRatio`).
+    /// Deletes files before they expire (`diskSpaceCleanForciblyRatio`).
     pub forced: u64,
-    /// Past this nothing more is written (`diskSpaceWarningLevelRatio`).
+    /// Refuses appends (`diskSpaceWarningLevelRatio`).
     pub full: u64,
 }
 
 impl Levels {
-    /// Those of a configuration.
     #[must_use]
     pub fn of(config: &StoreConfig) -> Self {
         Self {
@@ -86,7 +83,6 @@ impl Levels {
         }
     }
 
-    /// What so full disks ask for.
     #[must_use]
     pub fn pressure(&self, disk: DiskUse) -> Pressure {
         match disk.most() {
@@ -98,75 +94,68 @@ impl Levels {
     }
 }
 
-/// Why the log's files are looked at at all.
+/// Circumstances of a retention check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occasion {
-    /// The time that counts, Unix milliseconds.
+    /// Current time, Unix milliseconds.
     pub now_ms: i64,
-    /// How full the disks are.
     pub disk: DiskUse,
-    /// Whether somebody asked, so that the hour does not matter.
+    /// Whether it was requested, so that the hour does not matter.
     pub by_hand: bool,
 }
 
-/// What becomes of a file.
+/// Decision about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes: it was last written so many hours ago, more than files are kept.
+    /// Deleted: last written longer ago than files are kept.
     Expired {
-        /// Hours since it was last written.
         age_hours: i64,
     },
-    /// It goes: its newest message was stored so many hours ago, more than `keep_hours`.
+    /// Deleted: its newest message is older than `keep_hours`.
     Old {
-        /// Hours since its newest message was stored.
+        /// Hours since then.
         age_hours: i64,
     },
-    /// It goes: the log is longer behind it than `keep_bytes`.
+    /// Deleted: the log behind it exceeds `keep_bytes`.
     Beyond {
         /// Bytes of the log behind it.
         behind: u64,
     },
-    /// It goes: the disk is so full that age does not matter.
+    /// Deleted: the disk is too full for its age to matter.
     Forced {
-        /// How full, in per cent.
         used_percent: u64,
     },
-    /// It goes: all that it leads to lies before the log's beginning.
+    /// Deleted: everything it leads to is before the log.
     Behind {
-        /// Where the log begins then.
         log_start: u64,
     },
-    /// It stays: nothing deletes files of this store.
+    /// Kept: no rule deletes files.
     Off,
-    /// It stays: neither `keep_hours` nor `keep_bytes` allows to delete it.
+    /// Kept: neither `keep_hours` nor `keep_bytes` allows deletion.
     Kept,
-    /// It stays: damage hides when its newest message was stored.
+    /// Kept: damage hides its newest store time.
     Damaged,
-    /// It stays: it is the last one of its kind.
+    /// Kept: the last of its kind.
     Last,
-    /// It stays: it was last written so many hours ago.
+    /// Kept: written recently.
     Young {
-        /// Hours since it was last written.
         age_hours: i64,
     },
-    /// It stays: a file before it does, and files go from the front only.
     BehindKept,
-    /// It has expired and stays: it is not the hour, the disk has room, and nobody asked.
+    /// Expired but kept: not the hour, enough disk space, and not requested.
     NotNow {
-        /// Hours since it was last written.
         age_hours: i64,
     },
-    /// It stays for this round: enough went in it.
+    /// Kept this round: enough were deleted.
     NextRound,
-    /// It stays: it holds messages that are not flushed, or not in queues and index yet.
+    /// Kept: has unflushed or undispatched messages.
     InUse,
-    /// It stays: it leads to messages that the log keeps.
+    /// Kept: leads to messages in the log.
     Leads,
 }
 
 impl Fate {
-    /// Whether the file goes.
+    /// Whether the file is deleted.
     #[must_use]
     pub const fn goes(&self) -> bool {
         match self {
@@ -178,7 +167,6 @@ impl Fate {
         }
     }
 
-    /// The reason, in plain words.
     #[must_use]
     pub fn reason(&self, config: &StoreConfig) -> String {
         let (kept, levels) = (config.file_reserved_time, Levels::of(config));
@@ -236,25 +224,22 @@ impl Fate {
     }
 }
 
-/// A file, and what becomes of it.
+/// A file and its decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The file.
     pub path: PathBuf,
-    /// Its length in bytes.
     pub bytes: u64,
-    /// What becomes of it.
     pub fate: Fate,
 }
 
-/// Whether that hour is one of those at which files are deleted (`UtilAll.isItTimeToDo`).
+/// Whether it is an hour for deletion (`UtilAll.isItTimeToDo`).
 #[must_use]
 pub fn is_time_to_delete(config: &StoreConfig, now_ms: i64) -> bool {
     let hour = CalendarTime::local(now_ms).hour;
     config.delete_when.split(';').any(|asked| asked.trim().parse() == Ok(hour))
 }
 
-/// The rules that hold on an occasion: asked by hand without any, RocketMQ's.
+/// Rules for an occasion: on request without rules, RocketMQ's.
 #[must_use]
 pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
     match config.delete_rules() {
@@ -263,10 +248,10 @@ pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
     }
 }
 
-/// What becomes of each file of the log, in order, in one round. Files that end behind `safe_end` stay.
+/// Decides about each log file in order, for one round. Files that end behind `safe_end` are kept.
 ///
 /// # Errors
-/// [`Error::Io`] when a file's time cannot be told.
+/// [`Error::Io`] when a file's time is unknown.
 pub fn judge_log(
     log: &CommitLog,
     ages: &FileAges,
@@ -302,7 +287,7 @@ pub fn judge_log(
     }
 }
 
-/// Judges files from the front up to the first that stays; the last one always does.
+/// Decides from the front up to the first file to keep, at the latest the last.
 fn judge_in_turn(
     files: &[Arc<RunFile>],
     judge: impl Fn(usize, &RunFile) -> Result<Fate>,
@@ -320,8 +305,8 @@ fn judge_in_turn(
     Ok(verdicts)
 }
 
-/// RocketMQ's rules (`MappedFileQueue#deleteExpiredFileByTime`). By hand there are as many rounds as it
-/// takes.
+/// RocketMQ's rules (`MappedFileQueue#deleteExpiredFileByTime`). A request runs as many rounds as
+/// needed.
 fn judge_by_rocketmq(
     log: &FileRun,
     config: &StoreConfig,
@@ -356,11 +341,11 @@ fn modified_ms(log: &FileRun, file: &RunFile) -> Result<i64> {
     Ok(stat.modified_ms)
 }
 
-/// What becomes of files that lead to the log, oldest first: each tells where the last message lies
-/// that it leads to, `None` for no message.
+/// Decides about files that lead to the log, oldest first; `last` returns the offset of a file's
+/// last message.
 ///
 /// # Errors
-/// What `last` gives.
+/// Errors of `last`.
 pub fn judge_derived<F>(
     files: &[F],
     log_start: u64,

@@ -1,4 +1,4 @@
-//! Messages that a deletion takes before a consumer group has read them.
+//! Deleted messages that a consumer group had not read.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,27 +7,24 @@ use crate::error::Result;
 
 use crate::store::store_files::StoreFiles;
 
-/// The most queues of groups that a notice names.
 const MOST_NAMED: usize = 20;
 
-/// Messages of one queue that a group had not read.
+/// Unread messages of one queue and group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     pub group: String,
     pub topic: String,
-    /// The queue's number.
     pub queue_id: i32,
-    /// How many messages.
     pub messages: u64,
 }
 
 impl StoreFiles {
-    /// Lists the messages between `old_start` and `new_start` of the log that groups have not read, by
-    /// group, topic and queue. A group counts in a queue once it has committed an offset there.
+    /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
+    /// queue, for groups with a committed offset there.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for a table of offsets
-    /// that cannot be read.
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
+    /// unreadable table of offsets.
     pub(crate) fn unread(&self, old_start: u64, new_start: u64) -> Result<Vec<Unread>> {
         if old_start == new_start {
             return Ok(Vec::new());
@@ -62,7 +59,7 @@ impl StoreFiles {
     }
 }
 
-/// Names the groups in one line; names are escaped, for they may hold anything.
+/// Describes the groups in one line, with names escaped.
 #[must_use]
 pub fn describe(unread: &[Unread]) -> String {
     if unread.is_empty() {
@@ -74,7 +71,7 @@ pub fn describe(unread: &[Unread]) -> String {
     {
         let sign = if number == 0 { "" } else { "," };
         let (group, topic) = (group.escape_debug(), topic.escape_debug());
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{sign} group {group}: {messages} of {topic}, queue {queue_id}");
     }
     if let Some(more) = unread.len().checked_sub(MOST_NAMED).filter(|&more| more > 0) {

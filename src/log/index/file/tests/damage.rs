@@ -1,4 +1,4 @@
-//! Counts, slots and links that cannot be, and files that change under a reader.
+//! Impossible counts, slots and links, and files that change under a reader.
 
 use super::*;
 
@@ -13,14 +13,12 @@ fn hi01_impossible_counts_are_refused_on_opening() {
             assert_eq!((corruption.kind, corruption.offset), (CorruptionKind::IndexHeader, 36));
         }
     }
-    // A full file, and one that is still all zero.
     for count in [8, 0] {
         overwrite(&file, 36, count);
         IndexFile::open(&Os, file.path(), layout(3, 8), IndexOpen::Read).unwrap();
     }
 }
 
-/// What a look-up through each kind of handle finds, and of which kind the damage is that it reports.
 fn select_damaged(file: &IndexFile, hash: i32) -> (Vec<i64>, Vec<CorruptionKind>) {
     let mut answers = readers(file)
         .into_iter()
@@ -221,7 +219,6 @@ fn check_finds_each_kind_of_damage() {
 
 #[test]
 fn of_a_damaged_entry_only_what_is_wrong_is_told() {
-    // All of hash 0, at one offset, in the first second.
     let (_dir, mut file) = create(3, 8);
     for _ in 0..3 {
         file.put_key(0, 100, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Files that RocketMQ wrote: read, and written again from the same puts.
+//! Files written by RocketMQ: read, and written again from the same puts.
 
 use super::*;
 
@@ -13,7 +13,6 @@ fn number(value: &Value, field: &str) -> i64 {
     value[field].as_i64().unwrap_or_else(|| panic!("{field} in {value}"))
 }
 
-/// What RocketMQ's constructor was called with.
 fn params(name: &str) -> (IndexLayout, IndexHeader) {
     let text = fs::read_to_string(format!("{DIR}/{name}.params.json")).unwrap();
     let params: Value = serde_json::from_str(&text).unwrap();
@@ -31,7 +30,6 @@ fn new_file(name: &str, dir: &TempDir) -> IndexFile {
     IndexFile::create(&Os, &dir.path().join("new"), layout, Some(&previous)).unwrap()
 }
 
-/// A copy of the file that RocketMQ wrote.
 fn copied_file(name: &str, dir: &TempDir) -> IndexFile {
     let path = dir.path().join("copy");
     fs::copy(format!("{DIR}/{name}.index"), &path).unwrap();
@@ -49,7 +47,7 @@ fn puts(name: &str) -> Vec<IndexPut> {
     .collect()
 }
 
-/// Puts and selects as RocketMQ did them, and compares every answer and every byte.
+/// Repeats RocketMQ's puts and selects, and compares every answer and byte.
 fn replay(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut file = new_file(name, &dir);
@@ -84,7 +82,6 @@ fn replay(name: &str) {
     assert_eq!(bytes_of(&batch), expected);
 }
 
-/// Reads the file that RocketMQ wrote and compares it with RocketMQ's own listing.
 fn list(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = copied_file(name, &dir);
@@ -105,7 +102,6 @@ fn list(name: &str) {
     let found: Vec<_> =
         slots.iter().map(|(slot, value)| (i64::from(*slot), i64::from(*value))).collect();
     assert_eq!(found, expected);
-    // The unused entry 0 is listed there.
     let expected: Vec<_> = of("entry")
         .map(|entry| {
             ["i", "keyHash", "phyOffset", "timeDiff", "prev"].map(|field| number(entry, field))

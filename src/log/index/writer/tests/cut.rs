@@ -1,4 +1,4 @@
-//! Entries that are taken out, and files that go.
+//! Removed entries and files.
 
 use super::*;
 
@@ -66,7 +66,6 @@ fn truncating_at_the_edge_of_a_file_keeps_it_whole() {
     let unasked = |_| -> Result<Option<i64>> { panic!("no entry is cut") };
     assert_eq!(index.service.truncate(4, unasked).unwrap(), (0, vec![]));
     assert_eq!(index.bytes(), whole);
-    // Without its full predecessor the empty file may not stay.
     let (taken, removed) = index.service.truncate(3, |offset| Ok(Some(offset))).unwrap();
     assert_eq!((taken, removed.len(), index.names().len()), (1, 1, 1));
     let (_, removed) = index.service.truncate(0, unasked).unwrap();

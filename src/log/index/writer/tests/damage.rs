@@ -1,4 +1,4 @@
-//! Strange names, unusable files and damage met on the way.
+//! Strange names, unusable files and damage.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
     assert_eq!(answer.offsets, [4, 3, 2, 1]);
     let kinds: Vec<_> = answer.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [CorruptionKind::IndexHeader]);
-    // Where that file alone holds enough, no other is needed, and nothing depends on its times.
+    // That file alone holds enough, so nothing depends on its times.
     let answer = index.service.run().query_offsets(b"T", b"k", NOW - 100, EVER, 2).unwrap();
     assert_eq!((answer.offsets, answer.findings), (vec![4, 3], vec![]));
 }
@@ -75,7 +75,6 @@ fn an_unusable_file_is_reported_and_the_others_are_used() {
     assert_eq!(findings[0].kind, CorruptionKind::FileLength);
     assert_eq!(findings[0].path.as_ref(), Some(&middle));
     assert_eq!(index.candidates("k", 0, EVER), [6, 5, 2, 1]);
-    // A writer builds it again, and what came after it.
     let removed = index.service.remove_from_unusable().unwrap();
     assert_eq!(removed.len(), 2);
     assert_eq!(removed[1], middle);
@@ -83,7 +82,6 @@ fn an_unusable_file_is_reported_and_the_others_are_used() {
     for offset in 1..=6 {
         index.build(offset, NOW, "k");
     }
-    // Offset 2 came again.
     assert_eq!(index.candidates("k", 0, EVER), [6, 5, 4, 3, 2, 2, 1]);
 }
 
@@ -134,7 +132,6 @@ fn damage_met_by_a_query_hides_only_its_file() {
     let offsets: Vec<_> = found.iter().map(|found| found.physical_offset).collect();
     assert_eq!(offsets, [6, 5, 2, 1]);
     assert_eq!(findings.len(), 1);
-    // What it held lies between the other two.
     assert_eq!(damaged, [(2, Some(5))]);
 }
 

@@ -42,7 +42,7 @@ public final class Main {
     public static void main(String[] arguments) throws IOException {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false,
             StandardCharsets.UTF_8);
-        // What libraries print must not fall between the answers.
+        // Output of libraries must not fall between the answers.
         System.setOut(System.err);
         Main main = new Main(out);
         try (BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))) {

@@ -50,7 +50,7 @@ final class Settings {
     }
 
     /**
-     * What the store has to know of its topics: those of {@code config/topics.json}, where a broker left one, and
+     * Topics that the store has to know: those of {@code config/topics.json}, where a broker left one, and
      * those of {@code batchTopics}, whose queues hold whole batches.
      */
     static ConcurrentMap<String, TopicConfig> topics(String root, JSONObject parameters) throws IOException {
