@@ -521,7 +521,8 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
     let of = |at_damage| {
         let range = RangeScan::new(0, end, end, true, Lost::Refuse);
         let filter = SliceFilter::new(ScanFilter::ALL);
-        let slice = Slice::new(Places::Range(range), filter, at_damage, true, Lost::Refuse);
+        let slice =
+            Slice::new(Places::Range(Box::new(range)), filter, at_damage, true, Lost::Refuse);
         let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
         let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
         let builder = builder.of_broker("b-1").unwrap();

@@ -112,7 +112,7 @@ fn what_retention_took_is_an_error_or_passed_over() {
     let log = open_log(&storage, home.path(), &home.config, end).unwrap();
     for places in [
         records(&[all[3], all[late]]),
-        Places::Range(RangeScan::new(0, all[late].0 + 1, end, true, Lost::Refuse)),
+        Places::Range(Box::new(RangeScan::new(0, all[late].0 + 1, end, true, Lost::Refuse))),
     ] {
         let filter = SliceFilter::new(ScanFilter::ALL);
         let refused =
@@ -123,7 +123,7 @@ fn what_retention_took_is_an_error_or_passed_over() {
         }
         let places = match places {
             Places::Range(_) => {
-                Places::Range(RangeScan::new(0, all[late].0 + 1, end, true, Lost::Accept))
+                Places::Range(Box::new(RangeScan::new(0, all[late].0 + 1, end, true, Lost::Accept)))
             }
             records => records,
         };
@@ -137,7 +137,7 @@ fn parts_of_a_slice_give_each_message_once() {
     let home = Home::closed(120);
     let (all, log) = (places(&home), log_of(&home));
     let end = all[119].0 + all[119].1;
-    let range = Places::Range(RangeScan::new(0, end, end, true, Lost::Refuse));
+    let range = Places::Range(Box::new(RangeScan::new(0, end, end, true, Lost::Refuse)));
     let whole = slice(range, SliceFilter::new(ScanFilter::ALL), AtDamage::Fail, Lost::Refuse);
     assert_eq!(whole.bytes(), 0..end);
     let cut = all[50].0 + 30;

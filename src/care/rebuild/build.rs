@@ -16,19 +16,25 @@ use crate::store::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 
+/// Structures to rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// Plain, batch and light queues, with extensions.
     pub queues: bool,
+    /// Index files.
     pub index: bool,
 }
 
 /// A queue with messages in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltQueue {
+    /// Its topic.
     pub topic: Box<[u8]>,
+    /// Its number.
     pub queue_id: i32,
+    /// Plain or batch.
     pub kind: QueueKind,
+    /// Number of entries.
     pub entries: u64,
     /// First queue offset.
     pub min_offset: i64,

@@ -18,16 +18,28 @@ use crate::columns::schema::Column;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowsError {
+    /// An unknown column.
     #[error("a message has no column {name:?}; its columns are {}", all_names())]
-    Unknown { name: String },
+    Unknown {
+        /// Its name.
+        name: String,
+    },
     /// A duplicate column.
     #[error("column {name} is given twice")]
-    Twice { name: &'static str },
+    Twice {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A missing column.
     #[error("column {name} is missing")]
-    Missing { name: &'static str },
+    Missing {
+        /// Its name.
+        name: &'static str,
+    },
     /// A column of the wrong type.
     #[error("column {name} is {wanted}, not {found}")]
     Type {
+        /// Its name.
         name: &'static str,
         /// Expected.
         wanted: DataType,
@@ -37,6 +49,7 @@ pub enum RowsError {
     /// A value out of range.
     #[error("column {name}: {reason}")]
     Range {
+        /// Its name.
         name: &'static str,
         /// Description of the value.
         reason: String,

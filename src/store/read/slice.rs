@@ -161,7 +161,7 @@ pub trait Sink {
 /// Positions of a slice's messages.
 #[derive(Clone, Debug)]
 pub enum Places {
-    Range(RangeScan),
+    Range(Box<RangeScan>),
     /// Sorted offsets with record lengths, 0 if unknown.
     Records(Arc<[(u64, u32)]>),
 }
@@ -218,9 +218,9 @@ impl Slice {
     pub fn part(&self, bytes: Range<u64>, begins: bool) -> Self {
         let mut part = self.clone();
         if let Places::Range(range) = &mut part.places {
-            *range = range.part(bytes);
+            **range = range.part(bytes);
             if begins {
-                *range = range.clone().beginning_at_once();
+                **range = (**range).clone().beginning_at_once();
             }
         }
         part

@@ -84,6 +84,7 @@ pub struct BatchError {
     pub results: Vec<AppendResult>,
     /// Index of the failed message.
     pub index: usize,
+    /// Its failure.
     pub error: Error,
 }
 
