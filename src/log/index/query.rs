@@ -68,29 +68,36 @@ impl IndexRun {
         (begin_ms, end_ms): (i64, i64),
         max: usize,
     ) -> Result<IndexAnswer> {
+        if waiting.is_empty() {
+            return self.query_offsets(topic, key, begin_ms, end_ms, max);
+        }
+        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
+        let mut batch = self.query_batch();
+        let (mut header, count) = match batch.newest_head(wanted.key_hash)? {
+            Some(head) => (head.header, head.count),
+            None => (IndexHeader::default(), 1),
+        };
+        // The first message may have some of its keys in the files already.
+        let put = match waiting.first() {
+            Some(first) => collect(self.keys_put(first.physical_offset), &mut Vec::new())?,
+            None => None,
+        };
+        let waiting = waiting.get(put.unwrap_or(0)..).unwrap_or_default();
         let Some(first) = waiting.first() else {
             return self.query_offsets(topic, key, begin_ms, end_ms, max);
         };
-        let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
-        let mut batch = self.query_batch();
-        let newest = batch.file(0, wanted.key_hash);
-        let head = newest.and_then(|newest| newest.map(IndexFile::head).transpose());
-        let head = collect(head, &mut Vec::new())?.flatten();
-        let (mut header, count) =
-            head.map_or((IndexHeader::default(), 1), |at| (at.header, at.count));
         let (hits, ends) = self.take_waiting(waiting, &mut header, count, &wanted);
         let mut answer = IndexAnswer::default();
         let newest = Some(Newest { header, ends });
         let left = max.saturating_sub(hits.len());
-        // Keys that waited may be in a file by now, and would be found twice.
         for more in [0, waiting.len()].into_iter().take_while(|_| left > 0) {
             let wanted = Wanted { max: left.saturating_add(more), ..wanted };
             batch.collect_offsets(&wanted, newest, &mut answer)?;
-            let found = answer.offsets.len();
-            answer.offsets.retain(|&offset| offset < first.physical_offset);
-            if answer.offsets.len() == found {
+            if batch.newest_head(wanted.key_hash)?.is_none_or(|head| head.count == count) {
                 break;
             }
+            // Some that waited were put meanwhile, and are found twice.
+            answer.offsets.retain(|&offset| offset < first.physical_offset);
         }
         answer.last_update_timestamp_ms = header.end_timestamp_ms;
         answer.last_update_physical_offset = header.end_physical_offset;
@@ -210,6 +217,13 @@ impl QueryBatch<'_> {
         }
         let wanted = Wanted { key_hash, begin_ms, end_ms, max };
         self.collect_offsets(&wanted, None, answer)
+    }
+
+    /// The head of the newest file; `None` where it is gone or damaged, which a look-up tells.
+    fn newest_head(&mut self, key_hash: i32) -> Result<Option<Head>> {
+        let newest = self.file(0, key_hash);
+        let head = newest.and_then(|newest| newest.map(IndexFile::head).transpose());
+        Ok(collect(head, &mut Vec::new())?.flatten())
     }
 
     fn collect_offsets(

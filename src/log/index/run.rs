@@ -22,6 +22,9 @@ const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Attempts to list a folder whose files disappear meanwhile.
 const LISTINGS: usize = 16;
 
+/// More keys than a message's properties, 32,767 bytes at most, have room for.
+const MOST_KEYS: usize = 1 << 15;
+
 #[derive(Debug)]
 pub struct IndexRunFile {
     /// Name: 17 digits that order the files.
@@ -302,6 +305,31 @@ impl IndexRun {
         let listing = self.listing();
         let Some(last) = listing.files.last() else { return Ok(None) };
         Ok(Some(self.open(last)?.header()?.end_physical_offset))
+    }
+
+    /// How many of the newest entries are for the record at `physical_offset`; they may lie in more
+    /// than one file.
+    ///
+    /// # Errors
+    /// As [`IndexFile::header`].
+    pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
+        let mut keys = 0;
+        for file in self.files().iter().rev() {
+            let open = self.open(file)?;
+            let count = open.head()?.count;
+            let mut number = count.saturating_sub(1);
+            while number > 0
+                && keys < MOST_KEYS
+                && open.physical_offset_of(number)? == physical_offset
+            {
+                number -= 1;
+                keys += 1;
+            }
+            if number > 0 {
+                break;
+            }
+        }
+        Ok(keys)
     }
 
     /// Creates the next file with `create`, under a new name: local time, or later if the clock is

@@ -23,9 +23,6 @@ use crate::time::Clock;
 /// Puts that wait for their slots: enough to hide memory latency.
 const LAG: usize = 16;
 
-/// More keys than a message's properties can hold.
-const MOST_KEYS: usize = 1 << 15;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
     pub keys: usize,
@@ -537,23 +534,7 @@ impl IndexService {
     /// # Errors
     /// As [`IndexFile::header`].
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
-        let mut keys = 0;
-        for file in self.run.files().iter().rev() {
-            let open = self.run.open(file)?;
-            let count = open.head()?.count;
-            let mut number = count.saturating_sub(1);
-            while number > 0
-                && keys < MOST_KEYS
-                && open.physical_offset_of(number)? == physical_offset
-            {
-                number -= 1;
-                keys += 1;
-            }
-            if number > 0 {
-                break;
-            }
-        }
-        Ok(keys)
+        self.run.keys_put(physical_offset)
     }
 
     /// Removes the oldest files whose messages all lie before `min_physical_offset`, never the last
