@@ -91,7 +91,7 @@ if TYPE_CHECKING:
         salvage,
     )
     from mqstore.html_report import report
-    from mqstore.preflight import PreflightNote, PreflightReport, preflight
+    from mqstore.preflighting import PreflightNote, PreflightReport, preflight
     from mqstore.results import (
         Diagnosis,
         Finding,
@@ -209,9 +209,9 @@ _LATER = {
     "ConfigWarning": "mqstore.config",
     "StoreConfig": "mqstore.config",
     "Diagnosis": "mqstore.results",
-    "PreflightNote": "mqstore.preflight",
-    "PreflightReport": "mqstore.preflight",
-    "preflight": "mqstore.preflight",
+    "PreflightNote": "mqstore.preflighting",
+    "PreflightReport": "mqstore.preflighting",
+    "preflight": "mqstore.preflighting",
     "CopyReport": "mqstore.exchange",
     "Difference": "mqstore.exchange",
     "DiffReport": "mqstore.exchange",

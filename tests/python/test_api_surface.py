@@ -127,12 +127,13 @@ SIGNATURES = {
     "import_store": "(source, path, *, config=None)",
     "copy": (
         "(path, out, *, topics=None, tags=None, keys=None, begin_ms=None, end_ms=None, "
-        "renumber=False, redact=None, progress=None, config=None)"
+        "renumber=False, redact=None, redact_default=None, allow_empty=False, progress=None, "
+        "config=None)"
     ),
     "diff": "(a, b, *, progress=None, config=None)",
     "export_store": (
         "(path, target, *, format='jsonl', topics=None, tags=None, begin_ms=None, end_ms=None, "
-        "on_error='raise', progress=None, config=None)"
+        "on_error='raise', allow_empty=False, progress=None, config=None)"
     ),
     "Store.append": (
         "(self, topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, properties=None, "
@@ -143,7 +144,8 @@ SIGNATURES = {
     ),
     "Store.offset_at": "(self, topic, queue_id, timestamp_ms, *, boundary='lower')",
     "Store.query": (
-        "(self, topic, key, *, begin_ms=None, end_ms=None, max_messages=32, exact=True)"
+        "(self, topic, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, "
+        "exact=True)"
     ),
     "Store.scan": (
         "(self, *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None, "

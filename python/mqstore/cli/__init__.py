@@ -87,7 +87,7 @@ class _Commands(click.Group):
         assert isinstance(found, click.Command)  # noqa: S101 - a slip in the table above
         if found.epilog is None:
             found.params.extend(_common_options())
-            lines = "\n".join(f"  {example}" for example in EXAMPLES[cmd_name])
+            lines = "\n".join(f"  {example}" for example in EXAMPLES.get(cmd_name, ()))
             found.epilog = f"\b\nExamples:\n{lines}"
         return found
 

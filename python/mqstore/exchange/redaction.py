@@ -26,6 +26,15 @@ Rule: TypeAlias = "tuple[list[str], _Replacement | None, list[tuple[str, _Replac
 
 _NAMED = ("zeros", "hash", "remove")
 _FIELDS = ("topics", "body", "properties")
+# Properties by which a record is read.
+_KEPT = (
+    "INNER_NUM",
+    "INNER_BASE",
+    "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET",
+    "__CRC32#",
+    "DELAY",
+)
 
 
 def load_rules(given: Rules) -> tuple[list[Rule], bytes]:
@@ -91,6 +100,10 @@ def _rule(given: object, place: str) -> Rule:
         raise _wrong(f"{place}: properties", f"expected a table, found {properties!r}")
     if body is None and not properties:
         raise _wrong(place, "replaces nothing: give body or properties")
+    for name in _KEPT:
+        if name in properties:
+            text = f"{name} says how the message is to be read, and is kept"
+            raise _wrong(f"{place}: properties", text)
     named = [
         (str(name), _replacement(value, f"{place}: properties: {name}", of_property=True))
         for name, value in properties.items()

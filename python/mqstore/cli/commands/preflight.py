@@ -8,7 +8,7 @@ import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, store_argument
-from mqstore.cli.output import escape
+from mqstore.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
