@@ -71,7 +71,7 @@ impl MappedFile {
         &self.ahead
     }
 
-    #[expect(clippy::len_without_is_empty, reason = "a map is never empty")]
+    #[allow(clippy::len_without_is_empty, reason = "a map is never empty")]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len

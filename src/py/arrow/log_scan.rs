@@ -261,7 +261,9 @@ pub(crate) fn scan_log(
                 let within = begin..end.min(log_end);
                 Places::Records(slice::places_of(&storage, &path, &config, &parts, within)?.into())
             }
-            (None, None) => Places::Range(RangeScan::new(begin, end, log_end, verify_crc, lost)),
+            (None, None) => {
+                Places::Range(Box::new(RangeScan::new(begin, end, log_end, verify_crc, lost)))
+            }
         };
         Ok::<_, Error>((log, places))
     })?;
