@@ -40,6 +40,7 @@ RUNS = [
     "metrics STORE",
     "doctor STORE",
     "doctor BROKEN",
+    "preflight STORE --to 5.5",
     "recover STORE",
     "recover BROKEN",
     "rebuild STORE",

@@ -143,7 +143,8 @@ SIGNATURES = {
     ),
     "Store.offset_at": "(self, topic, queue_id, timestamp_ms, *, boundary='lower')",
     "Store.query": (
-        "(self, topic, key, *, begin_ms=None, end_ms=None, max_messages=32, exact=True)"
+        "(self, topic, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, "
+        "exact=True)"
     ),
     "Store.scan": (
         "(self, *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None, "

@@ -58,6 +58,10 @@ EXAMPLES = {
         "mqstore metrics /data/store --json",
     ),
     "doctor": ("mqstore doctor /data/store", "mqstore doctor /data/store --config broker.conf"),
+    "preflight": (
+        "mqstore preflight /data/store --to 5.5",
+        "mqstore preflight /data/store --to 5.3 --json",
+    ),
     "recover": ("mqstore recover /data/store", "mqstore recover /data/store --apply"),
     "rebuild": (
         "mqstore rebuild /data/store --what index --apply",

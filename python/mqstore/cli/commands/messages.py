@@ -244,9 +244,7 @@ def query_command(
         else:
             print_messages(output, result, view, view.line)
         if not result:
-            note_not_found(
-                opened, topics, key, tags=tags, timed=timed, exact=not rocketmq
-            )
+            note_not_found(opened, topics, key, tags=tags, timed=timed, exact=not rocketmq)
     if result.truncated:
         note(f"there are more; -n {limit} was the limit")
     if result.rejected_by_hash:
