@@ -12,7 +12,6 @@ mod pass;
 pub mod rebuild;
 pub mod recover;
 pub mod salvage;
-pub mod stats;
 pub mod survey;
 mod topics;
 pub mod transfer;
@@ -30,5 +29,5 @@ pub use self::rebuild::{
 };
 pub use self::recover::recover;
 pub use self::salvage::{SalvageReport, salvage};
-pub use self::stats::{Stats, StatsOptions, stats};
+pub use self::survey::stats::{Stats, StatsOptions, stats};
 pub use self::verify::{Level, VerifyOptions, VerifyReport, verify};

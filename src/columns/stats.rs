@@ -7,7 +7,7 @@ use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
 use super::build::derived::Times;
 use super::schema::Column;
-use crate::care::stats::{Group, Grouping, Stats, Totals};
+use crate::care::survey::stats::{Group, Grouping, Stats, Totals};
 
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
 /// `last_store_timestamp`. Times outside the years 1 to 9999 are null.

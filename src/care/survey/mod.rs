@@ -2,14 +2,15 @@
 //! memory: time steps get longer, and topics beyond a limit are counted together.
 
 mod latency;
+pub mod stats;
 
 use std::path::Path;
 
 use hashbrown::HashMap;
 
 pub use self::latency::Latency;
+use self::stats::Totals;
 use super::pass::{Skipped, each_message};
-use super::stats::Totals;
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::store::progress::Progress;

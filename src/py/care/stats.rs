@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::care::stats::{self as care, Grouping, StatsOptions, Totals};
+use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::columns::{BatchError, stats_batch};
 use crate::error::Error;
 use crate::store::read::halt::Halt;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use hashbrown::{Equivalent, HashMap};
 
-use super::pass::{Skipped, each_message};
+use crate::care::pass::{Skipped, each_message};
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::format::message::MessageView;
