@@ -104,6 +104,28 @@ def test_what_is_deleted_is_told_while_a_program_only_appends(
     assert (counted.deleted_messages, counted.deleted_bytes) == (first, start)
 
 
+@pytest.mark.parametrize("way", ["poll", "messages"])
+def test_what_is_deleted_is_told_while_a_program_only_reads_as_a_group(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    old_and_new(tmp_path)
+    config = {**SMALL, "keep_hours": 72, "clean_resource_interval": 1}
+    with mqstore.open(tmp_path, "r+", config=config) as store, store.group("slow") as group:
+        messages = group.messages("orders")
+        # Behind the files that go, so that each step finds a message.
+        group.seek("orders", 0, 60)
+
+        def step() -> None:
+            if way == "poll":
+                group.poll("orders", max_messages=1)
+            else:
+                next(messages)
+                group.seek("orders", 0, 60)
+
+        until(lambda: bool(caplog.records), step)
+        assert "not read by group slow" in caplog.records[0].getMessage()
+
+
 def test_close_tells_what_no_other_call_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

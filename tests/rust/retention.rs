@@ -424,13 +424,13 @@ fn limits_keep_what_is_not_dispatched_and_what_damage_hides() {
 fn a_deletion_is_told_with_the_groups_that_had_not_read_it() {
     let (home, store) = ten_hours_apart(limits(Some(72), None), 11);
     let offsets = r#"{"offsetTable":{"Topic@slow":{0:1},"Topic@done":{0:3},"Gone@slow":{0:0},
-        "Topic@new\u001b":{0:0}}}"#;
+        "Topic@new\u001b":{0:0},"Topic@elsewhere":{1:7}}}"#;
     fs::create_dir_all(home.path().join("config")).unwrap();
     fs::write(home.path().join("config/consumerOffset.json"), offsets).unwrap();
     let judged = store.judge(&occasion(EMPTY)).unwrap();
     let unread: Vec<_> =
         judged.unread.iter().map(|unread| (unread.group.as_str(), unread.messages)).collect();
-    assert_eq!(unread, [("new\u{1b}", 3), ("slow", 2)]);
+    assert_eq!(unread, [("elsewhere", 3), ("new\u{1b}", 3), ("slow", 2)]);
     assert!(store.notices().all().is_empty());
     store.clean_step(&occasion(EMPTY)).unwrap();
     let told = store.notices().take_new();
@@ -438,7 +438,8 @@ fn a_deletion_is_told_with_the_groups_that_had_not_read_it() {
     for part in [
         "deleted 3 of the log's files, 384 bytes, physical offsets 0 to 384",
         "more than keep_hours=72",
-        r"not read by group new\u{1b}: 3 of Topic, queue 0, group slow: 2 of Topic, queue 0",
+        "not read by group elsewhere: 3 of Topic, queue 0, ",
+        r"group new\u{1b}: 3 of Topic, queue 0, group slow: 2 of Topic, queue 0",
     ] {
         assert!(told.contains(part), "{told}");
     }

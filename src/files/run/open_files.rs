@@ -71,6 +71,11 @@ impl OpenFiles {
         self.cache.lock().pop(&id);
     }
 
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.cache.lock().len()
+    }
+
     pub(crate) fn clear(&self) {
         self.cache.lock().clear();
     }

@@ -160,6 +160,30 @@ pub fn to_text(value: &Value) -> String {
     out
 }
 
+/// The object of these fields, as [`to_text`] writes it.
+#[must_use]
+pub fn object_to_text(fields: &[(&String, &Value)]) -> String {
+    let mut out = String::new();
+    write_object(&mut out, fields.iter().copied(), 0);
+    out
+}
+
+fn write_object<'a>(
+    out: &mut String,
+    fields: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    depth: usize,
+) {
+    for (i, (key, value)) in fields.into_iter().enumerate() {
+        out.push(if i == 0 { '{' } else { ',' });
+        new_line(out, depth + 1);
+        write_string(out, key);
+        out.push(':');
+        write_value(out, value, depth + 1);
+    }
+    new_line(out, depth);
+    out.push('}');
+}
+
 fn write_value(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(map) if map.is_empty() => out.push_str("{}"),
@@ -173,17 +197,7 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
             new_line(out, depth);
             out.push('}');
         }
-        Value::Object(map) => {
-            for (i, (key, value)) in map.iter().enumerate() {
-                out.push(if i == 0 { '{' } else { ',' });
-                new_line(out, depth + 1);
-                write_string(out, key);
-                out.push(':');
-                write_value(out, value, depth + 1);
-            }
-            new_line(out, depth);
-            out.push('}');
-        }
+        Value::Object(map) => write_object(out, map, depth),
         Value::Array(values) => {
             out.push('[');
             for (i, value) in values.iter().enumerate() {

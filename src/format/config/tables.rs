@@ -59,9 +59,7 @@ impl Root {
     fn to_bytes(&self) -> Vec<u8> {
         let mut fields: Vec<_> = self.0.iter().collect();
         fields.sort_by_key(|(name, _)| *name);
-        let sorted: Map<_, _> =
-            fields.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        json::to_text(&Value::Object(sorted)).into_bytes()
+        if fields.is_empty() { b"{}".to_vec() } else { json::object_to_text(&fields).into_bytes() }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::store::read::groups::{self, Taken};
 
 use super::reading::{Deadline, filter_of, messages};
 use super::stored::StoredMessage;
-use super::{Store, refuse_after_fork};
+use super::{Store, notices, refuse_after_fork};
 use crate::py::{fields, fork, values};
 
 /// Messages that an iterator reads at a time.
@@ -70,6 +70,7 @@ impl ConsumerGroup {
     /// The group; fails in a forked child.
     fn live(&self) -> PyResult<&Arc<groups::ConsumerGroup>> {
         refuse_after_fork(self.generation)?;
+        notices::log_new(self.group.store());
         Ok(&self.group)
     }
 }
@@ -239,6 +240,7 @@ impl GroupMessages {
         refuse_after_fork(self.generation)?;
         let forever = Deadline::after(f64::INFINITY);
         loop {
+            notices::log_new(self.group.store());
             match py.detach(|| self.step(forever.slice())) {
                 Ok(Some(message)) => return Ok(Some(message.record.into())),
                 Ok(None) => py.check_signals()?,

@@ -42,6 +42,16 @@ fn mf01_four_bytes_a_record_make_four_files() {
 }
 
 #[test]
+fn a_run_keeps_no_more_files_open_than_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = four_files(dir.path());
+    for offset in [0, 1024, 2048, 3072, 0, 2048] {
+        assert_eq!(run.read_at(&mut [0; 4], offset).unwrap(), 4);
+        assert!(run.open_files.kept() <= 2, "{}", run.open_files.kept());
+    }
+}
+
+#[test]
 fn mf02_offsets_find_their_file() {
     let dir = tempfile::tempdir().unwrap();
     let run = four_files(dir.path());

@@ -20,7 +20,7 @@ pub struct Unread {
 
 impl StoreFiles {
     /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
-    /// queue, for groups with a committed offset there.
+    /// queue. A group that committed an offset in one queue of a topic counts in all of them.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
@@ -30,26 +30,28 @@ impl StoreFiles {
             return Ok(Vec::new());
         }
         let Some(committed) = self.committed()?.1 else { return Ok(Vec::new()) };
-        let mut gone = HashMap::new();
+        let mut gone: HashMap<_, Vec<_>> = HashMap::new();
         for queue in self.queues.all() {
             let first = queue.first_at_or_behind(old_start)?;
             let end = queue.first_at_or_behind(new_start)?;
             if end > first {
-                gone.insert((queue.topic().to_vec(), queue.queue_id()), (first, end));
+                let of_topic = gone.entry(queue.topic().to_vec()).or_default();
+                of_topic.push((queue.queue_id(), first, end));
             }
         }
-        let mut unread = Vec::new();
+        let mut offsets: HashMap<_, HashMap<_, _>> = HashMap::new();
         for at in committed.table.iter() {
-            let key = (at.topic.as_bytes().to_vec(), at.queue_id);
-            let Some(&(first, end)) = gone.get(&key) else { continue };
-            let messages = end.saturating_sub(at.queue_offset.max(first));
-            if let Some(messages) = u64::try_from(messages).ok().filter(|&messages| messages > 0) {
-                unread.push(Unread {
-                    group: at.group.to_owned(),
-                    topic: at.topic.to_owned(),
-                    queue_id: at.queue_id,
-                    messages,
-                });
+            offsets.entry((at.group, at.topic)).or_default().insert(at.queue_id, at.queue_offset);
+        }
+        let mut unread = Vec::new();
+        for ((group, topic), read) in offsets {
+            for &(queue_id, first, end) in gone.get(topic.as_bytes()).into_iter().flatten() {
+                let next = read.get(&queue_id).map_or(first, |&next| first.max(next));
+                let messages = u64::try_from(end.saturating_sub(next)).unwrap_or(0);
+                if messages > 0 {
+                    let (group, topic) = (group.to_owned(), topic.to_owned());
+                    unread.push(Unread { group, topic, queue_id, messages });
+                }
             }
         }
         unread.sort_by(|a, b| {
