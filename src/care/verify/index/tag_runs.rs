@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::Context;
+use crate::care::verify::context::Context;
 
 /// So many runs are told apart; later ones are joined to the last.
 const MOST_RUNS: usize = 1000;
