@@ -61,7 +61,7 @@ def stand_ins(messages: list[mqstore.StoredMessage]) -> int:
     return sum(found.properties == {"MQSTORE_LEFT_OUT": "true"} for found in messages)
 
 
-@pytest.mark.parametrize("name", [n for n in manifest()["cases"] if n != "abort-crc"])
+@pytest.mark.parametrize("name", [n for n in manifest()["cases"] if not n.startswith("abort-crc")])
 def test_a_whole_copy_of_each_golden_store_is_the_same(name: str, tmp_path: Path) -> None:
     case = Case(name)
     root = case.unpack(tmp_path)

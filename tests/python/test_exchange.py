@@ -20,7 +20,7 @@ from mqstore._settings import OWN_FILE
 if TYPE_CHECKING:
     from pathlib import Path
 
-DAMAGED = {"abort-crc"}
+DAMAGED = {"abort-crc", "abort-crc-55"}
 """Stores with damage that nothing but a cut could mend."""
 FORMATS = ["jsonl", "parquet", "arrow"]
 
