@@ -14,7 +14,6 @@ use crate::store::{MessageStore, OpenMode};
 
 /// Differences listed; all are counted.
 pub const MOST_LISTED: usize = 10_000;
-/// Messages of a queue held at a time.
 const PIECE_MESSAGES: usize = 512;
 const PIECE_BYTES: u64 = 4 << 20;
 
@@ -128,8 +127,8 @@ impl<'s> Side<'s> {
 }
 
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
-/// all, and can end it.
-///
+/// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
+/// all.
 /// # Errors
 /// [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
 pub fn diff(

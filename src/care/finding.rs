@@ -342,7 +342,6 @@ impl Findings {
         Found { list, counts, wrong }
     }
 
-    /// Adds findings of another part of the same check.
     pub(super) fn join(&self, found: Found) {
         let mut kept = self.kept.lock();
         kept.wrong |= found.wrong;

@@ -19,8 +19,7 @@ pub struct Skipped {
     pub bytes: u64,
 }
 
-/// Passes every message to `take` in order. `progress` gets the bytes done and in all, and can end
-/// it.
+/// Passes every message to `take` in order.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] at damage unless skipped; [`crate::Error::Io`], or of kind

@@ -12,8 +12,8 @@ use crate::store::progress::Progress;
 use crate::time::SystemClock;
 
 /// Plans recovery of the store at `path` and, unless a dry run, does it, even if opening would
-/// refuse because flushed messages lie behind damage; these are kept in quarantine. `progress` gets
-/// the bytes done and in all, and can end it before anything changes.
+/// refuse because flushed messages lie behind damage; these are kept in quarantine. `progress` can
+/// end it before anything changes.
 ///
 /// # Errors
 /// As [`plan::plan`], and as [`MessageStore::open_cutting`] if it is done.

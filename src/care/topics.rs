@@ -1,5 +1,5 @@
 //! Topics that a broker creates for itself, and deleted topics: their messages stay in the log
-//! until it expires, but neither the broker's table nor a queue folder names them.
+//! until it expires, but neither table nor queue folder names them.
 
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;

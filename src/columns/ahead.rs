@@ -1,9 +1,8 @@
-//! Builds batches on several threads, each from its own part of the log, so that what a thread read
-//! is still in its cache.
+//! Builds batches on several threads, each from its own part of the log, still in its cache.
 //!
 //! A free thread takes the next part and guesses its first record. Batches are returned in order. A
 //! part whose guess was wrong, because of a record inside a body, is built again. One batch waits
-//! with each thread, so memory is bounded.
+//! with each thread, which bounds memory.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -40,7 +39,6 @@ pub enum BatchError {
     Arrow(#[from] ArrowError),
 }
 
-/// A batch, or `None` after the last.
 type Made = Result<Option<RecordBatch>, BatchError>;
 
 /// Builds the batches of parts, one part after another.

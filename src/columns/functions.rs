@@ -1,8 +1,7 @@
 //! Functions over columns, behind Spark's SQL functions `mq_*`.
 //!
 //! A null gives null. So do malformed bytes and texts, so a query can ask which rows hold a record
-//! or an id. Encoding never drops anything silently: [`Function::Encode`] refuses an invalid
-//! message.
+//! or an id. Encoding drops nothing: [`Function::Encode`] refuses an invalid message.
 
 use std::sync::Arc;
 
@@ -34,7 +33,6 @@ use crate::format::queue::consume_queue;
 use crate::log::read::scanner::Taken;
 use crate::store::write::append;
 
-/// Maximum bytes of a decompressed body.
 const MOST_BODY: usize = 64 << 20;
 /// Maximum bytes of a column: offsets are signed 32-bit.
 const MOST_BYTES: usize = 1 << 30;

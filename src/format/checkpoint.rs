@@ -40,8 +40,8 @@ pub struct CheckpointFields {
     pub index_msg_timestamp_ms: i64,
     pub master_flushed_offset: i64,
     pub confirm_physical_offset: i64,
-    /// Physical offset of the last record whose queue entries are known to be flushed; 0 where that is
-    /// not known. RocketMQ 5.3 and 5.4 leave it as it is.
+    /// Physical offset of the last record whose queue entries are known to be flushed; 0 if
+    /// unknown. RocketMQ 5.3 and 5.4 leave it unchanged.
     pub logics_physical_offset: i64,
 }
 

@@ -88,8 +88,8 @@ pub fn char_count(utf8: &[u8]) -> usize {
 /// order, gives them. `name` returns an item's key; keys are distinct.
 ///
 /// RocketMQ writes properties in this order after a round trip through a map
-/// (`MessageDecoder#messageProperties2String`). Trees are not followed: maps of 64 buckets or more
-/// use them for nine names in one bucket, which takes names chosen to collide.
+/// (`MessageDecoder#messageProperties2String`). Trees are not followed: they need 64 buckets and
+/// nine names in one bucket, chosen to collide.
 pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> &[u8]) {
     let spread = |item: &T| {
         let hash = hash_code(name(item)).cast_unsigned();
@@ -182,7 +182,7 @@ fn extend_decoded(hash: u32, utf8: &[u8]) -> u32 {
 /// Decodes `utf8` as Java's `new String(utf8, UTF_8)` and gives `unit` each `char`.
 ///
 /// Invalid bytes become U+FFFD, one for each longest beginning of a character, as in Rust. But Java
-/// takes three bytes that spell a surrogate for one such beginning.
+/// takes three bytes that spell a surrogate for one.
 fn decode(utf8: &[u8], mut unit: impl FnMut(u16)) {
     let mut left = utf8;
     while !left.is_empty() {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A release line of RocketMQ. A later one is greater.
+/// A release line of RocketMQ; a later one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
     /// 5.3.
@@ -16,10 +16,10 @@ pub enum Release {
 }
 
 impl Release {
-    /// All of them, oldest first.
+    /// All, oldest first.
     pub const ALL: [Self; 3] = [Self::V5_3, Self::V5_4, Self::V5_5];
 
-    /// The name, as settings and programs see it.
+    /// Its name in settings and programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Release {
         }
     }
 
-    /// Whether the index has an entry for the tags of each message (`IndexService#buildIndex`).
+    /// Whether the index has an entry for each message's tags (`IndexService#buildIndex`).
     #[must_use]
     pub fn has_tag_entries(self) -> bool {
         self >= Self::V5_4

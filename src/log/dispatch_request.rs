@@ -107,8 +107,7 @@ impl<'a> DispatchRequest<'a> {
         self.keys().take(most).map(move |key| topic.with_key(key))
     }
 
-    /// The hash that its tag entry holds, behind those of its keys; `None` without tags, or of a
-    /// message that was rolled back.
+    /// Hash of its tag entry, behind those of its keys; `None` without tags or if rolled back.
     #[inline]
     #[must_use]
     pub fn tag_hash_of(&self, topic: TopicHash) -> Option<i32> {

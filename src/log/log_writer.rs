@@ -140,8 +140,7 @@ impl LogWriter {
     }
 
     /// Returns `len` writable bytes and their offset, after a blank and a new file if the last has
-    /// no room (`CommitLog.DefaultAppendMessageCallback.doAppend`). [`LogWriter::publish`]
-    /// publishes them.
+    /// no room (`CommitLog.DefaultAppendMessageCallback.doAppend`), for [`LogWriter::publish`].
     ///
     /// # Errors
     /// [`Error::Io`] when the next file cannot be created or the disk is full; nothing
@@ -204,7 +203,6 @@ impl LogWriter {
         self.bell.ring();
     }
 
-    /// Opens the next file, for a record of `len` bytes.
     #[cold]
     fn roll(&mut self, len: usize) -> Result<()> {
         let size = self.log.run().file_size();

@@ -1,5 +1,5 @@
 //! Inventory of a store's folder: every name below the root, and counts for structures that are not
-//! read as messages, queues or keys.
+//! read.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ impl Structure {
     }
 }
 
-/// A structure that was found. None is read for messages, queues or keys.
+/// A structure that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub structure: Structure,
@@ -244,7 +244,7 @@ struct Sums {
     messages: u64,
 }
 
-/// Whether a folder is a RocksDB database; its files lie beside whatever else the folder holds.
+/// Whether a folder is a RocksDB database, perhaps with other files beside.
 ///
 /// # Errors
 /// [`Error::Io`] when the system cannot read.

@@ -134,8 +134,8 @@ impl StoreLock {
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
 
-    /// Checks that a successful flush can be trusted (see [`StorageFile::confirm`]). Uses this
-    /// file, so that the next flush of the log has nothing more to write.
+    /// Checks that a successful flush can be trusted (see [`StorageFile::confirm`]), by this file,
+    /// so that the log's next flush has nothing more to write.
     ///
     /// # Errors
     /// [`Error::Io`] if the file system refuses changes.

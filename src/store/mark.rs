@@ -1,8 +1,8 @@
 //! The durable mark: how far the log is durable, in our own file `mqstore.mark`.
 //!
 //! Two slots in separate pages are written in turn: if one is torn, its checksum is wrong and the
-//! other holds the previous offset. RocketMQ ignores the file. The mark is written after the flush,
-//! so it is never ahead.
+//! other holds the previous offset. RocketMQ ignores the file. It is written after the flush, so it
+//! is never ahead.
 //!
 //! | at | type | field |
 //! |---|---|---|

@@ -43,7 +43,6 @@ pub struct MessageStore {
     services: Mutex<Option<Services>>,
     pub(super) warnings: Vec<String>,
     pid: u32,
-    /// Open consumer groups by name.
     pub(super) groups: Mutex<BTreeSet<String>>,
 }
 
@@ -76,7 +75,7 @@ impl MessageStore {
     }
 
     /// Opens for writing and ends the log at damage even if flushed messages lie behind it; these
-    /// are kept in quarantine. `progress` gets the bytes read and in all, and can end it.
+    /// are kept in quarantine.
     ///
     /// # Errors
     /// As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
@@ -323,7 +322,7 @@ impl MessageStore {
         key_query::query(&self.reader, query, IndexType::Key)
     }
 
-    /// Which releases of RocketMQ can have written the store.
+    /// Releases of RocketMQ that can have written the store.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -333,8 +332,8 @@ impl MessageStore {
         version::look(&**storage, paths, log, index.as_deref())
     }
 
-    /// Messages by the whole text of their tags, which stands in place of the key. Where the index has no
-    /// entries for tags, as where RocketMQ 5.3 wrote it, the log is read instead.
+    /// Queries messages by the whole text of their tags, given as the key. If the index has no
+    /// entries for tags (RocketMQ 5.3), the log is read instead.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Closed`].
@@ -405,8 +404,7 @@ impl MessageStore {
     }
 
     /// Ends the threads, flushes everything, and releases lock, files and maps, except files that a
-    /// reader holds. A second call does nothing, nor one in a forked child: the store is its
-    /// parent's.
+    /// reader holds. A second call, or one in a forked child, does nothing.
     ///
     /// # Errors
     /// [`Error::Io`]; `abort` stays then, and the next open recovers.

@@ -15,8 +15,7 @@ use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
-/// Maximum queues created from one log: each has a folder and a file, so a small log could exhaust
-/// any disk.
+/// Maximum queues created from one log: a small log must not exhaust the disk.
 pub const MOST_NEW_QUEUES: usize = 100_000;
 
 #[must_use]
@@ -62,8 +61,7 @@ pub struct QueueTable {
 }
 
 impl QueueTable {
-    /// Reads the queues and their ends; lists invalid names and queues of the wrong kind without
-    /// changing them.
+    /// Reads the queues and their ends; lists invalid names and queues of the wrong kind.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for queues of the wrong kind in a writable store,
@@ -371,8 +369,8 @@ impl QueueTable {
         queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
     }
 
-    /// Flushes whole file systems, not file after file, each of which would ask the disk anew. Returns
-    /// whether that is enough.
+    /// Flushes whole file systems: each single file would ask the disk anew. Returns whether that
+    /// is enough.
     fn flush_together(&self, queues: &[Arc<Queue>]) -> Result<bool> {
         if !self.storage.sync_all_reports() {
             // Leaves little for each queue.
@@ -412,7 +410,7 @@ impl QueueTable {
         Ok(())
     }
 
-    /// Whether files or queues were missing when needed: list again before they count as gone.
+    /// Whether files or queues were missing: list again before they count as gone.
     #[must_use]
     pub fn have_lost_files(&self) -> bool {
         if self.is_torn.load(Ordering::Acquire) {
@@ -432,8 +430,8 @@ impl QueueTable {
     }
 }
 
-/// Updates a queue's end. `None` if files are gone or replaced: it must be loaded again, so that
-/// nobody mixes old and new files.
+/// Updates a queue's end. `None` if files are gone or replaced: load it again, so that old and new
+/// files are not mixed.
 fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
     let Some(strays) = queue.run().refresh_grown()? else { return Ok(None) };
     if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext)
@@ -460,8 +458,7 @@ fn wrong_kind(topic: &[u8], kind: QueueKind, dir: &Path) -> Error {
     }
 }
 
-/// Maximum number of a new queue; no broker exceeds it. A bare store accepts any, so existing ones
-/// are read regardless.
+/// Maximum number of a new queue; no broker exceeds it. Existing ones are read regardless.
 #[must_use]
 pub fn most_queue_id(validated: bool) -> i32 {
     if validated { 1 << 30 } else { i32::MAX }
@@ -473,8 +470,8 @@ fn parse_queue_id(name: &str) -> Option<i32> {
     (id >= 0 && id.to_string() == name).then_some(id)
 }
 
-/// Whether a topic may name a folder: it must neither leave its parent nor trouble a file system.
-/// Wider than a broker's rule, since bare stores hold more.
+/// Whether a topic may name a folder: it must neither leave its parent nor trouble a file system. A
+/// broker's rule is narrower.
 #[must_use]
 pub fn names_a_folder(topic: &[u8]) -> bool {
     let dots_only = topic.iter().all(|&byte| byte == b'.');

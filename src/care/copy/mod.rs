@@ -130,7 +130,7 @@ impl<'a> Deleted<'a> {
 
 /// Copies the requested messages of the store at `path` into a new one at `out`, with its
 /// configuration. A deleted topic's messages are copied into the log alone, unless the filter names
-/// it. `progress` gets the bytes done and in all, and can end it.
+/// it.
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`]
@@ -152,8 +152,8 @@ pub fn copy(
     let base_offset = match (options.renumber, options.takes_all()) {
         (true, _) => 0,
         (false, true) => begin,
-        // Behind the first file: a broker skips entries that lead before the log, but nothing
-        // lies before offset 0.
+        // Behind the first file: a broker skips entries before the log, but nothing lies before
+        // offset 0.
         (false, false) => begin.max(file_size),
     };
     let mut report = CopyReport {

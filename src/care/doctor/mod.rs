@@ -47,8 +47,7 @@ pub struct Diagnosis {
     pub cure: Option<String>,
 }
 
-/// Diagnoses the store at `path`. `progress` gets the bytes done and in all on the calling thread,
-/// and can end it.
+/// Diagnoses the store at `path`. `progress` is called on the calling thread.
 ///
 /// # Errors
 /// As [`verify`].

@@ -68,7 +68,6 @@ impl Build {
         Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
     }
 
-    /// Builds queues and index below `dir`.
     pub(super) fn below(
         dir: &Path,
         storage: &Arc<dyn Storage>,

@@ -2,7 +2,7 @@
 //!
 //! Threads read stretches of the log and gather what records need. Stretches are joined in order,
 //! so that only records reached from record to record count. In place, the result is first built
-//! beside the old one, see [`crate::store::swap`].
+//! beside the old one ([`crate::store::swap`]).
 
 mod build;
 pub mod divided;
@@ -92,14 +92,12 @@ pub struct RebuildReport {
 
 const MOST_READY: usize = 1 << 17;
 
-/// Rebuilds queues and index of the store at `path`. `progress` gets the bytes done and in all, and
-/// can end it; nothing is changed then.
+/// Rebuilds queues and index of the store at `path`. If `progress` ends it, nothing is changed.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Locked`] in place while a process writes to the store,
 /// [`Error::InvalidConfig`] if a setting contradicts the files or the destination is not empty,
-/// [`Error::MessageNotFound`] for an unknown topic, [`Error::Io`], also of kind `Interrupted` if
-/// `progress` ended it.
+/// [`Error::MessageNotFound`] for an unknown topic, [`Error::Io`], also of kind `Interrupted`.
 pub fn rebuild(
     path: &Path,
     config: StoreConfig,
@@ -261,7 +259,6 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Folder of the output, if there is one.
     fn staging(&self) -> Option<PathBuf> {
         match &self.options.target {
             Target::Nothing => None,
@@ -359,7 +356,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Reads the log and adds its records.
     fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
         let reading = self.reading();
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
@@ -395,8 +391,8 @@ impl<'a> Job<'a> {
         Ok(walk)
     }
 
-    /// Keeps those of the queues named by `is_own` that have no messages in the log: a copy of
-    /// their last file preserves the next number.
+    /// Keeps those of the queues named by `is_own` without messages in the log: a copy of their
+    /// last file preserves the next number.
     fn keep(
         &self,
         build: &Build,
@@ -499,7 +495,6 @@ impl<'a> Job<'a> {
         checkpoint.flush(&*self.storage)
     }
 
-    /// Moves the output to the requested folder.
     fn publish(&self, dir: &Path, out: &Path) -> Result<()> {
         for entry in self.storage.list(dir).map_err(Error::io("list", dir))? {
             let (from, to) = (dir.join(&entry.name), out.join(&entry.name));

@@ -79,7 +79,6 @@ pub(super) fn read(reading: &Reading<'_>, stretch: &Stretch) -> Result<Chunk> {
     Ok(chunk)
 }
 
-/// Reads a stretch from physical offset `at` on.
 pub(super) fn read_from(reading: &Reading<'_>, stretch: &Stretch, at: u64) -> Result<Chunk> {
     let mut reader = FrameReader::open(reading.log, &stretch.file)?;
     walk(reading, stretch, &mut reader, at.saturating_sub(stretch.file.base_offset))

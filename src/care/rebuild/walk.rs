@@ -80,7 +80,7 @@ impl Walk {
     }
 
     /// Skips damage up to the next message of the log: flushed, and not older than earlier ones.
-    /// Anything else is a remainder of an unclean stop or of a recycled file, and ends the log.
+    /// Anything else remains of an unclean stop or a recycled file, and ends the log.
     fn pass(&mut self, reading: &Reading<'_>, stretch: &Stretch, from: u64) -> Result<()> {
         let files = reading.log.files();
         let later = files.iter().filter(|file| file.base_offset > stretch.file.base_offset);

@@ -2,8 +2,8 @@
 //! image.
 //!
 //! A record may begin at any byte. It counts if its lengths are consistent and its checksums valid;
-//! without a body it needs a valid topic. A failed check costs time, so a budget that grows with
-//! each byte passed bounds the whole to a few reads of the file.
+//! without a body it needs a valid topic. A budget for failed checks, which grows with each byte
+//! passed, bounds the whole to a few reads of the file.
 
 use std::path::Path;
 
@@ -43,7 +43,6 @@ impl Extent {
         self.physical_offset.saturating_add(self.end - self.start)
     }
 
-    /// Whether it fits into one log file of `size` bytes.
     #[must_use]
     pub(super) fn fits(&self, size: u64) -> bool {
         let last = self.next_physical_offset().saturating_sub(1);
@@ -251,7 +250,6 @@ pub(super) fn carve(
 }
 
 impl Carver<'_, '_> {
-    /// Checks for a record at `at`.
     fn look(&mut self, at: u64) -> Result<Look> {
         let left = usize::try_from(self.window.len - at).unwrap_or(usize::MAX);
         let head = self.window.bytes(at, HEAD_MOST.min(left))?;
@@ -372,7 +370,6 @@ const MAGIC_START: u8 = 0xDA;
 /// Cost of finding that a record's parts are inconsistent.
 const LOOK_COST: u64 = 256;
 
-/// Reason to doubt a record; `None` if there is none.
 fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     let numbers = [view.physical_offset(), view.queue_offset(), view.store_timestamp_ms()];
     if view.queue_id() < 0 || numbers.iter().any(|number| *number < 0) {

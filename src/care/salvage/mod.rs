@@ -81,8 +81,7 @@ pub struct SalvageReport {
 }
 
 /// Finds whole messages in `from`, and creates a store of them at `out` if given. `from` is a
-/// store, folder or file and is only read. Unreadable parts are reported and skipped. `progress`
-/// gets the bytes done and in all, and can end it.
+/// store, folder or file and is only read. Unreadable parts are reported and skipped.
 ///
 /// # Errors
 /// [`Error::NotAStore`] without a file to read; [`Error::InvalidConfig`] for `out` inside
@@ -174,7 +173,8 @@ pub fn salvage_on(
     let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
     config.mapped_file_size_commit_log = Some(file_size);
     remembered.fill_in_copy(&mut config);
-    // What is salvaged must hold as much as there was. A source that is no store any more tells nothing.
+    // Write for the source's release, to hold as much. A source that is no store any more tells
+    // none.
     let found = versions_of(&storage, &StorePaths::new(from, &config), &config).unwrap_or_default();
     config.rocketmq_version = config.rocketmq_version.max(found.newest());
 

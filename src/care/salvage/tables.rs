@@ -1,6 +1,5 @@
 //! The broker's tables beside a damaged log: readable ones, or their backups
-//! (`ConfigManager#load`). Damaged ones are left out: no broker would start with them, and messages
-//! do not need them.
+//! (`ConfigManager#load`). Damaged ones are left out: no broker would start with them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

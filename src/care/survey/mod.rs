@@ -76,8 +76,7 @@ pub struct Survey {
     pub skipped: Skipped,
 }
 
-/// Surveys the store at `path` and skips damage. `progress` gets the bytes done and in all, and can
-/// end it.
+/// Surveys the store at `path` and skips damage.
 ///
 /// # Errors
 /// [`Error::NotAStore`](crate::error::Error::NotAStore);

@@ -184,8 +184,7 @@ pub struct Stats {
     pub deleted: (u64, u64),
 }
 
-/// Counts the messages of the store at `path`. `progress` gets the bytes done and in all, and can
-/// end it.
+/// Counts the messages of the store at `path`.
 ///
 /// # Errors
 /// [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan:

@@ -10,7 +10,6 @@ use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIRST_FIELDS_L
 use crate::log::StoreCheckpoint;
 use crate::store::mark::Mark;
 
-/// Reads the checkpoint; `None` if unreadable.
 pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();
     let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {

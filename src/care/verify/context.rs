@@ -100,7 +100,6 @@ impl Context<'_> {
         self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
     }
 
-    /// Reports a file's error; the check continues.
     pub(super) fn error(&self, path: &Path, error: Error) {
         match error {
             Error::Corrupt(fault) => {
@@ -145,7 +144,6 @@ pub(super) struct Walked {
 }
 
 impl Walked {
-    /// Whether `at` is in reported damage.
     pub(super) fn is_damaged(&self, at: u64) -> bool {
         let behind = self.damaged.partition_point(|(from, _)| *from <= at);
         let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));

@@ -28,7 +28,6 @@ use crate::log::index::run::IndexRunFile;
 use crate::log::read::parallel;
 use crate::store::progress::Progress;
 
-/// Result for some queues and index files.
 #[derive(Debug, Deserialize, Serialize)]
 struct Structures {
     queues: Vec<QueueSeen>,

@@ -3,7 +3,7 @@
 //!
 //! Nothing is written or locked. First queues and index are read by themselves. Then threads walk
 //! the log and match each message with its entries. So beside a running broker every known entry
-//! has its message, and newer messages count as not dispatched yet.
+//! has its message; newer messages count as not dispatched yet.
 
 mod checkpoint;
 mod context;
@@ -122,8 +122,7 @@ pub struct VerifyReport {
     pub counts: VerifyCounts,
 }
 
-/// Checks the store at `path`. `progress` gets the bytes done and in all on the calling thread, and
-/// can end it.
+/// Checks the store at `path`. `progress` is called on the calling thread.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
@@ -239,7 +238,6 @@ fn check(
     conclude(cx, &known, &index, queue_entries, &walks, options.level)
 }
 
-/// Joins all results and checks what only the whole shows.
 fn conclude(
     cx: Context<'_>,
     known: &Prepared,
@@ -283,7 +281,6 @@ fn conclude(
     Ok(VerifyReport { path, level, ok: !wrong, findings, found, counts })
 }
 
-/// Detects whether the store was closed, and whether it is in use.
 fn state(cx: &Context<'_>) -> Result<State> {
     let root = cx.paths.root();
     for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {

@@ -232,7 +232,6 @@ fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     }
 }
 
-/// Compares a consumer offset with its queue.
 fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     let Place { of, topic, queue_id, queue_offset } = place;
     let add = |code, severity, expected: String, found: String| {

@@ -1,8 +1,7 @@
 //! Record batches.
 //!
-//! Open `builder.rs` first: one builder for each column. `variable.rs` fills columns of text and
-//! bytes, `bodies.rs` bodies, `derived.rs` derived values; `pool.rs` reuses the memory of finished
-//! batches.
+//! `builder.rs` has one builder for each column. `variable.rs` fills columns of text and bytes,
+//! `bodies.rs` bodies, `derived.rs` derived values; `pool.rs` reuses finished batches' memory.
 
 pub(crate) mod bodies;
 pub(crate) mod builder;

@@ -114,8 +114,8 @@ impl Ahead {
         }
     }
 
-    /// Space ends at a page's end, even of the largest page: the first write to a page needs space
-    /// for all of it, or raises a signal.
+    /// Space ends at a page's end, even of the largest page: a first write without space raises a
+    /// signal.
     fn try_reserve(&self, target: usize) -> io::Result<()> {
         let len = self.region.len();
         let target = target.min(len).next_multiple_of(LARGEST_PAGE).min(len);

@@ -218,7 +218,7 @@ impl MappedFile {
     }
 }
 
-/// Starts writeback of a range. It lies here because it needs `unsafe` code.
+/// Starts writeback of a range; here because of `unsafe`.
 #[cfg(target_os = "linux")]
 pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io::Result<()> {
     use nix::errno::Errno;
@@ -236,8 +236,8 @@ pub(crate) fn start_writing(file: &std::fs::File, position: u64, len: u64) -> io
     }
 }
 
-/// Points a descriptor that other code owns at an empty device, which closes its file. It lies here
-/// because it needs `unsafe` code.
+/// Points a descriptor of other code at an empty device, which closes its file; here because of
+/// `unsafe`.
 pub(crate) fn close_copy(descriptor: std::os::fd::RawFd) {
     use std::os::fd::AsRawFd;
     // On failure the copy stays open, and the lock is released later.

@@ -39,9 +39,7 @@ pub struct FileRun {
     learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
     creating: Mutex<()>,
-    /// Whether a reader found a listed file missing.
     has_lost_files: AtomicBool,
-    /// Whether a folder was missing at the last listing.
     lacks_folder: AtomicBool,
 }
 
@@ -239,8 +237,7 @@ impl FileRun {
         self.find(offset).or_else(|| self.files().first().map(Arc::clone))
     }
 
-    /// Closes cached files of this run and of runs that share the cache; holders of an open file
-    /// keep it.
+    /// Closes cached files of runs that share the cache; holders of an open file keep it.
     pub fn close_files(&self) {
         self.open_files.clear();
     }
@@ -281,10 +278,10 @@ impl FileRun {
         check_unchanged(&*open, &file.path, self.file_size())
     }
 
-    /// Makes sure that the file at its path is still the one that is written, without opening it.
+    /// Checks that the path still names the written file, without opening it.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a file that changed under us.
+    /// [`Error::Io`], [`Error::Corrupt`] for a changed file.
     pub fn check_name(&self, file: &RunFile) -> Result<()> {
         match self.storage.stamp(&file.path) {
             Ok(Some(stamp)) if stamp.len == self.file_size() => Ok(()),
@@ -350,8 +347,7 @@ impl FileRun {
         }
     }
 
-    /// Returns the file at `base_offset`, creating it if missing. Concurrent callers wait for each
-    /// other.
+    /// Returns the file at `base_offset`, creating it if missing.
     ///
     /// # Errors
     /// As [`FileRun::create`].
@@ -412,7 +408,6 @@ impl FileRun {
         made.map_err(|error| in_the_way(error, path))
     }
 
-    /// Adds a created file to the list.
     pub(crate) fn add(&self, base_offset: u64, path: PathBuf) -> Arc<RunFile> {
         let file = self.run_file(base_offset, path, self.file_size(), 0);
         self.change(|files| {
@@ -514,7 +509,7 @@ impl FileRun {
     }
 }
 
-/// Reports an unlisted file, which only another process can have created.
+/// Error for an unlisted file of another process.
 fn in_the_way(error: std::io::Error, path: &Path) -> Error {
     if error.kind() == std::io::ErrorKind::AlreadyExists {
         let found = "a file there, which another process made";

@@ -89,7 +89,6 @@ impl Default for OpenFiles {
     }
 }
 
-/// Whether opening failed because of too many open files.
 pub(crate) fn are_too_many(error: &std::io::Error) -> bool {
     use nix::errno::Errno::{EMFILE, ENFILE};
     error.raw_os_error().is_some_and(|code| code == EMFILE as i32 || code == ENFILE as i32)

@@ -54,8 +54,8 @@ impl Moved {
 }
 
 impl Anchored {
-    /// Guards `storage` by the identity of these paths: the root, which an error names, and paths
-    /// in it. Storage without identities is never refused.
+    /// Guards `storage` by the identity of these paths: the root and paths in it. Storage without
+    /// identities is never refused.
     ///
     /// # Errors
     /// [`Error::Io`] when a path's identity cannot be read.

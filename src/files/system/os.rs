@@ -242,7 +242,6 @@ fn kind_of(file_type: fs::FileType) -> FileKind {
     }
 }
 
-/// The process's limit of open files, if known.
 pub(crate) fn open_files_allowed() -> Option<u64> {
     use nix::sys::resource::{Resource, getrlimit};
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;

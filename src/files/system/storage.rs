@@ -68,8 +68,8 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Largest page of the page cache in bytes, where 4 KiB is the smallest. A page needs disk space
-/// for all of it before a write through a map, and the system alone chooses its size.
+/// Largest page of the page cache in bytes; the smallest is 4 KiB. The system alone chooses a
+/// page's size, and a page needs disk space for all of it before a write through a map.
 pub const LARGEST_PAGE: usize = 2 << 20;
 
 /// File operations of the operating system.
@@ -163,8 +163,8 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     fn sync_range(&self, _region: &dyn Region, _position: usize, _len: usize) -> io::Result<()> {
         self.sync()
     }
-    /// Fails if the file system is read-only by an error. A journal that broke during a flush may
-    /// have reported success although metadata is lost.
+    /// Fails if the file system is read-only by an error: a broken journal may have reported a
+    /// flush as success although metadata is lost.
     fn confirm(&self) -> io::Result<()> {
         Ok(())
     }

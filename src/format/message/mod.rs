@@ -274,7 +274,6 @@ impl BadPart {
     }
 }
 
-/// Splits off the first `length` bytes of `rest`.
 #[inline]
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, left) = rest.split_at_checked(length)?;

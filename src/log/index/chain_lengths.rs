@@ -56,7 +56,6 @@ impl IndexFile {
         Ok(counts)
     }
 
-    /// Reads entries from number `first` on into `raw`.
     fn read_entries(&self, first: u32, raw: &mut [u8]) -> Result<()> {
         let position = self.layout().entry_position(first);
         let read = self.file().read_at(raw, position).map_err(Error::io("read", self.path()))?;

@@ -30,7 +30,6 @@ impl<'a, const N: usize> Records<'a, N> {
         Self { file, path, position, left: count, block: Vec::new(), at: 0 }
     }
 
-    /// Next block, `None` at the end.
     pub(crate) fn next_block(&mut self) -> Result<Option<&[[u8; N]]>> {
         if self.left == 0 {
             return Ok(None);

@@ -4,9 +4,9 @@
 //! A key is `topic#key`; only its hash is stored. Each slot names its newest entry, each entry the
 //! next older one. `format::index` has the layout, `chain` the look-up.
 //!
-//! A file has one writer. Readers have handles of their own, by map or positional reads, and may
-//! run beside it or beside RocketMQ: an entry is written before its slot and never changes then,
-//! and the slot before the count that covers it.
+//! A file has one writer. Readers have their own handles, by map or positional reads, even beside
+//! it or RocketMQ: an entry is written before its slot and never changes then, and the slot before
+//! the count that covers it.
 
 use std::hint::select_unpredictable;
 use std::path::{Path, PathBuf};

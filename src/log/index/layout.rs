@@ -38,8 +38,8 @@ impl Detection {
 }
 
 /// Detects the layout. Candidates: the configured one alone, else RocketMQ's defaults and four
-/// entries for each slot. A candidate must match the file's length, and its newest entry must be
-/// found through its slot.
+/// entries for each slot. One must match the file's length and lead to the newest entry through its
+/// slot.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.
@@ -82,9 +82,9 @@ pub fn detect_layout(
     Ok(Detection::Unknown { reason: reasons.join("; "), fits })
 }
 
-/// Whether an unusable file had this layout. Its first entry tells the number of slots. But a file
-/// that ends after an entry and holds all counted ones may be whole with another number of entries.
-/// Otherwise its length decides, unless entries contradict.
+/// Whether an unusable file had this layout. Its first entry tells the number of slots, its length
+/// the rest, unless entries contradict. But a file that ends after an entry and holds all counted
+/// ones may be whole with another number of entries.
 fn had_layout(
     file: &dyn StorageFile,
     path: &Path,

@@ -2,11 +2,11 @@
 //! rules. Only [`IndexFile::select_many`](super::file::IndexFile::select_many) has its own, which
 //! runs many at once.
 //!
-//! RocketMQ trusts each entry. An exact walk compares each entry with its neighbours, so that a
-//! query never misses messages silently. Entries have the order of messages, and a link names the
-//! slot's next older entry: no entry between them belongs to the slot. Blocks that are read anyway
-//! show this for nearby entries. An apparent end of a chain is compared with entries 1, 2, 4 and so
-//! on, which a link that lost its only bit may have named.
+//! RocketMQ trusts each entry. An exact walk compares each with its neighbours, so a query never
+//! misses messages silently. Entries have the order of messages, and a link names the slot's next
+//! older entry: no entry between them belongs to the slot. Blocks that are read anyway show this
+//! for nearby entries. An apparent end of a chain is compared with entries 1, 2, 4 and so on, which
+//! a link that lost one bit may have named.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ impl IndexAnswer {
 impl IndexRun {
     /// Finds the newest `max` offsets for a key between two store times by RocketMQ's rules: whole
     /// seconds; a walk ends at the first entry before `begin_ms`, the search at the first file that
-    /// begins before it. The caller lowers `max` to `maxMsgsNumBatch`.
+    /// begins before it.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read; damage becomes a finding.
@@ -142,8 +142,7 @@ impl IndexRun {
         (hits, ends)
     }
 
-    /// Queries that share one listing and one length check of each file, for short loops like
-    /// [`IndexFile::batch`].
+    /// Queries that share one listing and one length check of each file, for short loops.
     #[must_use]
     pub fn query_batch(&self) -> QueryBatch<'_> {
         let listing = self.listing();
@@ -151,8 +150,7 @@ impl IndexRun {
     }
 
     /// Finds all candidates under a key between two store times, newest first and lazily. The
-    /// caller checks the messages; despite rounding nothing is missing, except for what findings
-    /// report.
+    /// caller checks the messages; nothing is missing, except for what findings report.
     #[must_use]
     pub fn candidates(
         self: &Arc<Self>,
@@ -183,7 +181,6 @@ impl IndexRun {
 pub struct QueryBatch<'a> {
     run: &'a IndexRun,
     listing: Arc<Listing>,
-    /// Whether the newest file's length was checked.
     newest_is_checked: bool,
     /// Other files used so far, newest first.
     older: Vec<Option<Arc<IndexFile>>>,
@@ -219,7 +216,7 @@ impl QueryBatch<'_> {
         self.collect_offsets(&wanted, None, answer)
     }
 
-    /// The head of the newest file; `None` where it is gone or damaged, which a look-up tells.
+    /// The head of the newest file; `None` if gone or damaged, which a look-up reports.
     fn newest_head(&mut self, key_hash: i32) -> Result<Option<Head>> {
         let newest = self.file(0, key_hash);
         let head = newest.and_then(|newest| newest.map(IndexFile::head).transpose());
@@ -347,12 +344,12 @@ pub struct Candidate {
     pub before: i64,
     /// Offset of the next indexed message; after the last its own plus one.
     pub behind: i64,
-    /// The entry's hash: the key's, or one that differs in a single bit and shares the slot.
+    /// The entry's hash: the key's, or one that differs in one bit and shares the slot.
     pub key_hash: i32,
     /// Base and seconds of its store time, if the entry tells.
     pub time: Option<(i64, i32)>,
-    /// Whether its time is wanted. Of other entries only those at the edges are candidates, to
-    /// check their times: the rest lie beyond.
+    /// Whether its time is wanted. Other entries are candidates only at the edges, to check their
+    /// times.
     pub is_wanted: bool,
 }
 
@@ -393,8 +390,8 @@ struct CandidateFile {
 }
 
 impl Candidates {
-    /// Continues with the next older file; `false` without one. An unreadable file gives a finding.
-    /// A file that is gone was removed with its messages, or gives a finding too.
+    /// Continues with the next older file; `false` without one. A file that is unreadable, or gone
+    /// although its messages are not, gives a finding.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
@@ -484,14 +481,14 @@ impl Candidates {
         Ok(self.current.is_some())
     }
 
-    /// The present file; `None` of one that cannot be read, or whose last candidate was given.
+    /// The current file; `None` if unreadable or exhausted.
     #[must_use]
     pub fn file(&self) -> Option<&IndexFile> {
         self.current.as_ref().map(|current| &*current.file)
     }
 
-    /// Range of the log that the current file covers, by its neighbours: from the first offset up
-    /// to and including the second.
+    /// Range of the log that the current file covers: from the first offset up to and including the
+    /// second.
     #[must_use]
     pub fn span(&self) -> (i64, Option<i64>) {
         let header = |file: &Arc<IndexRunFile>| {
@@ -505,13 +502,13 @@ impl Candidates {
     }
 }
 
-/// Whether an entry's message may have a store time in the range. An entry is skipped only if it
-/// tells its time for certain:
+/// Whether an entry's message may have a store time in the range. An entry is skipped only if its
+/// time is certain:
 ///
-/// - seconds are rounded down, so a time is up to 999 ms later than it reads;
-/// - 0 is also what an earlier time becomes, and every time in a file that begins at 0;
-/// - the most that the field can hold is also what a later time becomes;
-/// - entry 1 counts from the end of the file before, but its time is the begin of this one.
+/// - seconds are rounded down, so a time is up to 999 ms later;
+/// - 0 also stands for earlier times, and for every time in a file that begins at 0;
+/// - the field's maximum also stands for later times;
+/// - entry 1 counts from the end of the previous file, but its time is this file's begin.
 fn may_be_between(
     number: u32,
     entry: &IndexEntry,

@@ -22,7 +22,7 @@ const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
 /// Attempts to list a folder whose files disappear meanwhile.
 const LISTINGS: usize = 16;
 
-/// More keys than a message's properties, 32,767 bytes at most, have room for.
+/// More keys than a message's properties can hold: 32,767 bytes.
 const MOST_KEYS: usize = 1 << 15;
 
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl Listing {
 }
 
 impl IndexRun {
-    /// Lists the index files below `dir` without changing anything; a missing folder counts as
-    /// empty. `how` is the way queries read. Also returns why files are unusable.
+    /// Lists the index files below `dir`; a missing folder counts as empty. `how` is the way
+    /// queries read. Also returns why files are unusable.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder or a file cannot be read.
@@ -86,8 +86,7 @@ impl IndexRun {
         Ok((run, findings))
     }
 
-    /// [`IndexRun::load`] for checks: `unreadable` gets each file that the system cannot read, and
-    /// the run skips it.
+    /// [`IndexRun::load`] for checks: `unreadable` gets each unreadable file, and the run skips it.
     ///
     /// # Errors
     /// [`Error::Io`] when the folder cannot be read.

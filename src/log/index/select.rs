@@ -391,9 +391,8 @@ impl Lane {
     }
 }
 
-/// Runs [`LANES`] look-ups at once: while one waits for memory, others proceed. The answers equal
-/// those of [`select`], each with its own maximum. Several times as fast as the common loop
-/// (`index_select` in `benches/index.rs`).
+/// Runs [`LANES`] look-ups at once: while one waits for memory, others proceed (`index_select` in
+/// `benches/index.rs`). The answers equal those of [`select`], each with its own maximum.
 fn select_many<B: IndexBytes>(
     mut search: Search<'_, B>,
     key_hashes: &[i32],

@@ -2,10 +2,9 @@
 //! table in memory.
 //!
 //! In a valid file each entry is named exactly once, by its slot's next entry or by the slot, and
-//! links decrease. Conversely, if each entry is named once within its slot and links decrease, a
-//! slot's chain visits all its entries in order: a left-out entry would start a second chain, which
-//! only a slot can. So comparing the sets of named and existing entries by sums of hashes is
-//! enough.
+//! links decrease. Conversely, if this holds within each slot, its chain visits all its entries in
+//! order: a left-out entry would start a second chain, which only a slot can. So comparing sums of
+//! hashes of named and existing entries is enough.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -191,7 +190,6 @@ impl Sum {
     }
 }
 
-/// Splits `from..to` into ranges of at most `most`.
 fn ranges(from: u32, to: u32, most: u32) -> impl Iterator<Item = Range<u32>> {
     let step = usize::try_from(most).unwrap_or(usize::MAX);
     (from..to).step_by(step).map(move |start| start..to.min(start.saturating_add(most)))

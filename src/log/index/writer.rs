@@ -74,7 +74,6 @@ impl IndexFlush {
     }
 }
 
-/// A put that waits for its slot.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     put: IndexPut,
@@ -100,7 +99,6 @@ pub struct IndexService {
     has_new_name: bool,
     /// A message with some keys already in the index, and their number.
     begun: Option<(i64, usize)>,
-    /// Whether the tags of a message get an entry.
     tag_entries: bool,
 }
 
@@ -138,13 +136,13 @@ impl IndexService {
         Ok((service, findings))
     }
 
-    /// Says whether the tags of a message get an entry behind those of its keys, as they do from
-    /// RocketMQ 5.4 on.
+    /// Sets whether the tags of a message get an entry behind those of its keys, as from RocketMQ
+    /// 5.4 on.
     pub fn put_tags(&mut self, tag_entries: bool) {
         self.tag_entries = tag_entries;
     }
 
-    /// Whether the tags of a message get an entry.
+    /// Whether tags get an entry.
     #[must_use]
     pub fn puts_tags(&self) -> bool {
         self.tag_entries
@@ -295,7 +293,6 @@ impl IndexService {
         Some(u64::try_from(oldest.put.physical_offset).unwrap_or(0))
     }
 
-    /// Ensures that the current file has room for a key.
     #[inline]
     fn make_room(&mut self) -> Result<()> {
         if let Some(file) = &self.current {
@@ -365,8 +362,7 @@ impl IndexService {
         IndexFile::open(&**self.run.storage(), path, self.run.layout(), IndexOpen::Write)
     }
 
-    /// Drains, and returns the flush of this state and of full files: a flush takes long and must
-    /// not block puts.
+    /// Drains, and returns the flush of this state and of full files, which must not block puts.
     ///
     /// # Errors
     /// As [`IndexService::drain`].
@@ -515,8 +511,8 @@ impl IndexService {
         Ok((0, removed))
     }
 
-    /// Allows the last indexed message to come again, as after a restart: its existing entries are
-    /// not put twice, as RocketMQ would.
+    /// Allows the last indexed message to come again after a restart: existing entries are not put
+    /// twice, as RocketMQ would.
     ///
     /// # Errors
     /// As [`IndexFile::header`].

@@ -29,7 +29,6 @@ pub struct BatchConsumeQueue {
     /// End of that record, or -1.
     reach: AtomicI64,
     next_offset: AtomicI64,
-    /// Entries whose tags codes were checked.
     seen_codes: SeenCodes,
 }
 

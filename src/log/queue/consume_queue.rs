@@ -20,9 +20,7 @@ pub struct ConsumeQueue {
     topic: Box<[u8]>,
     queue_id: i32,
     entries: TailRun,
-    /// The extension, if there is one.
     ext: Option<ConsumeQueueExt>,
-    /// First entry still in the log.
     min_offset: AtomicI64,
     /// End of the queue, including entries in memory.
     max_offset: AtomicI64,
@@ -30,7 +28,6 @@ pub struct ConsumeQueue {
     max_physical_offset: AtomicI64,
     /// Entry number of the next append.
     next_offset: AtomicI64,
-    /// Entries whose tags codes were checked.
     seen_codes: SeenCodes,
 }
 
@@ -88,7 +85,6 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Last valid entry among the first `end`.
     fn last_valid(&self, end: u64) -> Result<Option<QueueEntry>> {
         let (start, mut end) = (self.entries.start() / ENTRY, end);
         // Usually the very last.

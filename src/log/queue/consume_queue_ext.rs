@@ -158,7 +158,6 @@ impl ConsumeQueueExt {
         self.units.is_dirty()
     }
 
-    /// Writes the units in memory to the files.
     pub(crate) fn commit(&self) -> Result<()> {
         self.units.commit()
     }

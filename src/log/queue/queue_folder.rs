@@ -273,7 +273,6 @@ fn is_pre_blank(unit: &QueueUnit) -> bool {
     QueueEntry { physical_offset, store_size, tags_code }.is_pre_blank()
 }
 
-/// Whether the entry is valid for its kind of queue.
 fn is_sound(unit: &QueueUnit) -> bool {
     unit.physical_offset >= 0
         && unit.store_size > 0
@@ -290,7 +289,6 @@ mod tests {
         QueueEntry { physical_offset: 1000 * number, store_size: 100, tags_code: number }
     }
 
-    /// A queue with ten entries in each file, from entry `first` on.
     fn folder(root: &Path, first: u64, entries: &[QueueEntry]) -> PathBuf {
         let path = root.join("consumequeue").join("orders").join("3");
         std::fs::create_dir_all(&path).unwrap();

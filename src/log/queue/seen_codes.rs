@@ -1,5 +1,5 @@
 //! Remembers which entries were compared with their messages: a filter must not trust a wrong tags
-//! code, and reading each message that it leaves out takes time, so it is done once.
+//! code, and comparing reads each message.
 
 use parking_lot::{Mutex, MutexGuard};
 

@@ -1,31 +1,28 @@
 //! A run of files whose end is kept in memory until a block is full or it is flushed. Queues use
-//! it: they are derived from the log, so a crash loses nothing that cannot be rebuilt.
+//! it: a crash loses nothing that the log cannot rebuild.
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
 
-/// Bytes in memory before the appender writes them out itself; usually the committing thread comes
-/// first.
+/// Bytes in memory before the appender writes them out itself.
 const BUFFER: usize = 256 << 10;
 /// Bytes added between checks for a file.
 const LOOK: usize = 4 << 10;
-/// Maximum bytes in memory if a new file is needed, which takes milliseconds; usually the
-/// committing thread creates it before.
+/// Maximum bytes in memory if a new file is needed, which takes milliseconds.
 const MOST_BUFFER: usize = 1 << 20;
 /// Bytes of memory that every run keeps.
 const KEPT_BUFFER: usize = 1 << 10;
 /// A run keeps at most so many times the bytes added between two commits.
 const KEPT_TIMES: usize = 4;
 const BLOCK: usize = 64 << 10;
-/// First read of a search for the end: most queues have few entries, and reading a hole takes
-/// system memory.
+/// First read of a search for the end: most queues have few entries, and reading holes takes
+/// memory.
 const FIRST_BLOCK: usize = 4 << 10;
 /// Unusable entries in a row before a search goes on without them.
 const MOST_SILENT: usize = 1024;
 
-/// A run of files that grows at its end.
 #[derive(Debug)]
 pub(crate) struct TailRun {
     run: FileRun,
@@ -37,7 +34,6 @@ pub(crate) struct Tail {
     /// Offset of the first byte in `buffer`.
     start: u64,
     buffer: Vec<u8>,
-    /// Files written since the last flush.
     dirty: Vec<u64>,
     /// End at the last complete write-out.
     committed: u64,
@@ -71,7 +67,6 @@ impl TailRun {
         &self.run
     }
 
-    /// The end, locked.
     #[inline]
     pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock()
@@ -163,8 +158,8 @@ impl TailRun {
         Ok(())
     }
 
-    /// Writes out what is in memory and returns the files to flush. They count as flushed: give them
-    /// back if that fails.
+    /// Writes out what is in memory and returns the files to flush. They count as flushed: give
+    /// them back if that fails.
     ///
     /// # Errors
     /// [`Error::Io`] when the disk is full; what was not written stays in memory.
@@ -295,8 +290,8 @@ impl TailRun {
         Ok(low)
     }
 
-    /// Finds the end on disk: behind the last `valid` entry, searched from the third last file on.
-    /// Also returns that entry.
+    /// Finds the end on disk, behind the last `valid` entry, and that entry. Searches from the
+    /// third last file on.
     ///
     /// # Errors
     /// [`Error::Io`].

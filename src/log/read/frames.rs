@@ -133,7 +133,6 @@ impl FrameReader {
         self.open.is_some()
     }
 
-    /// Rest of the block from a position on.
     #[inline]
     pub(super) fn rest(&self, at: u64) -> &[u8] {
         let Some(block) = &self.block else { return &[] };

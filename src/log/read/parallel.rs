@@ -1,8 +1,7 @@
 //! The parallel reader of a log: threads read parts ahead, and the caller gets them in order.
 //!
-//! A thread guesses where its part's first record begins. The guess is right if the previous part
-//! ends there; otherwise the part is read again from that end. So the result equals that of one
-//! walk.
+//! A thread guesses where its part's first record begins. If the previous part does not end there,
+//! the part is read again from that end. So the result equals that of one walk.
 
 use std::collections::VecDeque;
 use std::num::NonZero;

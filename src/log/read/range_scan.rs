@@ -211,7 +211,6 @@ impl RangeScan {
         }
     }
 
-    /// Moves to the range's first record or damage.
     fn begin(&mut self, log: &CommitLog) -> Result<()> {
         if self.next >= self.end {
             return Ok(());
@@ -338,7 +337,6 @@ enum Judged {
     Doubtful,
 }
 
-/// Whether a file or a gap begins at an offset.
 fn begins_part(log: &CommitLog, at: u64) -> bool {
     let run = log.run();
     match run.find(at) {

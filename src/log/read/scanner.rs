@@ -84,7 +84,6 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Whether the next record is in memory.
     #[inline]
     fn is_ready(&self) -> bool {
         let Some(file) = self.file.as_ref().filter(|file| file.base() <= self.next) else {
@@ -161,7 +160,6 @@ impl<'l> Scanner<'l> {
         self.forget();
     }
 
-    /// Forgets file and block, to be read anew.
     fn forget(&mut self) {
         self.walk.file = None;
         self.walk.file_end = 0;

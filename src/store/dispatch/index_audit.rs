@@ -1,8 +1,8 @@
 //! Compares the index with the log at open for writing: whether files are consistent, and whether
 //! every key up to the index's end has its entry.
 //!
-//! A record may have more entries: its tags have one from RocketMQ 5.4 on, and a later release may put
-//! others. A file is not made again for them, since it would hold less afterwards.
+//! A record may have more entries: RocketMQ adds one for tags from 5.4 on, and a later release may
+//! add others. A file with more entries is not rebuilt, since it would hold less afterwards.
 
 use std::sync::Arc;
 
@@ -91,8 +91,8 @@ impl IndexAudit {
         Ok(audit)
     }
 
-    /// Finds the entries of one record with these hashes of keys and tags. An entry of the tags may be
-    /// missing: RocketMQ 5.3 puts none.
+    /// Finds the entries of one record with these hashes of keys and tags. The entry of the tags
+    /// may be missing: RocketMQ 5.3 puts none.
     ///
     /// # Errors
     /// [`Error::Io`] when a file cannot be read.
@@ -148,7 +148,7 @@ impl IndexAudit {
     }
 
     /// Whether an entry's seconds match a store time. A file's first entry counts from the previous
-    /// file's end (`IndexFile#putKey`), and without that file it may say anything.
+    /// file's end (`IndexFile#putKey`); without that file it proves nothing.
     fn is_time_of(&self, placed: &Placed, store_timestamp_ms: i64) -> bool {
         let begin_ms = match placed.number {
             1 => placed

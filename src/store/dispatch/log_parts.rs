@@ -186,7 +186,6 @@ impl LastParts {
         }
     }
 
-    /// Parts whose records begin at or behind `from`.
     pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
         let before = self.parts.partition_point(|part| part.start() < from);
         self.parts.drain(..before);

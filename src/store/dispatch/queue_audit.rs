@@ -52,7 +52,6 @@ pub struct Audit<'q> {
     /// Indexes in `audits` by topic and number.
     places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
     audits: Vec<QueueAudit>,
-    /// Number of missing queues.
     new_queues: usize,
     /// Offset of the first record without an entry.
     pub first_missing: Option<u64>,

@@ -1,5 +1,5 @@
-//! State of a store before opening for writing changes anything: where the log ends, and where
-//! queues and index differ from it.
+//! State of a store before opening for writing changes it: the log's end, and where queues and
+//! index differ from it.
 
 use std::ops::ControlFlow;
 
@@ -46,8 +46,7 @@ pub struct Analysis {
     pub queues: Vec<QueueFinding>,
     /// Offset of the first record without a queue entry.
     pub first_missing: Option<u64>,
-    /// First record with a key that the index must hold, or with tags where none has a key, and the
-    /// last.
+    /// First and last record that the index must hold: with a key, or with tags if none has a key.
     pub keyed: Option<(u64, u64)>,
     /// First index file that differs from the log.
     pub unsound_index: Option<u64>,
@@ -83,8 +82,8 @@ impl FoundStore<'_> {
         if self.is_clean { i64::MAX } else { self.checkpoint.index_msg_timestamp_ms }
     }
 
-    /// Whether the log is long and not known to be flushed at all: then no damage is refused, and
-    /// the log is rewritten whatever it holds.
+    /// Whether the log is long and not known to be flushed at all: then damage is not refused, and
+    /// the log is rewritten.
     #[must_use]
     pub fn is_all_unproven(&self) -> bool {
         let bytes = self.log.end_offset().saturating_sub(self.log.min_offset());
@@ -92,12 +91,11 @@ impl FoundStore<'_> {
         before_ms <= 0 && place <= self.log.min_offset() && bytes >= LONG
     }
 
-    /// Uses a valid seal, or reads the whole log and compares queues and index with it. Nothing is
-    /// changed. `progress` gets the bytes read and in all.
+    /// Uses a valid seal, or reads the whole log and compares queues and index with it. Changes
+    /// nothing.
     ///
     /// # Errors
-    /// [`Error::Io`], or of kind `Interrupted` if `progress`
-    /// ended it.
+    /// [`Error::Io`], or of kind `Interrupted` if `progress` ended it.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         if self.is_clean
             && let Some(seal) = Seal::holding(self.storage, self.paths, self.config)?
@@ -111,7 +109,7 @@ impl FoundStore<'_> {
     /// Uses a seal if no record begins at its end and no entry leads past it.
     ///
     /// A seal implies zeros behind the end, and later changes break it. But some file systems do
-    /// not update a file's time on writes through a map; such a writer continued at the end. And a
+    /// not update a file's time on writes through a map; such a writer continued at the end. A
     /// power cut may keep the old time beside new data, in queues and index sooner than in the log:
     /// our own `abort` survives it, another program's may not.
     fn sealed(&self, seal: &Seal) -> Result<Option<Analysis>> {
@@ -146,7 +144,6 @@ impl FoundStore<'_> {
         }))
     }
 
-    /// Reads and checks the whole log, and compares queues and index with it.
     fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         let (log, queues) = (self.log, self.queues);
         let (from, log_end) = (log.min_offset(), log.end_offset());
@@ -231,8 +228,8 @@ impl FoundStore<'_> {
     pub fn refuse_damage(&self, analysis: &Analysis) -> Result<()> {
         let log = self.log;
         let is_empty = log.run().files().is_empty();
-        // Damage to queues and checkpoint hardly has the same effect in both. After a crash the
-        // name of a new file may be lost that queues already lead into.
+        // Damage to both queues and checkpoint hardly has the same effect. A crash may lose the
+        // name of a new file that queues already lead into.
         let newest_is_gone =
             self.is_clean && self.checkpoint.physic_msg_timestamp_ms > analysis.newest_timestamp_ms;
         if is_empty || newest_is_gone {
@@ -301,12 +298,12 @@ fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
     Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
 }
 
-/// Where records lie that have entries in the index.
+/// Offsets of records with entries in the index.
 #[derive(Default)]
 struct Keyed {
-    /// The first and the last with a key.
+    /// First and last with a key.
     keys: Option<(u64, u64)>,
-    /// The first and the last with a key or tags.
+    /// First and last with a key or tags.
     any: Option<(u64, u64)>,
 }
 
@@ -319,8 +316,8 @@ impl Keyed {
         }
     }
 
-    /// The part that the index must hold. RocketMQ 5.3 may have built some of it: tags there have no entry,
-    /// and after a clean stop nothing else is missing.
+    /// The part that the index must hold. RocketMQ 5.3 puts no entry for tags; after a clean stop
+    /// nothing else is missing.
     fn span(&self, is_clean: bool) -> Option<(u64, u64)> {
         let any = self.any?;
         let keys = self.keys.unwrap_or(any);
@@ -328,7 +325,6 @@ impl Keyed {
     }
 }
 
-/// Corruption for a record that was not written whole.
 fn torn(log: &CommitLog, at: u64) -> Corruption {
     let file = log.run().find(at);
     Corruption {

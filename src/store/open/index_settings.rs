@@ -73,7 +73,6 @@ fn configured_layout(
     IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
 }
 
-/// The configured layout and the remembered one.
 fn told_layouts(
     storage: &dyn Storage,
     paths: &StorePaths,

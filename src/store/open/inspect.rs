@@ -147,8 +147,8 @@ pub(crate) fn load_parts(
 }
 
 impl Parts {
-    /// Refuses a store with special files in log or queues, which a writer can neither open nor
-    /// replace, or with an unreadable table of topics.
+    /// Refuses a store with an unreadable table of topics, or with special files in log or queues,
+    /// which a writer cannot replace.
     ///
     /// # Errors
     /// [`Error::Corrupt`] or [`Error::Io`], naming it.

@@ -1,9 +1,9 @@
 //! Opens a store: look at the files, decide, repair, create a reader and a writer.
 //!
-//! Open this file first: `open` takes the lock and calls the steps in order. `inspect.rs` lists
-//! files, `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and
-//! damage, with `tail.rs`; it changes nothing, and `plan.rs` reports its outcome. `recover.rs`
-//! repairs. `seal.rs` marks a clean close, which saves all of that.
+//! `open` takes the lock and calls the steps in order. `inspect.rs` lists files,
+//! `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and damage, with
+//! `tail.rs`, and changes nothing; `plan.rs` reports its outcome. `recover.rs` repairs. `seal.rs`
+//! marks a clean close, which saves all of that.
 
 pub mod analysis;
 pub mod index_settings;
@@ -211,7 +211,7 @@ fn open_to_write(
     };
     let index_trusted_until_ms = found.index_trusted_until_ms();
     // Keep the crashed session's `abort`: a new one would invalidate the mark if recovery stops
-    // before writing it.
+    // early.
     let goes_on =
         !is_clean && durable.is_some_and(|mark| mark.is_of_last_session(&*storage, &paths));
     let mark = || {
@@ -242,8 +242,7 @@ fn open_to_write(
     }
     inspect::remember(&storage, &paths, &config, mode == RecoveryMode::New)?;
     if durable.is_some_and(|durable| durable.place > analysis.end) {
-        // The cut was requested. If it stops here, the next open must not expect the removed
-        // messages.
+        // The cut was requested. If it stops here, the next open must not expect these messages.
         durable = Some(DurableMark::set(&*storage, &paths, durable, analysis.end)?.mark());
     }
     recover::lower_checkpoint(&analysis, &mut checkpoint, &*storage)?;
@@ -357,8 +356,8 @@ fn open_to_write(
 const LEAST_MESSAGE: u64 = 100;
 const BLOCK: u64 = 4096;
 
-/// Disk space of entries for a thousand bytes of log with the shortest messages and one key each.
-/// An eighth more covers partly filled blocks, folders and file system tables.
+/// Disk space of entries for a thousand bytes of log with the shortest messages and one key each,
+/// and an eighth more for file system overhead.
 fn entries_per_mille(config: &StoreConfig) -> u64 {
     let in_blocks = |entry: u64, room: u64, file: u64| {
         entry.saturating_mul(file.next_multiple_of(BLOCK)).div_ceil(room.max(1))

@@ -39,8 +39,7 @@ pub struct Refusal {
     pub can_cut: bool,
 }
 
-/// Analyses the store at `path` like opening for writing, without a change. `progress` gets the
-/// bytes read and in all, and can end it.
+/// Analyses the store at `path` like opening for writing, without a change.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
@@ -157,7 +156,7 @@ fn rebuilt_queues(analysis: &Analysis, queues: &QueueTable) -> Vec<String> {
     analysis.queues.iter().map(name).collect()
 }
 
-/// Whether keys would be put again: a file is unreliable, or some are missing.
+/// Whether keys would be put again.
 fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Result<bool> {
     let Some((first_keyed, last_keyed)) = analysis.keyed else { return Ok(false) };
     if analysis.unsound_index.is_some() || !index.unusable().is_empty() {

@@ -1,8 +1,8 @@
 //! Recovery: find the log's end, repair queues and index, and report it
 //! (`DefaultMessageStore.recover`).
 //!
-//! First everything is analysed without a change ([`super::analysis`]), then repair is refused if
-//! it would hide damage, then done ([`repair`]). A store stopped in between is as good as before.
+//! First everything is analysed without a change ([`super::analysis`]). Then repair is refused if
+//! it would hide damage, or done ([`repair`]). An interrupted repair loses nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -82,8 +82,8 @@ pub(crate) fn beside<T>(
     })
 }
 
-/// Takes back what the checkpoint says of queue entries that are not there, before anything else is
-/// changed: RocketMQ 5.5 begins there after a crash, and builds no entry before.
+/// Lowers the checkpoint to existing queue entries before anything else changes: after a crash
+/// RocketMQ 5.5 begins there and builds no earlier entry.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -93,7 +93,7 @@ pub(crate) fn lower_checkpoint(
     storage: &dyn Storage,
 ) -> Result<()> {
     let fields = &mut checkpoint.fields;
-    // Of a sealed log only the end is known.
+    // A sealed log tells only its end.
     let last = if analysis.sealed { analysis.end.checked_sub(1) } else { analysis.last_record };
     let most = last.unwrap_or(0).min(analysis.first_missing.unwrap_or(u64::MAX));
     let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -102,7 +102,7 @@ pub(crate) fn lower_checkpoint(
     }
     fields.logics_physical_offset = if fields.logics_physical_offset < 0 { 0 } else { most };
     if fields.logics_physical_offset == 0 {
-        // Without a place it goes by this time.
+        // Without an offset RocketMQ uses this time.
         fields.logics_msg_timestamp_ms = 0;
     }
     checkpoint.flush(storage)
@@ -166,8 +166,8 @@ pub fn repair(
     })
 }
 
-/// Rewrites the log from `unproven` on, so that the next flush writes it: after a failed flush the
-/// system treats unwritten pages as clean. Ends early when `is_wanted` says so.
+/// Rewrites the log from `unproven` on for the next flush: after a failed flush the system treats
+/// unwritten pages as clean. Ends early when `is_wanted` says so.
 ///
 /// # Errors
 /// [`Error::Io`]; the store must not be written then.
@@ -206,7 +206,6 @@ fn remove_misplaced(run: &FileRun, storage: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Extends truncated files of a queue with zeros.
 fn mend_lengths(run: &FileRun) -> Result<()> {
     let size = run.file_size();
     let mut mended = false;

@@ -1,8 +1,7 @@
 //! The seal of a cleanly closed store: the log's end, and a digest of names, sizes and change times
-//! of all files. While it is valid, opening for writing need not read the whole log again.
+//! of all files. While it is valid, opening for writing need not read the whole log.
 //!
-//! RocketMQ's writes change a file's time or exceed the sealed end, which breaks the seal: then
-//! everything is checked.
+//! RocketMQ's writes change a file's time or exceed the sealed end, which breaks the seal.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,8 +41,7 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// Seals a store whose files are durable and final. Without change times for writes through a
-    /// map there is no seal.
+    /// Seals a store whose files are durable and final, if writes through a map change times.
     ///
     /// # Errors
     /// [`Error::Io`]; a missing seal only makes the next open slower.

@@ -15,7 +15,6 @@ use crate::store::mark::Flushed;
 use crate::store::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
-/// Bytes read or copied at a time.
 const BLOCK: usize = 1 << 20;
 
 /// A whole message behind the log's end.
@@ -48,7 +47,7 @@ impl Tail {
 
     /// Examines everything behind `end`. `newest_ms` is the newest store time before it, `flushed`
     /// the flushed part of the log. An older message is a remainder of a recycled file unless the
-    /// queues know it, since clocks step back.
+    /// queues know it: clocks step back.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -98,8 +97,8 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Copies the bytes from `end` on into quarantine, zeroes them and removes later files: nothing
-    /// comes back, and nothing is lost. Returns the quarantine folder, if needed.
+    /// Copies the bytes from `end` on into quarantine, zeroes them and removes later files. Returns
+    /// the quarantine folder, if needed.
     ///
     /// # Errors
     /// [`Error::Io`]; the log is unchanged unless the whole copy is durable.

@@ -1,7 +1,5 @@
-//! Which releases of RocketMQ can have written a store: the marks that each leaves, and the release
-//! whose files a writer goes on with.
-//!
-//! No file carries a version of RocketMQ. A store may have been written by several of them.
+//! Detects the releases of RocketMQ that can have written a store, and the one whose files a writer
+//! continues. No file carries a version: each release leaves its own marks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,42 +18,42 @@ use crate::store::paths::StorePaths;
 use crate::store::read::tag_entries::TagEntries;
 use crate::store::remembered::Remembered;
 
-/// A database that every start of 5.4 or later makes (`MessageRocksDBStorage`).
+/// Database that RocketMQ creates at every start from 5.4 on (`MessageRocksDBStorage`).
 pub const DATABASE: &str = "rocksdbstore";
-/// More of a file that names its database's version than its beginning has.
+/// Bytes read of an options file, enough for its database's version.
 const OPTIONS_HEAD: usize = 4096;
-/// First release line of RocksDB that RocketMQ 5.5 has, where 5.3 and 5.4 have 8.4.0.
+/// RocksDB of RocketMQ 5.5 in an options file; 5.3 and 5.4 have 8.4.0.
 const ROCKSDB_OF_5_5: &str = "rocksdb_version=8.4.4";
 
-/// Something in a store that only some releases leave there.
+/// A trace in a store that only some releases leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionMark {
-    /// The oldest release that does.
+    /// Oldest release that leaves it.
     pub since: Release,
-    /// The newest release that does.
+    /// Newest release that leaves it.
     pub until: Release,
     /// The file or folder, below the root.
     pub path: String,
-    /// What it tells, in words.
+    /// Description of the trace.
     pub what: String,
 }
 
-/// What the marks of a store tell.
+/// The marks of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// The marks that were found.
+    /// Marks found.
     pub marks: Vec<VersionMark>,
 }
 
 impl Versions {
-    /// The oldest release that can have left the newest mark; `None` where none tells a later release
-    /// than the first.
+    /// Oldest release that can have left the newest mark; `None` without marks of a release after
+    /// the first.
     #[must_use]
     pub fn newest(&self) -> Option<Release> {
         self.marks.iter().map(|mark| mark.since).max().filter(|since| *since > Release::V5_3)
     }
 
-    /// The releases that can have written the store or a part of it.
+    /// Releases that can have written the store or a part of it.
     #[must_use]
     pub fn can_be(&self) -> Vec<Release> {
         let newest = self.newest();
@@ -92,7 +90,7 @@ pub fn look(
         let what = "every start of 5.4 or later makes this folder".to_owned();
         found.add(Release::V5_4, last, DATABASE, what);
     }
-    // What of these cannot be read says nothing; `verify` tells of it.
+    // Unreadable files are skipped: `verify` reports them.
     let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
     let offset = checkpoint.map_or(0, |checkpoint| checkpoint.fields.logics_physical_offset);
     if offset != 0 {
@@ -143,11 +141,11 @@ pub fn versions_of(
     look(&**storage, paths, &log, index.as_ref())
 }
 
-/// Says whose files a writer goes on with: the release that is given, else the newest one that marks or
-/// `config/mqstore.json` tell of, else the first.
+/// Chooses the release whose files a writer continues: the configured one, else the newest that
+/// marks or `config/mqstore.json` tell, else the first.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] where an older release is given than the marks tell: its files hold less.
+/// [`Error::InvalidConfig`] if the configured release is older than the marks: its files hold less.
 pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
     let release = match config.rocketmq_version {
         Some(given) if config.given.contains("rocketmq_version") => {
@@ -172,7 +170,7 @@ pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
     Ok(release)
 }
 
-/// [`settle`] for a store that is not open: what a repair of it writes.
+/// [`settle`] for a closed store that is to be repaired.
 ///
 /// # Errors
 /// As [`versions_of`] and [`settle`].
@@ -187,12 +185,11 @@ pub fn release_of(
     settle(&mut config, &found)
 }
 
-/// Whether some of the bytes are these.
 fn has_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// The newest file of a database that names its settings, and its beginning.
+/// The newest options file of a database, and its beginning.
 fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, Vec<u8>)>> {
     let entries = match storage.list(dir) {
         Ok(entries) => entries,
@@ -211,13 +208,12 @@ fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, V
     Ok(Some((name, head)))
 }
 
-/// Adds what the entries of the index tell: an entry for tags is of 5.4 or later, tags without one are of
-/// 5.3.
+/// Adds marks of the index: tags have an entry from 5.4 on, and none in 5.3.
 fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
     let (mut with, mut without) = (None, None);
     for file in index.files() {
         let tags = match index.open(&file).and_then(|open| TagEntries::of(&open, log)) {
-            // It was removed meanwhile, or is damaged.
+            // Removed meanwhile, or damaged.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 continue;
             }

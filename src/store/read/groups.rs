@@ -64,8 +64,7 @@ impl MessageStore {
         Ok(groups)
     }
 
-    /// Warnings from open, notices since such as deleted files, and broker files now read from
-    /// backups; one line each.
+    /// Warnings from open, later notices, and broker files now read from backups; one line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let paths = &self.files.paths;
@@ -309,7 +308,7 @@ impl ConsumerGroup {
     }
 
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
-    /// beside a writer of this library or none.
+    /// unless a broker writes.
     ///
     /// # Errors
     /// [`Error::InvalidMessage`] for a position beyond its queue, after a seek;

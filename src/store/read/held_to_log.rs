@@ -188,8 +188,8 @@ impl Held<'_> {
         }
     }
 
-    /// First queue offset of a log that begins at `log_start`. The entry before the apparent first
-    /// may be damaged and seem to lead to a deleted message.
+    /// First queue offset of a log that begins at `log_start`. The entry before may be damaged and
+    /// seem to lead to a deleted message.
     ///
     /// # Errors
     /// [`Error::Io`].

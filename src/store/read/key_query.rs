@@ -1,5 +1,5 @@
-//! Queries by key or by tags: RocketMQ's (`DefaultMessageStore.queryMessage`), and exact ones that check
-//! every message.
+//! Queries by key or tags: RocketMQ's (`DefaultMessageStore.queryMessage`), and exact ones that
+//! check every message.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use super::tag_entries::TagEntries;
 pub struct KeyQuery<'a> {
     /// The topic, as its bytes.
     pub topic: &'a [u8],
-    /// The key or unique key; of a query by tags the whole text of the tags.
+    /// The key or unique key, or the whole text of the tags.
     pub key: &'a [u8],
     /// Earliest store time.
     pub begin_ms: i64,
@@ -34,12 +34,11 @@ pub struct KeyQuery<'a> {
     pub end_ms: i64,
     /// Maximum messages.
     pub max_messages: usize,
-    /// Whether to check topic, key and store time of each message; otherwise the answer is
-    /// RocketMQ's.
+    /// Whether to check topic, key and store time of each message, unlike RocketMQ.
     pub exact: bool,
 }
 
-/// What the text of a query is (`MessageConst.INDEX_KEY_TYPE`, `INDEX_TAG_TYPE`).
+/// Meaning of a query's text (`MessageConst.INDEX_KEY_TYPE`, `INDEX_TAG_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexType {
     /// A key, or the unique key.
@@ -57,7 +56,6 @@ impl IndexType {
         }
     }
 
-    /// Whether a message is one of those asked for.
     fn is_of(self, request: &DispatchRequest<'_>, query: &KeyQuery<'_>) -> bool {
         request.topic == query.topic
             && match self {
@@ -81,8 +79,8 @@ pub struct QueryResult {
     pub rejected_by_hash: u64,
     /// Messages of the key outside the time range.
     pub rejected_by_time: u64,
-    /// Whether the answer is complete despite damage. False if the log is damaged, or an index file
-    /// is and its part of the log too long to read instead.
+    /// Whether the answer is complete. False if the log is damaged, or an index file is and its
+    /// part of the log is too long to read.
     pub complete: bool,
 }
 
@@ -241,8 +239,8 @@ impl Asking<'_> {
         self.result.records.len() >= self.most
     }
 
-    /// Adds the index's messages, file by file. A file with a fault is ignored, and its part of the
-    /// log read instead, unless too long.
+    /// Adds the index's messages, file by file. For a file with a fault the log is read instead,
+    /// unless too long.
     fn ask_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
         let KeyQuery { topic, begin_ms, end_ms, .. } = *self.query;
         let mut candidates = index.candidates(topic, self.text, begin_ms, end_ms);
@@ -292,8 +290,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Whether a file has entries of the type that is asked for, throughout. One that cannot be read has
-    /// none to begin with.
+    /// Whether all of a file has entries of the requested type. An unreadable file has none.
     fn has_entries(&self, file: Option<&IndexFile>) -> Result<bool> {
         match (self.by, file) {
             (IndexType::Tags, Some(file)) => match TagEntries::of(file, self.reader.log()) {
@@ -363,7 +360,7 @@ impl Asking<'_> {
     }
 
     /// Handles a repeated message: it has the key twice, or RocketMQ put its keys twice after a
-    /// restart. Then no other message of the key lies between its neighbours.
+    /// restart. Then no other message of the key lies between.
     fn look_again(&mut self, candidate: &Candidate) -> Result<Entry> {
         if let Some(left) = self.repeats.checked_sub(1) {
             self.repeats = left;

@@ -1,4 +1,5 @@
-//! The table of the consumer groups' offsets (`ConsumerOffsetManager`), and setting it back after a crash.
+//! The table of consumer groups' offsets (`ConsumerOffsetManager`), and setting offsets back after
+//! a crash.
 
 use std::path::PathBuf;
 
@@ -8,10 +9,9 @@ use crate::store::config_file::{self, Loaded};
 use crate::store::store_files::StoreFiles;
 
 impl StoreFiles {
-    /// The table of offsets and its file. A broker with `enableLmq` has a file of its own and never
-    /// looks at the other. Where the setting is not given, the file that was changed last counts, and
-    /// of two alike the fuller one; where the one of the setting is not there, the other, so that no
-    /// group begins anew.
+    /// The table of offsets and its file. A broker with `enableLmq` uses a file of its own and
+    /// ignores the other. Without the setting the file changed last counts, then the fuller one. If
+    /// the setting's file is missing, the other counts, so no group begins anew.
     pub(crate) fn committed(&self) -> Result<(PathBuf, Option<Loaded<OffsetTable>>)> {
         let (storage, paths) = (&*self.storage, &self.paths);
         let load = |is_light: bool| {
@@ -27,7 +27,7 @@ impl StoreFiles {
         Ok(if age(&light.1) > age(&plain.1) { light } else { plain })
     }
 
-    /// The table of offsets to change, its file and the file's content.
+    /// The table of offsets to change, its file and that file's content.
     pub(crate) fn to_commit(&self) -> Result<(PathBuf, OffsetTable, Option<Vec<u8>>)> {
         let (path, loaded) = self.committed()?;
         let is_light = path == self.paths.consumer_offsets(true);
@@ -44,11 +44,10 @@ impl StoreFiles {
     }
 }
 
-/// Sets offsets beyond their queues' ends back to there, as a power cut leaves them where a group
-/// was ahead of the log on the disk: else the next messages would not be delivered. Returns a warning for
-/// each.
+/// Sets offsets beyond their queues' ends back to these ends: otherwise the next messages would not
+/// be delivered. A power cut leaves such offsets. Returns a warning for each.
 pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
-    // A table that cannot be read stays as it is, and is warned of whenever warnings are asked for.
+    // An unreadable table stays unchanged; other code warns of it.
     let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
     let mut beyond = Vec::new();
     for at in table.iter() {

@@ -273,7 +273,7 @@ impl Overlay {
 }
 
 /// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
-/// the file where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
+/// where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -317,11 +317,11 @@ pub fn start_of_doubt(
     Ok(log.min_offset())
 }
 
-/// Finds the end of an unclosed or growing log: behind its last whole record. The search begins at
-/// the last known record; queues know later ones than file beginnings. `queues` also tell records
-/// behind damage from remains of a recycled file. The readable end is set once, after the search,
-/// for other threads. In a cleanly closed log a last record with zeros in topic or properties
-/// counts as whole; otherwise it is left out and returned.
+/// Finds the end of an unclosed or growing log: behind its last whole record. Searches from the
+/// last record known to file beginnings or queues. `queues` also tell records behind damage from
+/// remains of a recycled file. The readable end is set once, after the search, for other threads. A
+/// last record with zeros in topic or properties counts as whole in a cleanly closed log; otherwise
+/// it is left out and returned.
 ///
 /// # Errors
 /// [`Error::Io`].

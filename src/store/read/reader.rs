@@ -62,7 +62,6 @@ impl Reader {
         }
     }
 
-    /// End of the log known to be durable.
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         match &self.source {
             Source::Writer(_) => Ok(self.files.log.flushed_offset()),

@@ -137,8 +137,8 @@ impl Scan {
     }
 
     /// Passes messages with their blocks to `take` until it has enough; returns whether there may
-    /// be more. The next call continues behind the last message taken. A refusal by `take` counts
-    /// as damage of that message; positions count from the record's first byte.
+    /// be more. The next call continues behind the last message taken. A refusal is damage of that
+    /// message; positions count from the record's first byte.
     ///
     /// # Errors
     /// [`Error::Corrupt`] at damage unless skipped; a further call meets it again.
@@ -243,7 +243,6 @@ impl Scan {
     }
 }
 
-/// The error for damage at `at`.
 #[cold]
 pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
     match damage {

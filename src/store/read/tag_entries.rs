@@ -1,5 +1,5 @@
-//! Whether an index file has entries for the tags of its messages: RocketMQ 5.3 puts none, 5.4 and later
-//! put one for each message with tags. No header says so; the messages tell.
+//! Detects whether an index file has entries for its messages' tags: RocketMQ 5.3 puts none, 5.4
+//! and later one each. Only the messages tell.
 
 use crate::error::Result;
 use crate::format::java::TopicHash;
@@ -8,24 +8,24 @@ use crate::log::{CommitLog, IndexFile};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
-/// How many entries at each end of a file are looked at.
+/// Entries examined at each end of a file.
 const ENTRIES_ASKED: u32 = 64;
 
-/// What the messages at both ends of an index file tell.
+/// Result for the messages at both ends of an index file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TagEntries {
-    /// Where a message lies whose tags have an entry.
+    /// Offset of a message whose tags have an entry.
     pub(crate) with: Option<u64>,
-    /// Where a message lies whose tags have none.
+    /// Offset of a message whose tags have none.
     pub(crate) without: Option<u64>,
 }
 
 impl TagEntries {
-    /// Looks at the first and the last entries of `file`.
+    /// Examines the first and last entries of `file`.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) where the file was cut
-    /// short.
+    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for a truncated
+    /// file.
     pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
         let mut found = Self::default();
         let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);

@@ -66,7 +66,6 @@ impl Services {
         Ok(())
     }
 
-    /// Ends the threads and waits for them.
     pub(crate) fn stop(self, writer: &Writer) {
         *self.stopped.0.lock() = true;
         self.stopped.1.notify_all();

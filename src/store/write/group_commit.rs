@@ -95,7 +95,6 @@ impl FlushGate {
         }
     }
 
-    /// Whether the log is durable up to `end`.
     fn is_flushed(&self, end: u64) -> bool {
         self.flushed.load(Ordering::Acquire) >= end
     }
@@ -170,7 +169,6 @@ impl FlushGate {
     }
 }
 
-/// Spins until `is_there`, at most `most`.
 fn spin(most: Duration, is_there: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_there() && begin.elapsed() < most {

@@ -153,7 +153,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends messages of one queue as a batch in one file, all or none.
     pub(crate) fn append_batch(&self, messages: &[NewMessage<'_>]) -> Result<Vec<AppendResult>> {
         let checked = messages
             .iter()
@@ -408,7 +407,6 @@ impl Writer {
         }
     }
 
-    /// Fails if the store is no longer at its path.
     fn check_place(&self) -> Result<()> {
         let files = &self.files;
         files.storage.check_place().map_err(Error::io("flush", files.paths.root()))
@@ -477,7 +475,6 @@ impl Writer {
 
 /// Close, and the end of writing after a failure.
 impl Writer {
-    /// Flushes everything and releases the lock.
     pub(crate) fn close(&self) -> Result<()> {
         let outcome = self.flush_and_seal();
         let turns = (self.gate.turn(), self.gate.derived_turn());

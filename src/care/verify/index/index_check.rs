@@ -1,5 +1,5 @@
-//! Compares each message's keys and tags with the index during the log walk: both have the same order,
-//! so they are read side by side.
+//! Compares each message's keys and tags with the index during the log walk, side by side: both
+//! have the same order.
 
 use std::sync::Arc;
 
@@ -78,7 +78,6 @@ pub(in crate::care::verify) struct Edges {
     pub(in crate::care::verify) last: Gap,
 }
 
-/// The index during a walk over a log file.
 pub(in crate::care::verify) struct IndexCheck<'a> {
     cx: &'a Context<'a>,
     index: &'a Index,
@@ -101,7 +100,6 @@ pub(in crate::care::verify) struct IndexCheck<'a> {
 }
 
 impl<'a> IndexCheck<'a> {
-    /// A check of messages from `start` on.
     pub(in crate::care::verify) fn new(
         cx: &'a Context<'a>,
         index: &'a Index,
@@ -159,7 +157,6 @@ impl<'a> IndexCheck<'a> {
         self.damaged.damaged.push((from, to));
     }
 
-    /// Compares a message's keys with the entries.
     #[inline]
     pub(in crate::care::verify) fn see(
         &mut self,
@@ -273,7 +270,6 @@ impl<'a> IndexCheck<'a> {
         Ok(())
     }
 
-    /// Notes whether a message's tags have an entry, where the index reaches it.
     fn see_tags(&mut self, at: i64, has_tags: Option<bool>) {
         let is_within = self.index.span().is_some_and(|(first, last)| first <= at && at < last);
         if let Some(has_tags) = has_tags.filter(|has_tags| *has_tags || is_within) {
@@ -399,7 +395,6 @@ impl<'a> IndexCheck<'a> {
     }
 }
 
-/// The tags of a message, unless they are empty.
 #[inline]
 fn tags_of<'a>(properties: &Indexed<'a>) -> Option<&'a [u8]> {
     properties.tags.filter(|tags| !tags.is_empty())
@@ -431,7 +426,6 @@ pub(in crate::care::verify) fn report_reach(
     }
 }
 
-/// Handles entries that lead behind the log.
 pub(in crate::care::verify) fn check_behind(
     cx: &Context<'_>,
     index: &Index,

@@ -29,7 +29,6 @@ pub(super) struct IndexState {
     pub(super) seen: IndexSeen,
 }
 
-/// Result of checking an index file by itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct IndexSeen {
     /// Number of the next entry then.

@@ -1,20 +1,19 @@
-//! Which messages have an entry for their tags: RocketMQ 5.3 puts none, 5.4 and later do, and an index
-//! that both have written has stretches of either kind.
+//! Finds messages without an entry for their tags: RocketMQ 5.3 puts none, 5.4 and later do.
 
 use serde::{Deserialize, Serialize};
 
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::Context;
 
-/// So many runs are told apart; later ones are joined to the last.
+/// Maximum runs; later messages are added to the last.
 const MOST_RUNS: usize = 1000;
 
-/// Messages with tags, one behind the other, all with an entry or all without.
+/// Consecutive messages with tags, all with an entry or all without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 struct TagRun {
     has_entries: bool,
     messages: u64,
-    /// Where the first and the last of them lie.
+    /// Offsets of the first and last of them.
     first: i64,
     last: i64,
 }
@@ -24,7 +23,6 @@ struct TagRun {
 pub(in crate::care::verify) struct TagRuns(Vec<TagRun>);
 
 impl TagRuns {
-    /// Adds the next message with tags.
     #[inline]
     pub(super) fn see(&mut self, at: i64, has_entries: bool) {
         match self.0.last_mut() {
@@ -48,7 +46,6 @@ impl TagRuns {
         }
     }
 
-    /// Adds the messages of the next part of the log.
     pub(in crate::care::verify) fn join(&mut self, other: &Self) {
         other.0.iter().for_each(|run| self.push(*run));
     }

@@ -2,7 +2,7 @@
 //! all were matched.
 //!
 //! An entry's position does not tell its number, so a record's entry is searched by physical offset
-//! and by number: with one damaged, the other finds it.
+//! and by number, in case one is damaged.
 
 use std::sync::atomic::Ordering;
 
@@ -116,7 +116,6 @@ pub(in crate::care::verify) fn read_structure(
     Ok(count)
 }
 
-/// Batch queues during a walk over a log file.
 pub(in crate::care::verify) struct BatchCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,

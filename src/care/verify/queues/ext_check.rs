@@ -58,7 +58,6 @@ pub(in crate::care::verify) fn read_structure(cx: &Context<'_>, run: &FileRun) -
     Ok(())
 }
 
-/// Extensions during a walk over a log file.
 pub(in crate::care::verify) struct ExtCheck<'a> {
     cx: &'a Context<'a>,
     /// Queue and start of the bytes kept.

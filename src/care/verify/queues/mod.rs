@@ -36,14 +36,12 @@ pub(super) struct Queue {
     pub(super) id: i32,
     pub(super) kind: QueueKind,
     pub(super) run: FileRun,
-    /// Its extension, if there is one.
     pub(super) ext: Option<FileRun>,
     /// Number at which its first file begins; for batch queues that of the first entry.
     pub(super) first: i64,
     pub(super) end: i64,
     /// Entries that lead into the log.
     pub(super) live: u64,
-    /// Number of matched entries.
     pub(super) met: AtomicU64,
 }
 
@@ -206,7 +204,6 @@ impl Queues {
         }
     }
 
-    /// Queues of a topic in order, with their index.
     pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
         let topics = match kind {
             QueueKind::Plain => &self.topics,
@@ -219,7 +216,6 @@ impl Queues {
         find(self.of_topic(kind, topic), id)
     }
 
-    /// Whether a queue of either kind exists.
     pub(super) fn has(&self, topic: &[u8], id: i32) -> bool {
         self.number_of(self.kind_of(topic), topic, id).is_some()
     }
@@ -311,7 +307,6 @@ fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -
     Ok(run)
 }
 
-/// Index of one of a topic's queues.
 #[inline]
 pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
     // Usually all from 0 on exist.

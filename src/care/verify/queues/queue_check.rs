@@ -30,7 +30,6 @@ const MOST_ENTRIES: usize = 512;
 const LEAST_ENTRIES: usize = 64;
 const NONE: u32 = u32::MAX;
 
-/// Queues during a walk over a log file.
 pub(in crate::care::verify) struct QueueCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
@@ -263,7 +262,6 @@ fn flush_window(window: &mut Window, queues: &Queues) {
     window.bytes.clear();
 }
 
-/// Reads up to `count` entries from `number` on within their file.
 fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
     let at = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
     bytes.resize(count * ENTRY_LEN, 0);
@@ -272,7 +270,6 @@ fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -
     Ok(())
 }
 
-/// Whether a queue entry may lead to this message.
 fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEntry) -> bool {
     let unit = Unit { number, count: 1, entry };
     points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)

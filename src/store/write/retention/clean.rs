@@ -65,8 +65,7 @@ impl MessageStore {
         self.files.judge(occasion, safe_end)
     }
 
-    /// One round of retention: deletes expired files, or files for lack of space. The store's
-    /// thread runs it if the settings ask for it.
+    /// One round of retention: deletes expired files, or files for lack of space.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].

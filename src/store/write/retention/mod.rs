@@ -3,8 +3,7 @@
 //! rules nothing is deleted, except on explicit request.
 //!
 //! Log files are deleted from the front, never the last one. Queue and index files follow, once
-//! everything they lead to is before the log's new beginning. `store/write/retention/clean.rs`
-//! carries it out.
+//! everything they lead to is gone. `store/write/retention/clean.rs` carries it out.
 
 pub mod clean;
 pub mod file_ages;

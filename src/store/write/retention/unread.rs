@@ -20,7 +20,7 @@ pub struct Unread {
 
 impl StoreFiles {
     /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
-    /// queue. A group that committed an offset in one queue of a topic counts in all of them.
+    /// queue. A group with an offset in one queue of a topic counts in all of them.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
