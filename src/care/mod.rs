@@ -1,5 +1,5 @@
 //! Operations on a whole store without opening it for writing: verify, doctor, stats, rebuild and
-//! others.
+//! others. Open the room of your question; `finding.rs` has every code.
 
 pub mod clean;
 pub mod copy;

@@ -1,4 +1,4 @@
-//! Messages as Arrow arrays.
+//! Messages as Arrow arrays. Open `schema.rs` first, then `build/`.
 
 pub mod build;
 

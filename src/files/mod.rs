@@ -1,5 +1,5 @@
 //! File access: the operating system behind one trait, mapped files, and runs of files that form
-//! one address space.
+//! one address space. Open `system/` first.
 
 pub mod map;
 pub mod run;

@@ -1,4 +1,5 @@
-//! Encoding and decoding: pure functions over slices, without I/O, clock or threads.
+//! Encoding and decoding: pure functions over slices, without I/O, clock or threads. Open
+//! `message/mod.rs` first.
 
 pub mod config;
 pub mod queue;

@@ -1,4 +1,5 @@
-//! One type for each structure on disk: commit log, consume queue, index file, checkpoint.
+//! One type for each structure on disk: commit log, consume queue, index file, checkpoint. Open
+//! `commit_log.rs` first.
 
 pub mod index;
 pub mod read;

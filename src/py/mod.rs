@@ -1,4 +1,5 @@
-//! The extension module `mqstore._native`: converts values and maps errors, nothing else.
+//! The extension module `mqstore._native`: converts values and maps errors, nothing else. Open
+//! `store/mod.rs` first.
 
 mod arrow;
 mod care;

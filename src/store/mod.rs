@@ -1,4 +1,5 @@
-//! The message store: put, dispatch, flush, recover, query, close.
+//! The message store: put, dispatch, flush, recover, query, close. Open `message_store.rs` first,
+//! the front door.
 
 pub mod dispatch;
 pub mod progress;

@@ -1,7 +1,8 @@
 //! Record batches.
 //!
-//! `builder.rs` has one builder for each column. `variable.rs` fills columns of text and bytes,
-//! `bodies.rs` bodies, `derived.rs` derived values; `pool.rs` reuses finished batches' memory.
+//! Open `builder.rs` first: one builder for each column. `variable.rs` fills columns of text and
+//! bytes, `bodies.rs` bodies, `derived.rs` derived values; `pool.rs` reuses finished batches'
+//! memory.
 
 pub(crate) mod bodies;
 pub(crate) mod builder;

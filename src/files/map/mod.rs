@@ -1,8 +1,8 @@
 //! Files written through a map.
 //!
-//! `mapped_file.rs` has the map, and the only `unsafe` code. `ahead.rs` takes disk space and loads
-//! pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs` keeps disk
-//! space free for closing.
+//! Open `mapped_file.rs` first: the map, and the only `unsafe` code. `ahead.rs` takes disk space
+//! and loads pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs`
+//! keeps disk space free for closing.
 
 pub mod ahead;
 pub mod holes;

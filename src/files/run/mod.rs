@@ -1,6 +1,6 @@
 //! Files of one size that form one address space.
 //!
-//! `file_run.rs` is the run. `roots.rs` has the folders, `file_size.rs` detects the file size,
+//! Open `file_run.rs` first. `roots.rs` has the folders, `file_size.rs` detects the file size,
 //! `new_files.rs` creates many files at once, `folder.rs` creates folders durably, `open_files.rs`
 //! bounds the number of open files.
 

@@ -1,8 +1,8 @@
 //! The operating system behind one trait.
 //!
-//! `storage.rs` has every system call of the store. `os.rs` is the real system, `anchored.rs`
-//! refuses once the store's folders were moved or replaced. `locks.rs` knows the lock files for
-//! forked children, `memory.rs` the machine's memory.
+//! Open `storage.rs` first: every system call of the store. `os.rs` is the real system,
+//! `anchored.rs` refuses once the store's folders were moved or replaced. `locks.rs` knows the lock
+//! files for forked children, `memory.rs` the machine's memory.
 
 pub mod anchored;
 pub mod locks;

@@ -1,4 +1,5 @@
-//! A queue of either kind, for table, dispatch, recovery and readers.
+//! A queue of either kind, for table, dispatch, recovery and readers. Open `consume_queue.rs`
+//! first; `tail_run.rs` is its end in memory.
 
 pub mod batch_consume_queue;
 pub mod consume_queue;

@@ -1,9 +1,9 @@
 //! Reads the commit log record by record.
 //!
-//! `scanner.rs` reads records in order, file after file. `frames.rs` reads one file frame by frame
-//! from copied blocks (`block.rs`), and finds the next record behind damage. `parallel.rs` reads
-//! parts of a log on threads and returns them in order. `range_scan.rs` reads the records that
-//! begin in a byte range, for readers that share a log.
+//! Open `scanner.rs` first: it reads records in order, file after file. `frames.rs` reads one file
+//! frame by frame from copied blocks (`block.rs`), and finds the next record behind damage.
+//! `parallel.rs` reads parts of a log on threads and returns them in order. `range_scan.rs` reads
+//! the records that begin in a byte range, for readers that share a log.
 
 pub mod block;
 pub mod frames;

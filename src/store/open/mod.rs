@@ -1,9 +1,9 @@
 //! Opens a store: look at the files, decide, repair, create a reader and a writer.
 //!
-//! `open` takes the lock and calls the steps in order. `inspect.rs` lists files,
-//! `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and damage, with
-//! `tail.rs`, and changes nothing; `plan.rs` reports its outcome. `recover.rs` repairs. `seal.rs`
-//! marks a clean close, which saves all of that.
+//! Open this file first: `open` takes the lock and calls the steps in order. `inspect.rs` lists
+//! files, `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and
+//! damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome. `recover.rs`
+//! repairs. `seal.rs` marks a clean close, which saves all of that.
 
 pub mod analysis;
 pub mod index_settings;
