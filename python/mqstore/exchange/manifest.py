@@ -28,6 +28,7 @@ _NUMBERS = ("messages", "bytes", "min_physical_offset", "max_physical_offset")
 
 # Settings that another store needs for equal files.
 _SETTINGS = (
+    "rocketmq_version",
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
     "mapper_file_size_batch_consume_queue",
