@@ -14,6 +14,8 @@ from helpers.disks import disk, need_disk, need_strace
 from helpers.writing import lost, number, writer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helpers.disks import Disk
 
 SEED = number("MQSTORE_SEED", 20261121)
@@ -107,7 +109,7 @@ def test_control_without_flushes_a_power_cut_loses_messages(
 
 
 def is_seen(root: Path, told: dict[int, int]) -> bool:
-    """Whether the loss is seen: messages are gone, or the durable mark, which was flushed, tells."""
+    """Whether the loss is seen: messages are gone, or the durable mark tells of it."""
     try:
         return bool(lost(root, told))
     except mqstore.CorruptionError as error:
