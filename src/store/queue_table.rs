@@ -361,10 +361,9 @@ impl QueueTable {
     pub fn flush(&self) -> Result<()> {
         let queues = self.all();
         self.commit_all(&queues)?;
-        if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
-            if self.flush_together(&queues)? {
-                return Ok(());
-            }
+        let dirty = queues.iter().filter(|queue| queue.is_dirty()).count();
+        if dirty >= new_files::MANY && self.flush_together(&queues)? {
+            return Ok(());
         }
         queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
     }
