@@ -386,7 +386,13 @@ impl Asking<'_> {
         let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
         let is_whole = self.walk(from, to, |asking, _, view| {
             let request = DispatchRequest::of(view);
-            if asking.by.is_of(&request, asking.query) && asking.is_time(view) {
+            if !asking.by.is_of(&request, asking.query) {
+                // As the index counts it.
+                let topic = TopicHash::of(request.topic);
+                let mut hashes = request.keys().map(|key| topic.with_key(key));
+                asking.result.rejected_by_hash +=
+                    u64::from(hashes.any(|hash| hash == asking.key_hash));
+            } else if asking.is_time(view) {
                 asking.reader.log().check_body(view)?;
                 if newest.len() == room {
                     newest.pop_front();
