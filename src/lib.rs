@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! [`verify`], [`doctor`], [`rebuild`], [`salvage`] and their like work on a directory from outside.
+//! [`verify()`], [`doctor()`], [`rebuild()`], [`salvage()`] and their like work on a directory from outside.
 //! [`IndexFile`] and [`CommitLog`] are single structures.
 //!
 //! The layers below are private. Each imports only from those before it: `format` (bytes and values, pure
