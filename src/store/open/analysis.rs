@@ -71,6 +71,8 @@ pub struct FoundStore<'a> {
     pub flushed: Flushed,
     /// Whether it was closed cleanly.
     pub is_clean: bool,
+    /// Its seal, if valid.
+    pub seal: Option<Seal>,
     /// Later store times are in the future.
     pub latest_ms: i64,
 }
@@ -97,9 +99,8 @@ impl FoundStore<'_> {
     /// # Errors
     /// [`Error::Io`], or of kind `Interrupted` if `progress` ended it.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
-        if self.is_clean
-            && let Some(seal) = Seal::holding(self.storage, self.paths, self.config)?
-            && let Some(analysis) = self.sealed(&seal)?
+        if let Some(seal) = &self.seal
+            && let Some(analysis) = self.sealed(seal)?
         {
             return Ok(analysis);
         }

@@ -35,6 +35,7 @@ use crate::time::{Clock, FAR_MS};
 use self::analysis::{Analysis, FoundStore};
 use self::inspect::{Parts, is_store, layout_to_read, layout_to_write, load_parts, not_a_store};
 use self::recover::RecoveryMode;
+use self::seal::Seal;
 use super::dispatch::dispatcher::Dispatcher;
 use super::lock::{self, StoreLock};
 use super::mark::{DurableMark, Flushed, Mark};
@@ -190,12 +191,14 @@ fn open_to_write(
         warnings.extend(findings.iter().map(ToString::to_string));
         index = Some(service);
     }
-    let run = index.as_ref().map(|index| &**index.run());
+    let is_clean = mode != RecoveryMode::Crash;
+    let seal = if is_clean { Seal::holding(&*storage, &paths, &config)? } else { None };
+    // A sealed store has the release that it was closed with.
+    let run = index.as_ref().map(|index| &**index.run()).filter(|_| seal.is_none());
     let release = version::settle(&mut config, &version::look(&*storage, &paths, &log, run)?)?;
     if let Some(index) = &mut index {
         index.put_tags(release.has_tag_entries());
     }
-    let is_clean = mode != RecoveryMode::Crash;
     let mut durable = read_mark(&*storage, &paths, &mut warnings)?;
     let found = FoundStore {
         paths: &paths,
@@ -207,6 +210,7 @@ fn open_to_write(
         checkpoint: &checkpoint.fields,
         flushed: Flushed::of(&*storage, &paths, durable, &checkpoint.fields, is_clean),
         is_clean,
+        seal,
         latest_ms: clock.now_ms().saturating_add(FAR_MS),
     };
     let index_trusted_until_ms = found.index_trusted_until_ms();

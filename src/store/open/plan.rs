@@ -14,6 +14,7 @@ use crate::time::{Clock, FAR_MS, SystemClock};
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::recover::{RecoveryMode, RecoveryReport};
+use super::seal::Seal;
 use crate::store::lock::{self, StoreLock};
 use crate::store::mark::{Flushed, Mark};
 use crate::store::open::version;
@@ -79,12 +80,14 @@ pub fn plan(
         }
         None => None,
     };
-    version::settle(&mut config, &version::look(&**storage, &paths, &log, index.as_ref())?)?;
+    let is_clean = mode == RecoveryMode::Clean;
+    let seal = if is_clean { Seal::holding(&**storage, &paths, &config)? } else { None };
+    let run = index.as_ref().filter(|_| seal.is_none());
+    version::settle(&mut config, &version::look(&**storage, &paths, &log, run)?)?;
     let mark = match Mark::read(&**storage, &paths) {
         Err(Error::Corrupt(_)) => None,
         other => other?,
     };
-    let is_clean = mode == RecoveryMode::Clean;
     let found = FoundStore {
         paths: &paths,
         config: &config,
@@ -95,6 +98,7 @@ pub fn plan(
         checkpoint: &checkpoint.fields,
         flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
         is_clean,
+        seal,
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     let analysis = found.analyse(progress)?;

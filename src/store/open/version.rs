@@ -13,6 +13,7 @@ use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
 
 use super::index_settings::{NoLayout, index_layout};
 use super::inspect;
+use super::seal::Seal;
 use crate::store::config_file;
 use crate::store::paths::StorePaths;
 use crate::store::read::tag_entries::TagEntries;
@@ -181,6 +182,9 @@ pub fn release_of(
 ) -> Result<Release> {
     let mut config = config.clone();
     Remembered::load(&**storage, paths).fill_in(&mut config);
+    if Seal::holding(&**storage, paths, &config)?.is_some() {
+        return settle(&mut config, &Versions::default());
+    }
     let found = versions_of(storage, paths, &config)?;
     settle(&mut config, &found)
 }
