@@ -13,7 +13,6 @@ use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
 
 use super::index_settings::{NoLayout, index_layout};
 use super::inspect;
-use super::seal::Seal;
 use crate::store::config_file;
 use crate::store::paths::StorePaths;
 use crate::store::read::tag_entries::TagEntries;
@@ -84,6 +83,15 @@ pub fn look(
     log: &CommitLog,
     index: Option<&IndexRun>,
 ) -> Result<Versions> {
+    let mut found = look_at_files(storage, paths)?;
+    if let Some(index) = index {
+        look_at_index(index, log, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Looks for the marks outside of log and index.
+fn look_at_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
     let mut found = Versions::default();
     let last = Release::V5_5;
     let dir = paths.root().join(DATABASE);
@@ -110,9 +118,6 @@ pub fn look(
             let what = "RocksDB 8.4.4, which 5.5 has".to_owned();
             found.add(Release::V5_5, last, &format!("{name}/{}", file.0), what);
         }
-    }
-    if let Some(index) = index {
-        look_at_index(index, log, &mut found)?;
     }
     Ok(found)
 }
@@ -182,10 +187,11 @@ pub fn release_of(
 ) -> Result<Release> {
     let mut config = config.clone();
     Remembered::load(&**storage, paths).fill_in(&mut config);
-    if Seal::holding(&**storage, paths, &config)?.is_some() {
-        return settle(&mut config, &Versions::default());
-    }
-    let found = versions_of(storage, paths, &config)?;
+    let found = match config.rocketmq_version {
+        // 5.4 or later would have left marks beside the index since.
+        Some(_) => look_at_files(&**storage, paths)?,
+        None => versions_of(storage, paths, &config)?,
+    };
     settle(&mut config, &found)
 }
 
