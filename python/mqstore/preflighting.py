@@ -1,4 +1,4 @@
-"""What a release of RocketMQ would do with a store at its next start, told before it is started.
+"""Foresees how a release of RocketMQ would start on a store.
 
 The rules are those of ``CommitLog#recoverNormally``, ``CommitLog#recoverAbnormally`` and
 ``ConsumeQueueStore#isMappedFileMatchedRecover``: where a start begins to read, and what it puts
@@ -51,7 +51,7 @@ class PreflightNote(_Report):
 
 @dataclass(frozen=True, slots=True)
 class PreflightReport(_Report):
-    """What a release of RocketMQ would do with a store at its next start.
+    """How a release of RocketMQ would start on a store.
 
     Attributes:
         path: The store.
@@ -206,7 +206,7 @@ class _Flight:
         return low
 
     def others(self) -> Iterator[PreflightNote]:
-        """What is dropped, built anew in part or not found."""
+        """Notes on parts that the release would drop, rebuild in part or not find."""
         if self._crashed:
             yield from self._doomed_index()
         versions = self.store.versions()

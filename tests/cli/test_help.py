@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 
-from helpers.running import command_line, environment
+from helpers.running import command_line, environment, read_terminal
 from mqstore.cli import command
 
 
@@ -87,18 +87,9 @@ def on_screen(arguments, **more):
         env=environment(TERM="xterm", NO_COLOR="1", LINES="10", COLUMNS="200", **more),
     )
     os.close(child)
-    parts = []
-    while True:
-        try:
-            part = os.read(parent, 65536)
-        except OSError:  # Linux says so when the last one has closed it
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(parent)
+    output = read_terminal(parent)
     assert process.wait(timeout=60) == 0
-    return b"".join(parts).decode().splitlines()
+    return output.decode().splitlines()
 
 
 def test_long_output_on_a_terminal_goes_through_a_pager(made_once):

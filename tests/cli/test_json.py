@@ -1,4 +1,4 @@
-"""What each command prints with ``--json`` is what docs/json.md says."""
+"""The output of each command with ``--json`` is that of docs/json.md."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What we wrote for RocketMQ 5.4 and 5.5, opened by them, and stores that several wrote."""
+"""RocketMQ 5.4 and 5.5 open stores that were written for them, or by several releases."""
 
 from __future__ import annotations
 

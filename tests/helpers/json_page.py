@@ -33,7 +33,7 @@ def sections() -> dict[str, dict[str, str]]:
 
 
 def mismatches(section: str, document: Any) -> list[str]:
-    """What the page does not say of a document, or says otherwise."""
+    """Differences between a document and the page."""
     fields = sections()[section]
     wrong: list[str] = []
     for one in document if isinstance(document, list) else [document]:

@@ -59,6 +59,21 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"TZ": "UTC", "PYTHONIOENCODING": "utf-8"} | more
 
 
+def read_terminal(parent: int) -> bytes:
+    """Reads a terminal until the last process has closed it, and closes it."""
+    parts = []
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:  # Linux says so when the last one has closed it
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(parent)
+    return b"".join(parts)
+
+
 def on_terminal(arguments: list[str], **more: str) -> tuple[int, bytes, bytes]:
     """Runs the command with standard output and error on terminals: code, output, errors."""
     pairs = [pty.openpty(), pty.openpty()]
@@ -71,19 +86,7 @@ def on_terminal(arguments: list[str], **more: str) -> tuple[int, bytes, bytes]:
     )
     for _, child in pairs:
         os.close(child)
-    texts = []
-    for parent, _ in pairs:
-        parts = []
-        while True:
-            try:
-                part = os.read(parent, 65536)
-            except OSError:  # Linux says so when the last one has closed it
-                break
-            if not part:
-                break
-            parts.append(part)
-        os.close(parent)
-        texts.append(b"".join(parts))
+    texts = [read_terminal(parent) for parent, _ in pairs]
     return process.wait(timeout=60), *texts
 
 

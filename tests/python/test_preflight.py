@@ -1,4 +1,4 @@
-"""What a start of RocketMQ would do with a store, told before."""
+"""``preflight`` foresees a start of RocketMQ."""
 
 from __future__ import annotations
 
