@@ -361,37 +361,11 @@ impl QueueTable {
     pub fn flush(&self) -> Result<()> {
         let queues = self.all();
         self.commit_all(&queues)?;
-        let dirty = queues.iter().filter(|queue| queue.is_dirty()).count();
-        if dirty >= new_files::MANY && self.flush_together(&queues)? {
-            return Ok(());
-        }
-        queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
-    }
-
-    /// Flushes whole file systems: each single file would ask the disk anew. Returns whether that
-    /// is enough.
-    fn flush_together(&self, queues: &[Arc<Queue>]) -> Result<bool> {
-        if !self.storage.sync_all_reports() {
+        if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
             // Leaves little for each queue.
             self.sync_file_systems()?;
-            return Ok(false);
         }
-        let mut written = Vec::new();
-        let mut runs = queues.iter().flat_map(|queue| queue.tail_runs());
-        let taken = runs.try_for_each(|run| -> Result<()> {
-            let dirty = run.take_dirty()?;
-            if !dirty.is_empty() {
-                written.push((run, dirty));
-            }
-            Ok(())
-        });
-        let flushed = taken
-            .and_then(|()| self.sync_file_systems())
-            .and_then(|()| written.iter().try_for_each(|(run, dirty)| run.check_written(dirty)));
-        if flushed.is_err() {
-            written.iter().for_each(|(run, dirty)| run.give_back(dirty));
-        }
-        flushed.map(|()| true)
+        queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
     }
 
     /// Flushes the file systems of the queues; each kind may have its own.

@@ -112,37 +112,3 @@ fn a_failed_flush_of_very_many_queues_leaves_nothing_that_seems_durable() {
     home.write().close().unwrap();
     assert_eq!(staged.count(Call::SyncAll), before + 1);
 }
-
-#[test]
-fn a_flush_of_very_many_queues_asks_the_disk_once_for_all() {
-    let staged = Staged::new();
-    let home = Home::on(staged.storage(), config(FlushDiskType::Async));
-    let store = home.create();
-    for round in 0..2 {
-        (0..QUEUES).for_each(|queue| append(&store, round * QUEUES + queue));
-        let before = (staged.count(Call::SyncDerived), staged.count(Call::SyncAll));
-        store.flush().unwrap();
-        let asked = staged.count(Call::SyncDerived) - before.0;
-        // Those of index, checkpoint and table of topics.
-        assert!(asked < 20, "{asked} flushes of files for {QUEUES} queues");
-        assert!(staged.count(Call::SyncAll) > before.1);
-    }
-    store.close().unwrap();
-    assert_eq!(queued(&home.read()), (0..2 * QUEUES).collect::<Vec<_>>());
-}
-
-#[test]
-fn a_queue_file_that_is_removed_among_very_many_ends_writing() {
-    let home = Home::new(config(FlushDiskType::Async));
-    let store = home.create();
-    (0..QUEUES).for_each(|number| append(&store, number));
-    store.flush().unwrap();
-    let file = home.path().join("consumequeue/Topic/7/00000000000000000000");
-    std::fs::remove_file(&file).unwrap();
-    (0..QUEUES).for_each(|number| append(&store, QUEUES + number));
-    let error = store.flush().unwrap_err();
-    assert!(error.to_string().contains("that another process removed"), "{error}");
-    let body = numbered(0);
-    let error = store.append(&NewMessage::new(TOPIC, &body)).unwrap_err();
-    assert!(matches!(error, Error::Poisoned { .. }), "{error}");
-}

@@ -278,22 +278,6 @@ impl FileRun {
         check_unchanged(&*open, &file.path, self.file_size())
     }
 
-    /// Checks that the path still names the written file, without opening it.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a changed file.
-    pub fn check_name(&self, file: &RunFile) -> Result<()> {
-        match self.storage.stamp(&file.path) {
-            Ok(Some(stamp)) if stamp.len == self.file_size() => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(changed(&file.path, self.file_size(), None))
-            }
-            Err(error) => Err(Error::io("stat", &file.path)(error)),
-            // The open file tells what became of it.
-            Ok(_) => check_unchanged(&*self.open(file)?, &file.path, self.file_size()),
-        }
-    }
-
     /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
     ///
     /// # Errors
@@ -527,17 +511,13 @@ pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<
     if stat.links > 0 && stat.len == len {
         return Ok(());
     }
-    Err(changed(path, len, (stat.links > 0).then_some(stat.len)))
-}
-
-/// The error for a file that another process removed, or left at a length of `found`.
-fn changed(path: &Path, len: u64, found: Option<u64>) -> Error {
-    let found = match found {
-        None => "a file that another process removed".to_owned(),
-        Some(found) => format!("{found} bytes: another process changed it"),
+    let found = if stat.links == 0 {
+        "a file that another process removed".to_owned()
+    } else {
+        format!("{} bytes: another process changed it", stat.len)
     };
     let expected = format!("the file of {len} bytes that is being written");
-    Error::corrupt(path, 0, CorruptionKind::FileLength, expected, found)
+    Err(Error::corrupt(path, 0, CorruptionKind::FileLength, expected, found))
 }
 
 #[cfg(test)]

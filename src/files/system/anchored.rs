@@ -150,10 +150,6 @@ impl Storage for Anchored {
         self.storage.sync_all(dir)
     }
 
-    fn sync_all_reports(&self) -> bool {
-        self.storage.sync_all_reports()
-    }
-
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         self.storage.list(dir)
     }

@@ -91,16 +91,6 @@ impl Storage for Os {
         File::open(dir)?.sync_all()
     }
 
-    fn sync_all_reports(&self) -> bool {
-        static REPORTS: OnceLock<bool> = OnceLock::new();
-        *REPORTS.get_or_init(|| {
-            // syncfs(2) reports failed writes since Linux 5.8.
-            let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-            let mut numbers = release.split('.').map_while(|part| part.parse::<u32>().ok());
-            (numbers.next(), numbers.next()) >= (Some(5), Some(8))
-        })
-    }
-
     fn sync_all(&self, dir: &Path) -> io::Result<()> {
         let dir = File::open(dir)?;
         #[cfg(target_os = "linux")]

@@ -87,10 +87,6 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Flushes the file system of a directory, names and bytes.
     fn sync_all(&self, dir: &Path) -> io::Result<()>;
-    /// Whether [`Storage::sync_all`] waits for the disk and reports failures.
-    fn sync_all_reports(&self) -> bool {
-        false
-    }
     /// Renames within a file system, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Exchanges two names atomically: neither is ever missing.

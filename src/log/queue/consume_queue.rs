@@ -125,10 +125,6 @@ impl ConsumeQueue {
         self.queue_id
     }
 
-    pub(crate) const fn tail_run(&self) -> &TailRun {
-        &self.entries
-    }
-
     #[must_use]
     pub fn run(&self) -> &FileRun {
         self.entries.run()

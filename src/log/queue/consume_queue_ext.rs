@@ -37,10 +37,6 @@ impl ConsumeQueueExt {
         Ok(ext)
     }
 
-    pub(crate) const fn tail_run(&self) -> &TailRun {
-        &self.units
-    }
-
     #[must_use]
     pub fn run(&self) -> &FileRun {
         self.units.run()

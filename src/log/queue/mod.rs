@@ -16,9 +16,8 @@ use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue as plain;
 use crate::format::queue::consume_queue::QueueEntry;
 
-use self::consume_queue_ext::{ConsumeQueueExt, TagsCode};
+use self::consume_queue_ext::TagsCode;
 use self::seen_codes::SeenCodes;
-use self::tail_run::TailRun;
 pub use self::unit::{Added, QueueKind, Unit};
 use super::{BatchConsumeQueue, ConsumeQueue};
 
@@ -253,12 +252,6 @@ impl Queue {
     /// [`crate::Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         either!(self, queue => queue.commit())
-    }
-
-    /// Runs of files that an entry is written to, in that order.
-    pub(crate) fn tail_runs(&self) -> impl Iterator<Item = &TailRun> {
-        let ext = self.as_plain().and_then(ConsumeQueue::ext).map(ConsumeQueueExt::tail_run);
-        ext.into_iter().chain([either!(self, queue => queue.tail_run())])
     }
 
     /// Flushes all entries; returns whether any were pending.

@@ -158,41 +158,21 @@ impl TailRun {
         Ok(())
     }
 
-    /// Writes out what is in memory and returns the files to flush. They count as flushed: give
-    /// them back if that fails.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; what was not written stays in memory.
-    pub(crate) fn take_dirty(&self) -> Result<Vec<u64>> {
-        let mut tail = self.tail();
-        self.write_out(&mut tail)?;
-        Ok(std::mem::take(&mut tail.dirty))
-    }
-
-    pub(crate) fn give_back(&self, dirty: &[u64]) {
-        self.tail().dirty.extend_from_slice(dirty);
-    }
-
-    /// Checks that files flushed with their whole file system are still the written ones.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a changed file.
-    pub(crate) fn check_written(&self, bases: &[u64]) -> Result<()> {
-        let mut files = bases.iter().filter_map(|&base| self.run.find(base));
-        files.try_for_each(|file| self.run.check_name(&file))
-    }
-
     /// Flushes everything; returns whether anything was pending.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn flush(&self) -> Result<bool> {
-        let dirty = self.take_dirty()?;
-        for &base in &dirty {
+        let dirty = {
+            let mut tail = self.tail();
+            self.write_out(&mut tail)?;
+            std::mem::take(&mut tail.dirty)
+        };
+        for (number, &base) in dirty.iter().enumerate() {
             if let Some(file) = self.run.find(base) {
                 let synced = self.run.sync(&file);
                 if let Err(error) = synced {
-                    self.tail().dirty.extend(dirty.iter().filter(|&&other| other >= base));
+                    self.tail().dirty.extend(dirty.iter().skip(number));
                     return Err(error);
                 }
             }

@@ -366,10 +366,6 @@ impl Storage for SimulatedStorage {
         Ok(())
     }
 
-    fn sync_all_reports(&self) -> bool {
-        true
-    }
-
     fn sync_all(&self, dir: &Path) -> io::Result<()> {
         let inodes = inodes(&self.disk.state());
         inodes.iter().for_each(|inode| inode.observe());

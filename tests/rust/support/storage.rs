@@ -316,10 +316,6 @@ impl Storage for StagedStorage {
         Os.sync_dir(dir)
     }
 
-    fn sync_all_reports(&self) -> bool {
-        true
-    }
-
     fn sync_all(&self, dir: &Path) -> io::Result<()> {
         self.0.enter(Call::SyncAll, dir)?;
         Os.sync_all(dir)
