@@ -12,7 +12,7 @@
 //! let store = MessageStore::open(&path, OpenMode::Create, StoreConfig::default())?;
 //! store.append(&NewMessage::new(b"orders", b"paid"))?;
 //! let read = store.read(b"orders", 0, 0, 32, None, &TagFilter::parse("*"))?;
-//! assert_eq!(read.messages.len(), 1);
+//! assert_eq!(read.records.len(), 1);
 //! store.close()?;
 //! # Ok(())
 //! # }
