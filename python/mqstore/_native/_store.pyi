@@ -334,8 +334,8 @@ class Store:
 
         Entries are compared with their messages, and slots and links with the entries around
         them. Where something is not as it must be, that file's part of the log is read instead;
-        ``complete`` of the answer says whether all of it could be. So it is with an index file that
-        has no entries for tags, as RocketMQ 5.3 writes it, in a query by tags.
+        ``complete`` of the answer says whether all of it could be. A query by tags always reads
+        the log, up to 1 GiB: no index file proves that it has all entries for tags.
 
         Raises:
             TypeError: Neither a key nor tags, or both.

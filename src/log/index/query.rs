@@ -72,6 +72,10 @@ impl IndexRun {
             return self.query_offsets(topic, key, begin_ms, end_ms, max);
         }
         let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
+        // Others were put meanwhile.
+        let last = self.last_keyed_offset()?.unwrap_or(0);
+        let waiting = waiting.get(waiting.partition_point(|put| put.physical_offset < last)..);
+        let waiting = waiting.unwrap_or_default();
         let mut batch = self.query_batch();
         let (mut header, count) = match batch.newest_head(wanted.key_hash)? {
             Some(head) => (head.header, head.count),
@@ -479,12 +483,6 @@ impl Candidates {
             self.current = None;
         }
         Ok(self.current.is_some())
-    }
-
-    /// The current file; `None` if unreadable or exhausted.
-    #[must_use]
-    pub fn file(&self) -> Option<&IndexFile> {
-        self.current.as_ref().map(|current| &*current.file)
     }
 
     /// Range of the log that the current file covers: from the first offset up to and including the

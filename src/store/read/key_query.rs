@@ -14,12 +14,10 @@ use crate::log::commit_log::Found;
 use crate::log::index::file::IndexPut;
 use crate::log::index::query::Candidate;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
-use crate::log::{CommitLog, IndexFile, IndexRun};
+use crate::log::{CommitLog, IndexRun};
 
 use super::reader::Reader;
 use crate::store::dispatch::dispatcher::DispatchRequest;
-
-use super::tag_entries::TagEntries;
 
 /// A query.
 #[derive(Clone, Copy, Debug)]
@@ -123,12 +121,12 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
     };
     let most = query.max_messages.min(reader.files.config.max_msgs_num_batch);
     let span = (query.begin_ms, query.end_ms);
-    let waiting = match reader.is_writers() {
+    let (waiting, is_whole) = match reader.is_writers() {
         true => waiting_keys(reader, reader.indexed_offset()?)?,
-        false => Vec::new(),
+        false => (Vec::new(), true),
     };
     let answer = index.query_offsets_with(&waiting, query.topic, text, span, most)?;
-    result.complete = answer.findings.is_empty();
+    result.complete = is_whole && answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();
     let mut buffer = Vec::new();
@@ -147,17 +145,22 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
     Ok(result)
 }
 
-/// Keys of the messages from `from` on, oldest first.
-fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
+/// Keys of the messages from `from` on, oldest first, and whether they are all.
+fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
     let end = reader.readable_end();
     let with_tags = reader.files.config.rocketmq_version.is_some_and(Release::has_tag_entries);
+    let from = from.max(reader.log().min_offset());
     let mut waiting = Vec::new();
     if from >= end {
-        return Ok(waiting);
+        return Ok((waiting, true));
     }
     let mut scanner = Scanner::new(reader.log(), from, end, false);
-    while let Ok(scanned) = scanner.step()? {
-        let Scanned::Message(view) = scanned else { continue };
+    loop {
+        let view = match scanner.step()? {
+            Ok(Scanned::Message(view)) => view,
+            Ok(Scanned::Blank { .. }) => continue,
+            Err(stop) => return Ok((waiting, !matches!(stop, Stop::Damage(_)))),
+        };
         let request = DispatchRequest::of(&view);
         let DispatchRequest { physical_offset, store_timestamp_ms, .. } = request;
         let tags = with_tags.then(|| request.tag_hash_of(TopicHash::of(request.topic))).flatten();
@@ -167,7 +170,6 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<Vec<IndexPut>> {
             store_timestamp_ms,
         }));
     }
-    Ok(waiting)
 }
 
 /// Every message of the key, newest first, each checked.
@@ -194,7 +196,7 @@ fn exact(
         may_read: MOST_READ,
         buffer: Vec::new(),
     };
-    asking.ask_the_log(tail_from, reader.readable_end())?;
+    asking.ask_the_log(tail_from.max(reader.log().min_offset()), reader.readable_end())?;
     if let Some(index) = &reader.files.index {
         asking.ask_the_index(index)?;
     }
@@ -248,11 +250,11 @@ impl Asking<'_> {
         while !self.is_full() && candidates.next_file(&mut findings)? {
             let (records, last, repeats) = (self.result.records.len(), self.last, self.repeats);
             let rejected = (self.result.rejected_by_hash, self.result.rejected_by_time);
-            let has_entries = self.has_entries(candidates.file())?;
             loop {
                 chunk.clear();
                 let more = candidates.next_chunk(CHUNK, &mut chunk, &mut findings)?;
-                let mut is_sound = has_entries;
+                // Nothing in an index file proves that all of its messages' tags have entries.
+                let mut is_sound = self.by == IndexType::Key;
                 for candidate in &chunk {
                     is_sound &= self.look(candidate)? == Entry::Sound;
                     if self.is_full() {
@@ -288,19 +290,6 @@ impl Asking<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether all of a file has entries of the requested type. An unreadable file has none.
-    fn has_entries(&self, file: Option<&IndexFile>) -> Result<bool> {
-        match (self.by, file) {
-            (IndexType::Tags, Some(file)) => match TagEntries::of(file, self.reader.log()) {
-                Ok(tags) => Ok(tags.with.is_some() && tags.without.is_none()),
-                Err(Error::Corrupt(_)) => Ok(false),
-                Err(error) => Err(error),
-            },
-            (IndexType::Tags, None) => Ok(false),
-            (IndexType::Key, _) => Ok(true),
-        }
     }
 
     /// Compares an entry with its message, and takes a matching one.
