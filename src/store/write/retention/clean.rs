@@ -147,9 +147,12 @@ impl Writer {
         )
     }
 
-    /// Offset before which retention may delete log files: they are flushed and dispatched.
+    /// Offset before which retention may delete log files: they are flushed, dispatched and
+    /// indexed.
     pub(crate) fn safe_end(&self) -> u64 {
-        self.files.log.flushed_offset().min(self.dispatched.load(Ordering::Acquire))
+        let derived =
+            self.dispatched.load(Ordering::Acquire).min(self.indexed.load(Ordering::Acquire));
+        self.files.log.flushed_offset().min(derived)
     }
 
     fn clean_derived(&self, log_start: u64, cleaned: &mut Cleaned) -> Result<()> {
