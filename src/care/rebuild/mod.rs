@@ -486,6 +486,13 @@ impl<'a> Job<'a> {
         let path = self.paths.checkpoint();
         let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
         let fields = &mut checkpoint.fields;
+        if self.options.what.queues {
+            // RocketMQ 5.5 begins there after a crash.
+            let is_there = |at| u64::try_from(at).is_ok_and(|at| at < walk.cursor);
+            if !is_there(fields.logics_physical_offset) {
+                fields.logics_physical_offset = 0;
+            }
+        }
         if self.options.what.queues && self.options.topics.is_none() {
             fields.logics_msg_timestamp_ms = walk.newest_ms;
         }
