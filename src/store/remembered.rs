@@ -9,6 +9,7 @@ use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{FileKind, Storage, make_folder};
 use crate::format::config::json;
+use crate::format::release::Release;
 
 use super::config_file::{backup_of, read};
 use super::lock;
@@ -215,7 +216,10 @@ pub fn keep(
         let is_kept = match setting.kind {
             Kind::Retention => false,
             Kind::Flush => !is_known && setting.is_given(config),
-            Kind::Version if !is_known && !setting.is_given(config) => false,
+            // The marks of a later release may go with the index.
+            Kind::Version if !is_known && !setting.is_given(config) => {
+                config.rocketmq_version > Some(Release::V5_3)
+            }
             Kind::Version => value != (setting.value)(known),
             Kind::Size if is_known => !value.is_null() && value != (setting.value)(known),
             Kind::Size if !setting.is_given(config) => false,

@@ -389,3 +389,51 @@ def test_vr14_tags_are_found_in_stretches_without_their_entries_too(
         assert f"none of 20 messages at physical offsets 0 to {last}" in stretches[0].found
     else:
         assert stretches == []
+
+
+def test_a_query_by_tags_finds_messages_without_keys_of_an_older_release(tmp_path: Path) -> None:
+    """Only messages with keys show whether RocketMQ 5.3 wrote an index file."""
+    with mqstore.open(tmp_path, "a", config={**SMALL, "rocketmq_version": "5.3"}) as store:
+        store.append("T", b"", keys="first")
+        store.append_many(mqstore.Message("T", b"", tags="A") for _ in range(30))
+        store.append("T", b"", keys="last")
+    with mqstore.open(tmp_path, "r+", config={**SMALL, "rocketmq_version": "5.5"}) as store:
+        store.append_many(mqstore.Message("T", b"", tags="A", keys="z") for _ in range(10))
+    with mqstore.open(tmp_path) as store:
+        found = store.query("T", tags="A", max_messages=100)
+        assert (len(found), found.complete) == (40, True)
+
+
+def test_a_rebuild_keeps_the_entries_for_tags(tmp_path: Path) -> None:
+    put(tmp_path, "5.4", range(20))
+    before = len(entries_of(tmp_path, 100))
+    with pytest.raises(mqstore.ConfigError, match=r"'5\.3' is given|\"5\.3\" is given"):
+        mqstore.rebuild(tmp_path, what=["index"], config={"rocketmq_version": "5.3"})
+    # Remembered by somebody who wrote before the index had them.
+    remembered = tmp_path / "config/mqstore.json"
+    text = remembered.read_text(encoding="utf-8")
+    assert '"5.4"' in text
+    remembered.write_text(text.replace('"5.4"', '"5.3"'), encoding="utf-8")
+    mqstore.rebuild(tmp_path, what=["index"])
+    assert len(entries_of(tmp_path, 100)) == before == 40
+
+
+def test_a_release_that_only_the_index_shows_is_remembered(tmp_path: Path) -> None:
+    put(tmp_path, "5.4", range(20))
+    remembered = tmp_path / "config/mqstore.json"
+    remembered.unlink()
+    mqstore.open(tmp_path, "r+", config=SMALL).close()
+    assert '"5.4"' in remembered.read_text(encoding="utf-8")
+    for path in index_files(tmp_path):
+        path.unlink()
+    (tmp_path / "abort").touch()
+    mqstore.open(tmp_path, "r+", config=SMALL).close()
+    assert len(entries_of(tmp_path, 100)) == 40
+
+
+def test_no_negative_place_in_the_checkpoint_is_a_mark(tmp_path: Path) -> None:
+    put(tmp_path, "5.3", range(5))
+    set_logics_offset(tmp_path, -1)
+    with mqstore.open(tmp_path) as store:
+        assert "5.3" in store.versions()["can_be"]
+    mqstore.open(tmp_path, "r+", config={**SMALL, "rocketmq_version": "5.3"}).close()

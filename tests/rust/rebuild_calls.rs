@@ -65,6 +65,11 @@ fn a_file_that_cannot_be_read_ends_it_and_nothing_is_changed() {
 #[test]
 fn told_to_end_it_leaves_everything_as_it_was() {
     let home = Home::long();
+    // Then no message is read to look for the store's release.
+    let remembered = home.path().join("config/mqstore.json");
+    let text = fs::read_to_string(&remembered).unwrap();
+    assert!(text.contains("\"5.3\""), "{text}");
+    fs::write(&remembered, text.replace("\"5.3\"", "\"5.4\"")).unwrap();
     let before: Vec<_> = home.snapshot().into_iter().map(|(path, _)| path).collect();
     let stage = Staged::new();
     stage.hold_reads("commitlog", 8);
@@ -80,6 +85,7 @@ fn told_to_end_it_leaves_everything_as_it_was() {
         }
         ControlFlow::Break(())
     });
+    assert!(calls > 1, "reads were held");
     match error {
         Err(Error::Io { op: "rebuild", source, .. }) => {
             assert_eq!(source.kind(), ErrorKind::Interrupted);

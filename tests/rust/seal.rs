@@ -53,6 +53,22 @@ fn a_store_closed_in_good_order_is_opened_without_reading_its_log() {
 }
 
 #[test]
+fn a_seal_holds_where_no_release_is_remembered() {
+    let stage = sealing();
+    let home = Home::on(stage.storage(), small());
+    let store = home.create();
+    home.fill(&store, 0..100);
+    store.close().unwrap();
+    // As a broker's store has none.
+    std::fs::remove_file(home.path().join("config/mqstore.json")).unwrap();
+    home.write().close().unwrap();
+    stage.take_log_read();
+    home.write().close().unwrap();
+    let read = stage.take_log_read();
+    assert!(read <= 2 * 4096, "{read} bytes");
+}
+
+#[test]
 fn zeros_behind_a_sealed_end_are_not_read() {
     const FILE: u64 = 4 << 20;
     let stage = sealing();

@@ -174,7 +174,10 @@ impl Digest {
 
 /// Digest of settings that determine queues and index.
 fn settings(config: &StoreConfig) -> u32 {
-    let config = StoreConfig { given: BTreeSet::new(), ..config.clone() };
+    // Not a release that a broker's store was found to have: opening compares before it looks.
+    let is_given = config.given.contains("rocketmq_version");
+    let rocketmq_version = config.rocketmq_version.filter(|_| is_given);
+    let config = StoreConfig { given: BTreeSet::new(), rocketmq_version, ..config.clone() };
     crc32(format!("{config:?}").as_bytes())
 }
 

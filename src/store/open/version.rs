@@ -102,7 +102,7 @@ fn look_at_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> 
     // Unreadable files are skipped: `verify` reports them.
     let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
     let offset = checkpoint.map_or(0, |checkpoint| checkpoint.fields.logics_physical_offset);
-    if offset != 0 {
+    if offset > 0 {
         let what = format!("bytes 40 to 47 hold {offset}, which 5.5 writes there");
         found.add(Release::V5_5, last, "checkpoint", what);
     }
@@ -188,9 +188,11 @@ pub fn release_of(
     let mut config = config.clone();
     Remembered::load(&**storage, paths).fill_in(&mut config);
     let found = match config.rocketmq_version {
-        // 5.4 or later would have left marks beside the index since.
-        Some(_) => look_at_files(&**storage, paths)?,
-        None => versions_of(storage, paths, &config)?,
+        // No index can have more.
+        Some(known) if known.has_tag_entries() && !config.given.contains("rocketmq_version") => {
+            look_at_files(&**storage, paths)?
+        }
+        _ => versions_of(storage, paths, &config)?,
     };
     settle(&mut config, &found)
 }
