@@ -12,6 +12,7 @@ use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
 use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
+use crate::format::width::{at_least_0, to_usize};
 use crate::store::queue_table::names_a_folder;
 
 const BLOCK: usize = 1 << 20;
@@ -119,7 +120,7 @@ impl<'f> Window<'f> {
         let skip = match inside {
             Some(skip) => skip,
             None => {
-                let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
+                let left = to_usize(self.len.saturating_sub(at));
                 let len = wanted.max(BLOCK).min(left);
                 // A huge record must not keep its memory.
                 if self.block.len() < len || self.block.len() > len.max(4 * BLOCK) {
@@ -251,7 +252,7 @@ pub(super) fn carve(
 
 impl Carver<'_, '_> {
     fn look(&mut self, at: u64) -> Result<Look> {
-        let left = usize::try_from(self.window.len - at).unwrap_or(usize::MAX);
+        let left = to_usize(self.window.len - at);
         let head = self.window.bytes(at, HEAD_MOST.min(left))?;
         if head.len() < MIN_RECORD_LEN || !peek::is_record(head) {
             return Ok(Look::Nothing);
@@ -287,7 +288,7 @@ impl Carver<'_, '_> {
         };
         let physical_offset = view.physical_offset();
         match flaw(&view) {
-            None => Ok(Look::Whole(size, u64::try_from(physical_offset).unwrap_or(0))),
+            None => Ok(Look::Whole(size, at_least_0(physical_offset))),
             Some(reason) => {
                 self.fuel -= cost;
                 Ok(Look::Flawed(Flawed { at, size: cost, physical_offset, reason }))
@@ -333,7 +334,7 @@ impl Carver<'_, '_> {
             next -= 7;
         }
         let mut next = next.max(at + 1);
-        let passed = usize::try_from(next - at).unwrap_or(usize::MAX);
+        let passed = to_usize(next - at);
         let zeros = bytes.iter().take(passed).all(|byte| *byte == 0);
         if zeros && passed >= LEAST_HOLE {
             // The rest of a log file is mostly a hole. A record's size may begin with zeros in it.

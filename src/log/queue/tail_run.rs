@@ -5,6 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
+use crate::format::width::to_usize;
 
 /// Bytes in memory before the appender writes them out itself.
 const BUFFER: usize = 256 << 10;
@@ -101,7 +102,7 @@ impl TailRun {
         let size = self.run.file_size();
         while !tail.buffer.is_empty() {
             let base = tail.start / size * size;
-            let room = usize::try_from(base + size - tail.start).unwrap_or(usize::MAX);
+            let room = to_usize(base + size - tail.start);
             let len = tail.buffer.len().min(room);
             let file = self.run.create_if_missing(base)?;
             let bytes = tail.buffer.get(..len).unwrap_or_default();
@@ -149,7 +150,7 @@ impl TailRun {
         self.write_out(&mut tail)?;
         // Only runs that are written constantly need more memory.
         let end = tail.end();
-        let added = usize::try_from(end.saturating_sub(tail.committed)).unwrap_or(usize::MAX);
+        let added = to_usize(end.saturating_sub(tail.committed));
         let kept = added.max(KEPT_BUFFER);
         if tail.buffer.capacity() / KEPT_TIMES > kept {
             tail.buffer.shrink_to(kept);
@@ -188,8 +189,8 @@ impl TailRun {
         let (on_disk, in_memory) = {
             let tail = self.tail();
             let on_disk = tail.start.saturating_sub(offset);
-            let on_disk = usize::try_from(on_disk).unwrap_or(usize::MAX).min(buffer.len());
-            let skip = usize::try_from(offset.saturating_sub(tail.start)).unwrap_or(usize::MAX);
+            let on_disk = to_usize(on_disk).min(buffer.len());
+            let skip = to_usize(offset.saturating_sub(tail.start));
             let bytes = tail.buffer.get(skip..).unwrap_or_default();
             let room = buffer.get_mut(on_disk..).unwrap_or_default();
             let len = bytes.len().min(room.len());
@@ -254,7 +255,7 @@ impl TailRun {
             let mut told = self.entries::<LEN, _>(middle, 1, &mut before)?;
             let mut at = middle;
             if told == [None] {
-                let room = usize::try_from(high - middle).unwrap_or(usize::MAX);
+                let room = to_usize(high - middle);
                 told = self.entries::<LEN, _>(middle, room.min(MOST_SILENT), &mut before)?;
                 let silent = told.iter().take_while(|told| told.is_none()).count();
                 told.drain(..silent);
@@ -367,7 +368,7 @@ impl TailRun {
         let zeros = vec![0; BLOCK];
         let mut at = position;
         while at < self.run.file_size() {
-            let left = usize::try_from(self.run.file_size() - at).unwrap_or(usize::MAX);
+            let left = to_usize(self.run.file_size() - at);
             let wanted = left.min(BLOCK);
             let read =
                 open.read_at(&mut block[..wanted], at).map_err(Error::io("read", &file.path))?;

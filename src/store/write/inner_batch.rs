@@ -9,6 +9,7 @@ use crate::format::message::MessageView;
 use crate::format::message::properties::{self, names};
 use crate::format::message::sys_flag;
 use crate::format::queue::batch;
+use crate::format::width::at_most_i64;
 use crate::log::QueueKind;
 
 use super::append::{self, NewMessage};
@@ -80,7 +81,7 @@ pub fn members(
     let mut members = Vec::new();
     for item in batch::items(&body) {
         let item = item.map_err(|error| error.at(body_at))?;
-        let number = i64::try_from(members.len()).unwrap_or(i64::MAX);
+        let number = at_most_i64(members.len());
         let message = NewMessage {
             queue_id: view.queue_id(),
             properties: item.properties,

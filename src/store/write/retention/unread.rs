@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::error::Result;
+use crate::format::width::at_least_0;
 
 use crate::store::store_files::StoreFiles;
 
@@ -47,7 +48,7 @@ impl StoreFiles {
         for ((group, topic), read) in offsets {
             for &(queue_id, first, end) in gone.get(topic.as_bytes()).into_iter().flatten() {
                 let next = read.get(&queue_id).map_or(first, |&next| first.max(next));
-                let messages = u64::try_from(end.saturating_sub(next)).unwrap_or(0);
+                let messages = at_least_0(end.saturating_sub(next));
                 if messages > 0 {
                     let (group, topic) = (group.to_owned(), topic.to_owned());
                     unread.push(Unread { group, topic, queue_id, messages });
