@@ -70,6 +70,8 @@ from mqstore.store import doctor, open, verify  # noqa: A004 - `mqstore.open` is
 from mqstore.upkeep import clean, rebuild, recover
 
 if TYPE_CHECKING:
+    from mqstore.asking import why
+    from mqstore.asking_results import WhyAnswer, WhyPlace, WhyReport
     from mqstore.config import ConfigWarning, StoreConfig
     from mqstore.exchange import (
         CopyReport,
@@ -106,6 +108,7 @@ if TYPE_CHECKING:
         CleanReport,
         RebuildReport,
         RebuiltQueue,
+        RebuiltTopic,
         UnreadMessages,
     )
 
@@ -159,6 +162,7 @@ __all__ = [
     "ReadResult",
     "RebuildReport",
     "RebuiltQueue",
+    "RebuiltTopic",
     "RecoveryReport",
     "SalvageConflict",
     "SalvageProblem",
@@ -178,6 +182,9 @@ __all__ = [
     "UnreadMessages",
     "UnsupportedError",
     "VerifyReport",
+    "WhyAnswer",
+    "WhyPlace",
+    "WhyReport",
     "__version__",
     "clean",
     "copy",
@@ -202,6 +209,7 @@ __all__ = [
     "stats",
     "tags_code",
     "verify",
+    "why",
 ]
 
 # Modules that need msgspec or dataclasses are imported on first use.
@@ -241,8 +249,13 @@ _LATER = {
     "CleanedFile": "mqstore.upkeep_results",
     "RebuildReport": "mqstore.upkeep_results",
     "RebuiltQueue": "mqstore.upkeep_results",
+    "RebuiltTopic": "mqstore.upkeep_results",
     "UnreadMessages": "mqstore.upkeep_results",
     "report": "mqstore.html_report",
+    "WhyAnswer": "mqstore.asking_results",
+    "WhyPlace": "mqstore.asking_results",
+    "WhyReport": "mqstore.asking_results",
+    "why": "mqstore.asking",
 }
 
 

@@ -38,6 +38,7 @@ _COMMANDS = {
     "get": "messages",
     "query": "messages",
     "at": "messages",
+    "why": "why",
     "cq": "structures",
     "index": "index",
     "checkpoint": "structures",
