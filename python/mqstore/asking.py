@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
 from mqstore import _native
+from mqstore._key_search import topics_of, with_key
 from mqstore._names import missing_topics, nearest, recent_keys, table_names
 from mqstore.asking_results import WhyAnswer, WhyReport, place_of
 from mqstore.errors import MessageNotFoundError, StoreError
@@ -27,7 +28,6 @@ __all__ = ["why"]
 
 _More: TypeAlias = dict[str, Any]
 
-_MOST_FOUND = 64
 _WAITING = ("delayed", "timer")
 _RETRY, _DEAD_LETTER = "%RETRY%", "%DLQ%"
 _OP_TOPICS = {
@@ -95,7 +95,7 @@ def why(
             answers = asked.at(str(topic), int(queue_id or 0), int(queue_offset or 0))
         else:
             answers = asked.named(key, id, topic)
-    return WhyReport(os.fspath(path), group, tuple(answers))
+    return WhyReport(os.fspath(path), group, tuple(answers), asked.truncated)
 
 
 class _Question:
@@ -105,6 +105,7 @@ class _Question:
         self.store = store
         self.group = group
         self.tags = tags
+        self.truncated = False
         self.now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         groups = store.groups()
         known = table_names(store, "subscriptionGroup.json", "subscriptionGroupTable")
@@ -148,11 +149,11 @@ class _Question:
             with suppress(StoreError, ValueError):
                 found = [self.store.get_by_id(message_id)]
                 return self._families(found, {found[0].physical_offset})
-        found = list(self._with_key(name, self.store.topics()))
+        found = self._with_key(name, self.store.topics())
         if message_id is not None:
             found = [message for message in found if message.unique_key == name]
         if topic is not None:
-            found = [message for message in found if topic in _topics_of(message)]
+            found = [message for message in found if topic in topics_of(message)]
         if not found:
             where = "" if topic is None else f" of topic {topic!r}"
             hint = nearest(name, {one for _, one in recent_keys(self.store)})
@@ -163,13 +164,10 @@ class _Question:
             )
         return self._families(found, None)
 
-    def _with_key(self, key: str, topics: Sequence[str]) -> Iterator[StoredMessage]:
-        seen: set[int] = set()
-        for topic in topics:
-            for message in self.store.query(topic, key, max_messages=_MOST_FOUND):
-                if message.physical_offset not in seen:
-                    seen.add(message.physical_offset)
-                    yield message
+    def _with_key(self, key: str, topics: Sequence[str]) -> list[StoredMessage]:
+        found, truncated = with_key(self.store, key, topics)
+        self.truncated |= truncated
+        return found
 
     def _families(
         self, messages: Sequence[StoredMessage], only: set[int] | None
@@ -181,7 +179,7 @@ class _Question:
             family = families.setdefault(name, {})
             family[message.physical_offset] = message
             if isinstance(name, str) and len(family) == 1:
-                related = dict.fromkeys([*self._related(message), *_topics_of(message)])
+                related = dict.fromkeys([*self._related(message), *topics_of(message)])
                 known = set(self.store.topics())
                 for copy in self._with_key(name, [topic for topic in related if topic in known]):
                     if copy.unique_key == name:
@@ -192,6 +190,7 @@ class _Question:
             copies = [one for one in records if one.purpose != "normal"]
             originals = [one for one in records if one.purpose == "normal"]
             asked = [one for one in originals if only is None or one.physical_offset in only]
+            asked = asked or originals
             # The messages of a batch have one unique key.
             answers += [self._judge(original, [original, *copies]) for original in asked]
             if not asked:
@@ -385,12 +384,6 @@ def _row(store: Store, file: str, table: str, name: str) -> dict[str, Any]:
     except (StoreError, OSError, ValueError, AttributeError):
         return {}
     return row if isinstance(row, dict) else {}
-
-
-def _topics_of(message: StoredMessage) -> tuple[str, ...]:
-    """The topic of a message, and the one that a waiting or failed one is for."""
-    names = (message.topic, message.real_topic, message.properties.get("RETRY_TOPIC"))
-    return tuple(name for name in names if name is not None)
 
 
 def _most_times(messages: Sequence[StoredMessage]) -> int:

@@ -105,11 +105,13 @@ class WhyReport(Report):
         path: The store.
         group: The consumer group.
         answers: One for each message that was asked for, in the order of the log.
+        truncated: Whether more than 64 messages of a topic have the key; the newest are answered.
     """
 
     path: str
     group: str
     answers: tuple[WhyAnswer, ...]
+    truncated: bool = False
 
 
 def place_of(message: StoredMessage) -> WhyPlace:

@@ -81,6 +81,23 @@ def test_every_copy_that_the_broker_made_is_named(broker):
     assert answers(broker, group="group-pull-tag", key="order7")[0].text.startswith("the group's")
 
 
+def test_a_copy_leads_to_the_message_that_was_delivered(broker):
+    with mqstore.open(broker) as store:
+        (delayed, *_) = [one for one in store.scan() if one.purpose == "delayed"]
+    (answer,) = answers(broker, group="group-pull-tag", id=delayed.message_id)
+    assert (answer.topic, answer.queue_offset, answer.code) == ("Topic_s-x", 3, "taken")
+
+
+def test_without_an_index_the_log_is_read_once(broker, tmp_path):
+    asked = {"group": "group-push-retry", "key": "order7"}
+    found = answers(broker, **asked)
+    path = tmp_path / "store"
+    shutil.copytree(broker, path)
+    config = {"max_hash_slot_num": 13, "max_index_num": 20}
+    assert not mqstore.open(path, config=config).index_usable
+    assert answers(path, config=config, **asked) == found
+
+
 def test_tags_that_the_group_does_not_take(broker, tmp_path):
     (answer, *_) = answers(broker, group="group-pull-tag", key="order4", tags="TagA || TagC")
     assert (answer.tags, answer.code, answer.subscription) == ("TagC", "taken", "TagA || TagC")

@@ -10,6 +10,7 @@ import msgspec
 import mqstore
 from mqstore.cli.names import refusals
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
+from mqstore.cli.output import note
 from mqstore.text import escape, time_text
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def why_command(
             config=config,
         )
     print_report(output, msgspec.to_builtins(report), "answers", lambda: _lines(report))
+    if report.truncated:
+        note("more messages have the key; the newest 64 of each topic were taken")
 
 
 def _lines(report: WhyReport) -> Iterator[str]:
