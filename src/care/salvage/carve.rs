@@ -51,7 +51,6 @@ impl Extent {
     }
 }
 
-/// Result for one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carved {
     /// Bytes.
@@ -98,10 +97,6 @@ pub(super) struct Window<'f> {
 }
 
 impl<'f> Window<'f> {
-    /// Opens a window on a file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn new(file: &'f dyn StorageFile, path: &'f Path) -> Result<Self> {
         let len = file.stat().map_err(Error::io("stat", path))?.len;
         let block = Vec::new();
@@ -109,9 +104,6 @@ impl<'f> Window<'f> {
     }
 
     /// Bytes from `at` on, at least `wanted` unless the file ends.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
         let inside = at
             .checked_sub(self.start)
@@ -170,9 +162,6 @@ impl<'f> Window<'f> {
     }
 
     /// The whole record at `at`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn record(&mut self, at: u64) -> Result<Option<MessageView<'_>>> {
         let size = peek::claimed_size(self.bytes(at, BLANK_LEN)?).unwrap_or(0);
         match read_frame(self.bytes(at, size)?) {
@@ -195,9 +184,6 @@ struct Carver<'w, 'f> {
 
 /// Adds whole messages of a file to `extents` and doubtful ones to `flawed`. `tell` gets the
 /// progress.
-///
-/// # Errors
-/// [`Error::Io`], and errors of `tell`.
 pub(super) fn carve(
     window: &mut Window<'_>,
     source: u32,
@@ -261,7 +247,6 @@ impl Carver<'_, '_> {
         if size < MIN_RECORD_LEN || size > left || size > self.most_record {
             return Ok(Look::Nothing);
         }
-        // Most look-alikes fail here.
         let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
             return Ok(Look::Nothing);
         };
