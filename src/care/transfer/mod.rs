@@ -1,7 +1,9 @@
 //! Transfers messages into a new store: queue offsets, stand-ins for missing ones, and
-//! configuration.
+//! configuration. Open `copy/mod.rs` for a copy of a store, `diff.rs` for the comparison of two.
 
+pub mod copy;
 mod deleted;
+pub mod diff;
 pub mod new_store;
 pub mod numbering;
 
