@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         RecoveryReport,
         VerifyReport,
     )
+    from mqstore.rocksdb.converting import ConvertReport, convert
     from mqstore.store_stats import StoreStats, Totals, stats
     from mqstore.upkeep_results import (
         CleanedFile,
@@ -126,6 +127,7 @@ __all__ = [
     "ConfigWarning",
     "ConsumeQueue",
     "ConsumerGroup",
+    "ConvertReport",
     "CopyReport",
     "CorruptionError",
     "Diagnosis",
@@ -187,6 +189,7 @@ __all__ = [
     "WhyReport",
     "__version__",
     "clean",
+    "convert",
     "copy",
     "decode",
     "diff",
@@ -220,6 +223,8 @@ _LATER = {
     "PreflightNote": "mqstore.preflighting",
     "PreflightReport": "mqstore.preflighting",
     "preflight": "mqstore.preflighting",
+    "ConvertReport": "mqstore.rocksdb.converting",
+    "convert": "mqstore.rocksdb.converting",
     "CopyReport": "mqstore.exchange",
     "Difference": "mqstore.exchange",
     "DiffReport": "mqstore.exchange",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mqstore import _native
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from mqstore.results import Diagnosis, VerifyReport
 
 __all__ = ["doctor", "open", "verify"]
+
+_DATABASES = (
+    "consumequeue",
+    "consumequeue_rocksdb",
+    "config/topics",
+    "config/subscriptionGroups",
+    "config/consumerOffsets",
+    "config/metadata",
+    "config/rdb",
+)
 
 
 def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
@@ -53,7 +64,17 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         ...     store.append("orders", b"one", keys="o-1").queue_offset
         0
     """
-    return _native.open_store(path, mode, _settings(config))
+    settings = _settings(config)
+    if mode == "r" and _has_databases(path):
+        from mqstore.rocksdb import open_beside
+
+        return open_beside(path, settings)
+    return _native.open_store(path, mode, settings)
+
+
+def _has_databases(path: str | os.PathLike[str]) -> bool:
+    """Whether queues or the broker's tables lie in RocksDB."""
+    return any(Path(path, folder, "CURRENT").is_file() for folder in _DATABASES)
 
 
 def verify(
@@ -89,6 +110,12 @@ def verify(
         path, level=level, threads=threads, progress=progress, settings=_settings(config)
     )
     findings = tuple(Finding(*row) for row in rows)
+    if _has_databases(path):
+        from mqstore.rocksdb.checking import check
+
+        more, counted = check(path, level=level, config=config)
+        findings += tuple(more)
+        counts |= counted
     ok = all(finding.severity == "info" for finding in findings)
     return VerifyReport(str(path), level, ok, findings, counts)
 

@@ -221,6 +221,16 @@ codes! {
         "none needed: the consumer goes on with the first that is there"
     OffsetNowhere "MQ-OFF-03" "a consumer's offset is of a queue that does not exist"
         "none needed where the topic was deleted; where its messages are in the log, they lack their queue, which is a finding of its own"
+    RocksUnreadable "MQ-RDB-01" "a RocksDB database cannot be read"
+        "`mqstore convert STORE --queues rocksdb --apply`: the rows of queues are made again from the log; put back a copy of any other database"
+    RocksRow "MQ-RDB-02" "a queue's row in RocksDB contradicts its message"
+        "`mqstore convert STORE --queues rocksdb --apply`: the rows are made again from the log"
+    RocksMissing "MQ-RDB-03" "messages have no row in their queue in RocksDB"
+        "`mqstore convert STORE --queues rocksdb --apply`: the rows are made again from the log"
+    RocksTail "MQ-RDB-04" "the newest messages have no row in RocksDB yet"
+        "none needed: a running broker has the rows in memory; after a crash, `mqstore convert STORE --queues rocksdb --apply` writes all of them, and a start of RocketMQ those of the last files"
+    RocksUnknown "MQ-RDB-05" "a RocksDB database is not looked at, as its package is not installed"
+        "install `rocksdict`, as with `mqstore[rocksdb]`, and verify again"
 }
 
 impl fmt::Display for Code {

@@ -72,6 +72,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::verify::_verify_structures, module)?,
         wrap_pyfunction!(care::verify::_verify_log, module)?,
         wrap_pyfunction!(care::verify::_verify_join, module)?,
+        wrap_pyfunction!(care::verify::_code_text, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_scan, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_settle, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_queues, module)?,

@@ -58,6 +58,15 @@ impl MessageStore {
         Self::open_with(path, mode, config, storage, Arc::new(crate::time::SystemClock))
     }
 
+    /// Opens to read, with files of queues and tables that a caller made from a database: those of
+    /// the store come first.
+    ///
+    /// # Errors
+    /// As [`MessageStore::open`].
+    pub fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Self> {
+        Self::start(open::open_beside(path, config, aside)?)
+    }
+
     /// Opens with another storage and clock.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub struct StorePaths {
     root: PathBuf,
     commit_log: Vec<PathBuf>,
     read_only: Vec<PathBuf>,
+    /// Queues and tables from elsewhere, as files: `consumequeue`, `config`.
+    aside: Option<PathBuf>,
 }
 
 impl StorePaths {
@@ -38,7 +40,23 @@ impl StorePaths {
         commit_log.extend(read_only.iter().cloned());
         commit_log.sort();
         commit_log.dedup();
-        Self { root: root.to_owned(), commit_log, read_only }
+        Self { root: root.to_owned(), commit_log, read_only, aside: None }
+    }
+
+    #[must_use]
+    pub fn with_aside(self, aside: PathBuf) -> Self {
+        Self { aside: Some(aside), ..self }
+    }
+
+    /// Queues that are no files of the store; those of the store come first.
+    #[must_use]
+    pub fn aside_queues(&self) -> Option<PathBuf> {
+        self.aside.as_ref().map(|aside| aside.join(CONSUME_QUEUE))
+    }
+
+    fn table(&self, name: &str) -> PathBuf {
+        let aside = self.aside.as_ref().map(|aside| aside.join("config").join(name));
+        aside.filter(|path| path.exists()).unwrap_or_else(|| self.config().join(name))
     }
 
     #[must_use]
@@ -123,7 +141,7 @@ impl StorePaths {
 
     #[must_use]
     pub fn topics(&self) -> PathBuf {
-        self.config().join("topics.json")
+        self.table("topics.json")
     }
 
     /// Consumer offsets: a broker with `enableLmq` uses a file of its own
@@ -131,7 +149,7 @@ impl StorePaths {
     #[must_use]
     pub fn consumer_offsets(&self, enable_lmq: bool) -> PathBuf {
         let name = if enable_lmq { "lmqConsumerOffset.json" } else { "consumerOffset.json" };
-        self.config().join(name)
+        self.table(name)
     }
 
     /// Folder of a rebuild in progress.

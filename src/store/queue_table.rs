@@ -19,6 +19,9 @@ use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 /// Maximum queues created from one log: a small log must not exhaust the disk.
 pub const MOST_NEW_QUEUES: usize = 100_000;
 
+/// Bytes of a file of a queue from elsewhere (`mqstore/rocksdb/queue_files.py`).
+const ASIDE_FILE: u64 = 80_000;
+
 #[must_use]
 pub fn too_many(path: &Path) -> Error {
     let what = format!(
@@ -34,6 +37,8 @@ pub type TopicQueues = BTreeMap<i32, Arc<Queue>>;
 pub struct QueueLayout {
     pub dir: PathBuf,
     pub file_size: u64,
+    /// Queues from elsewhere, for a reader, in files of [`ASIDE_FILE`] bytes.
+    pub aside: Option<PathBuf>,
     pub batch_dir: PathBuf,
     pub batch_file_size: u64,
     pub ext_dir: PathBuf,
@@ -106,7 +111,12 @@ impl QueueTable {
         let (mut strays, mut met) = (Vec::new(), HashSet::new());
         self.is_torn.store(false, Ordering::Release);
         for kind in [QueueKind::Plain, QueueKind::Batch] {
-            self.refresh_kind(kind, &mut strays, &mut met)?;
+            let place = (self.dir_of(kind), self.file_size(kind));
+            self.refresh_kind(kind, place, &mut strays, &mut met)?;
+        }
+        if let Some(dir) = &self.layout.aside {
+            let place = (&**dir, ASIDE_FILE);
+            self.refresh_kind(QueueKind::Plain, place, &mut strays, &mut met)?;
         }
         if self.access == Access::Read {
             self.table.write().retain(|topic, queues| {
@@ -124,10 +134,10 @@ impl QueueTable {
     fn refresh_kind(
         &self,
         kind: QueueKind,
+        place @ (dir, _): (&Path, u64),
         strays: &mut Vec<Stray>,
         met: &mut HashSet<(Box<[u8]>, i32)>,
     ) -> Result<()> {
-        let dir = self.dir_of(kind);
         for topic in self.list(dir)? {
             let topic_dir = dir.join(&topic.name);
             let name = topic.name.as_encoded_bytes();
@@ -149,7 +159,10 @@ impl QueueTable {
                     strays.push(Stray { path, kind: queue.kind });
                     continue;
                 };
-                met.insert((name.into(), id));
+                // The store's own files come first.
+                if !met.insert((name.into(), id)) {
+                    continue;
+                }
                 let known = self.get(name, id);
                 let grown = known.map(|queue| refresh_grown(&queue)).transpose()?.flatten();
                 match grown {
@@ -157,7 +170,7 @@ impl QueueTable {
                     None => {
                         let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
                         let before = folder();
-                        let (queue, more) = self.load_queue(kind, name, id)?;
+                        let (queue, more) = self.load_queue(kind, place, name, id)?;
                         strays.extend(more);
                         // Another folder may have replaced this one.
                         if queue.run().lacks_folder() || folder() != before {
@@ -175,6 +188,13 @@ impl QueueTable {
         match kind {
             QueueKind::Plain => &self.layout.dir,
             QueueKind::Batch => &self.layout.batch_dir,
+        }
+    }
+
+    const fn file_size(&self, kind: QueueKind) -> u64 {
+        match kind {
+            QueueKind::Plain => self.layout.file_size,
+            QueueKind::Batch => self.layout.batch_file_size,
         }
     }
 
@@ -218,14 +238,16 @@ impl QueueTable {
         }
     }
 
-    fn load_queue(&self, kind: QueueKind, topic: &[u8], id: i32) -> Result<(Queue, Vec<Stray>)> {
+    fn load_queue(
+        &self,
+        kind: QueueKind,
+        (dir, file_size): (&Path, u64),
+        topic: &[u8],
+        id: i32,
+    ) -> Result<(Queue, Vec<Stray>)> {
         let name = String::from_utf8_lossy(topic);
         let below = |dir: &Path| dir.join(&*name).join(id.to_string());
-        let file_size = match kind {
-            QueueKind::Plain => self.layout.file_size,
-            QueueKind::Batch => self.layout.batch_file_size,
-        };
-        let (run, mut strays) = self.load_run(below(self.dir_of(kind)), file_size)?;
+        let (run, mut strays) = self.load_run(below(dir), file_size)?;
         let queue = Queue::load(kind, topic, id, run)?;
         let Queue::Plain(plain) = queue else { return Ok((queue, strays)) };
         let ext_dir = below(&self.layout.ext_dir);
@@ -277,11 +299,11 @@ impl QueueTable {
     /// Maximum gap before a record's queue offset: one file.
     #[must_use]
     pub fn most_skipped(&self, kind: QueueKind) -> i64 {
-        let (size, in_entry) = match kind {
-            QueueKind::Plain => (self.layout.file_size, 1),
-            QueueKind::Batch => (self.layout.batch_file_size, i64::from(i16::MAX)),
+        let in_entry = match kind {
+            QueueKind::Plain => 1,
+            QueueKind::Batch => i64::from(i16::MAX),
         };
-        let entries = at_most_i64(size / kind.entry_len() as u64);
+        let entries = at_most_i64(self.file_size(kind) / kind.entry_len() as u64);
         entries.saturating_mul(in_entry)
     }
 
@@ -334,7 +356,9 @@ impl QueueTable {
                 limit: None,
             });
         }
-        let (queue, _) = self.load_queue(self.kind_of(topic), topic, queue_id)?;
+        let kind = self.kind_of(topic);
+        let place = (self.dir_of(kind), self.file_size(kind));
+        let (queue, _) = self.load_queue(kind, place, topic, queue_id)?;
         Ok(self.insert(queue))
     }
 

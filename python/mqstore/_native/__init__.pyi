@@ -69,6 +69,7 @@ from mqstore._native._survey import _survey as _survey
 from mqstore._native._transfer import copy_store, diff_stores, import_messages
 from mqstore._native._upkeep import clean, recover
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, MessageId, QueueInfo
+from mqstore._native._verify import _code_text as _code_text
 from mqstore._native._verify import _verify_join as _verify_join
 from mqstore._native._verify import _verify_log as _verify_log
 from mqstore._native._verify import _verify_structures as _verify_structures

@@ -15,7 +15,9 @@ from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, Qu
 from mqstore.config import StoreConfig
 from mqstore.results import QueryResult, RecoveryReport
 
-def open_store(path: _Path, mode: str, settings: Mapping[str, object], /) -> Store:
+def open_store(
+    path: _Path, mode: str, settings: Mapping[str, object], /, aside: _Path | None = None
+) -> Store:
     """Opens a store; ``mqstore.open`` is the public door to this.
 
     Args:
@@ -25,6 +27,9 @@ def open_store(path: _Path, mode: str, settings: Mapping[str, object], /) -> Sto
             ``int`` or ``str``. What is left out is taken from the files there, else from what
             the store was made with, else from RocketMQ's defaults. A name that the store has no use
             for does nothing.
+        aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
+            database. Its queues are read where the store has no files of them, its tables instead
+            of the store's.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).

@@ -102,3 +102,6 @@ def _verify_join(
     dict[str, int],
 ]:
     """Puts together what the parts of a check found; it gives what ``verify`` gives."""
+
+def _code_text(code: str) -> tuple[str, str] | None:
+    """Title and fix of a code of a finding."""

@@ -50,6 +50,7 @@ _COMMANDS = {
     "preflight": "preflight",
     "recover": "recover",
     "rebuild": "rebuild",
+    "convert": "convert",
     "report": "report",
     "pipeline": "pipeline",
     "export": "exchange",

@@ -71,6 +71,10 @@ EXAMPLES = {
         "mqstore rebuild /data/store --what index --apply",
         "mqstore rebuild /data/store --what topics --apply",
     ),
+    "convert": (
+        "mqstore convert /data/store --queues file",
+        "mqstore convert /data/store --queues rocksdb --apply",
+    ),
     "report": (
         "mqstore report /data/store -o store.html",
         "mqstore report /data/store -o store.html --overwrite --config broker.conf",

@@ -83,6 +83,7 @@ impl Build {
                     dir: dir.join(paths::CONSUME_QUEUE),
                     batch_dir: dir.join(paths::BATCH_CONSUME_QUEUE),
                     ext_dir: dir.join(paths::CONSUME_QUEUE_EXT),
+                    aside: None,
                     ..layout.clone()
                 };
                 storage.create_dir(&layout.dir).map_err(Error::io("create", &layout.dir))?;

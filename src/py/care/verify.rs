@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
 use crate::care::verify::divided;
-use crate::care::{self, Finding, Level, VerifyOptions, VerifyReport};
+use crate::care::{self, Code, Finding, Level, VerifyOptions, VerifyReport};
 use crate::config::StoreConfig;
 use crate::error::Error;
 
@@ -142,6 +142,13 @@ pub(crate) fn _verify_join<'py>(
         divided::join(&path, &config, &options, &structures, &walks, tell)
     })?;
     rows(py, report)
+}
+
+/// Title and fix of a code of a finding.
+#[pyfunction]
+pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
+    let found = Code::ALL.iter().find(|known| known.name() == code)?;
+    Some((found.title(), found.fix()))
 }
 
 fn slices(parts: &[PyBackedBytes]) -> Vec<&[u8]> {

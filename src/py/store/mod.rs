@@ -11,7 +11,7 @@ pub(crate) mod stored;
 
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -51,13 +51,14 @@ pub(super) const CHUNK_BYTES: usize = 4 << 20;
 ///
 /// A handle that crossed a ``fork`` still reads in the child, and raises ``StoreClosedError`` where
 /// it would write. It does not pickle: hand on the path, and open the store there.
-#[pyclass(module = "mqstore", frozen)]
+#[pyclass(module = "mqstore", frozen, weakref)]
 pub(crate) struct Store {
     store: Arc<MessageStore>,
     pub(super) path: PathBuf,
     mode: &'static str,
     /// Settings as given at open.
     settings: Py<PyDict>,
+    aside: Option<PathBuf>,
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
@@ -95,7 +96,7 @@ impl Store {
             return Ok(Arc::clone(store));
         }
         let config = self.store.config().clone();
-        let store = Arc::new(MessageStore::open(&self.path, OpenMode::Read, config)?);
+        let store = Arc::new(open(&self.path, OpenMode::Read, config, self.aside.as_deref())?);
         *reopened = Some((generation, Arc::clone(&store)));
         Ok(store)
     }
@@ -126,6 +127,9 @@ fn forked() -> PyErr {
 ///         ``int`` or ``str``. What is left out is taken from the files there, else from what
 ///         the store was made with, else from RocketMQ's defaults. A name that the store has no use
 ///         for does nothing.
+///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a database.
+///         Its queues are read where the store has no files of them, its tables instead of the
+///         store's.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -135,12 +139,13 @@ fn forked() -> PyErr {
 ///     StoreIOError: The operating system refused something.
 ///     ValueError: No such mode.
 #[pyfunction]
-#[pyo3(signature = (path, mode, settings, /))]
+#[pyo3(signature = (path, mode, settings, /, aside=None))]
 pub(super) fn open_store(
     py: Python<'_>,
     path: PathBuf,
     mode: &str,
     settings: &Bound<'_, PyAny>,
+    aside: Option<PathBuf>,
 ) -> PyResult<Store> {
     let (open_mode, mode) = match mode {
         "r" => (OpenMode::Read, "r"),
@@ -160,15 +165,28 @@ pub(super) fn open_store(
     }
     // The working folder may change later.
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let store = py.detach(|| MessageStore::open(&path, open_mode, config))?;
+    let store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
     Ok(Store {
         store: Arc::new(store),
         path,
         mode,
         settings: given.unbind(),
+        aside,
         generation: fork::generation(),
         reopened: Mutex::default(),
     })
+}
+
+fn open(
+    path: &Path,
+    mode: OpenMode,
+    config: StoreConfig,
+    aside: Option<&Path>,
+) -> crate::error::Result<MessageStore> {
+    match aside {
+        Some(aside) => MessageStore::open_beside(path, config, aside),
+        None => MessageStore::open(path, mode, config),
+    }
 }
 
 #[pymethods]

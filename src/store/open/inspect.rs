@@ -308,6 +308,7 @@ pub fn queue_layout(
             remembered.mapped_file_size_consume_queue_ext,
             StoreConfig::QUEUE_EXT_FILE,
         )?,
+        aside: paths.aside_queues(),
         dir,
         batch_dir,
         ext_dir,

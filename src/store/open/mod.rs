@@ -127,6 +127,16 @@ pub(super) fn open(
     open_to_write(paths, config, storage, clock, store_lock, (mode, damage), progress)
 }
 
+/// Opens to read, with queues and tables from `aside` as well.
+pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
+    let storage: Arc<dyn Storage> = Arc::new(crate::files::Os);
+    let paths = StorePaths::new(path, &config).with_aside(aside.to_owned());
+    if !is_store(&*storage, &paths)? {
+        return Err(not_a_store(&*storage, &paths));
+    }
+    open_to_read(paths, config, storage, Arc::new(crate::time::SystemClock))
+}
+
 fn open_to_read(
     paths: StorePaths,
     mut config: StoreConfig,

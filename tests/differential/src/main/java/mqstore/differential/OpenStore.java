@@ -8,6 +8,8 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageArrivingListener;
+import org.apache.rocketmq.store.RocksDBMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -29,9 +31,12 @@ final class OpenStore implements AutoCloseable {
         BrokerConfig broker = new BrokerConfig();
         broker.setBrokerIP1("127.0.0.1");
         statistics = new BrokerStatsManager("differential", true);
-        store = new DefaultMessageStore(config, statistics,
-            (topic, queueId, logicOffset, tagsCode, storeTime, bitMap, properties) -> { },
-            broker, Settings.topics(root, parameters));
+        MessageArrivingListener nobody =
+            (topic, queueId, logicOffset, tagsCode, storeTime, bitMap, properties) -> { };
+        var topics = Settings.topics(root, parameters);
+        store = config.isEnableRocksDBStore()
+            ? new RocksDBMessageStore(config, statistics, nobody, broker, topics)
+            : new DefaultMessageStore(config, statistics, nobody, broker, topics);
         lastExitOk = !new File(root, "abort").exists();
         long begin = System.nanoTime();
         if (!store.load()) {

@@ -1,0 +1,82 @@
+"""Queues, index and tables that RocketMQ keeps in RocksDB (``storeType=defaultRocksDB``).
+
+Needs ``rocksdict`` (``pip install 'mqstore[rocksdb]'``). ``mqstore.open`` calls it by itself.
+
+Open this file first; `reading.py` reads a database and changes nothing in its folder, `rows.py`
+has the layout of rows, `queue_files.py` and `tables.py` give them to the store, `checking.py` holds
+them against the log, and `converting.py` moves queues and index between files and RocksDB.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqstore import _native
+from mqstore.errors import CorruptionError, UnsupportedError
+from mqstore.rocksdb.queue_files import write_queues
+from mqstore.rocksdb.reading import INSTALL, is_installed
+from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RocksDBWarning", "open_beside", "read_tables"]
+
+
+class RocksDBWarning(UserWarning):
+    """A part of a store in RocksDB is not read."""
+
+
+def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) -> _native.Store:
+    """Opens a store to read, with what RocksDB shows of its queues and tables.
+
+    That is written as files to a folder of its own, which goes with the store object. Damage and a
+    missing package are told as a ``RocksDBWarning``: messages are read from the log then.
+    """
+    root = Path(path)
+    if not is_installed():
+        tables = databases_of(root)
+        if tables:
+            what = f"{tables[0]}: topics, groups and offsets there are not read: {INSTALL}"
+            warnings.warn(what, RocksDBWarning, stacklevel=3)
+        return _native.open_store(path, "r", settings)
+    aside = tempfile.mkdtemp(prefix="mqstore-")
+    try:
+        written = [_told(write, root, Path(aside)) for write in (write_queues, write_tables)]
+        store = _native.open_store(path, "r", settings, aside=aside if any(written) else None)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    if any(written):
+        weakref.finalize(store, _remove, aside, os.getpid())
+    else:
+        shutil.rmtree(aside, ignore_errors=True)
+    return store
+
+
+def _told(write: _Writer, root: Path, aside: Path) -> bool:
+    try:
+        return write(root, aside)
+    except (CorruptionError, UnsupportedError) as error:
+        warnings.warn(str(error), RocksDBWarning, stacklevel=4)
+        # A part of the rows says less than none.
+        shutil.rmtree(aside / "consumequeue", ignore_errors=True)
+        return False
+
+
+def _remove(folder: str, pid: int) -> None:
+    # A forked child leaves the folder to its parent.
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Writer = Callable[[Path, Path], bool]

@@ -1,0 +1,74 @@
+"""Reads one RocksDB database and writes its rows to standard output.
+
+It runs in a process of its own: on damaged files RocksDB may stop the process or never answer. It
+gets a folder with copies and links, so what the package writes there is not in the store.
+
+Arguments: where the package ``rocksdict`` lies, the folder, and for each column family to read its
+name and a prefix of keys in hex, as ``name=hex``. A frame of the output is a kind, two lengths and
+two byte strings: ``O`` opened, ``F`` a column family, ``R`` key and value, ``E`` an error, ``Z``
+the end.
+"""
+
+import resource
+import struct
+import sys
+
+# A wrong length in a file asks for any amount of memory.
+MOST_MEMORY = 8 << 30
+BLOCK = 1 << 18
+
+
+def main(site: str, folder: str, wanted: list[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(MOST_MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    sys.path.append(site)
+    from rocksdict import AccessType, Options, Rdict, ReadOptions
+
+    out = bytearray()
+    pack = struct.Struct(">cII").pack
+
+    def put(kind: bytes, key: bytes = b"", value: bytes = b"") -> None:
+        out.extend(pack(kind, len(key), len(value)) + key + value)
+        if len(out) > BLOCK or kind not in b"R":
+            sys.stdout.buffer.write(out)
+            sys.stdout.buffer.flush()
+            out.clear()
+
+    try:
+        options = Options(raw_mode=True)
+        # Every file is open from the start: a broker may delete one meanwhile.
+        options.set_max_open_files(-1)
+        there = Rdict.list_cf(folder, options)
+        families = {name: Options(raw_mode=True) for name in there}
+        access = AccessType.read_only(error_if_log_file_exist=False)
+        database = Rdict(folder, options, column_families=families, access_type=access)
+        put(b"O")
+        for name, _, prefix in (one.partition("=") for one in wanted):
+            if name not in families:
+                continue
+            put(b"F", name.encode())
+            begin = bytes.fromhex(prefix)
+            checked = ReadOptions()
+            checked.set_verify_checksums(True)
+            rows = database.get_column_family(name).iter(checked)
+            if begin:
+                rows.seek(begin)
+            else:
+                rows.seek_to_first()
+            while rows.valid():
+                key = rows.key()
+                if not key.startswith(begin):
+                    break
+                put(b"R", key, rows.value())
+                rows.next()
+            # An iterator ends at a damaged block as at the last row.
+            rows.status()
+        put(b"Z")
+    except Exception as error:
+        put(b"E", str(error).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,176 @@
+"""Makes files of queues out of rows, for the store's own reader.
+
+The rows of a queue in RocksDB hold what the entries of a queue file do. In files of a folder aside
+the reader takes them for what they are, holds them against the log and completes them from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, TypeVar
+
+from mqstore.errors import CorruptionError
+from mqstore.rocksdb.reading import has_rows, is_database, read_rows
+from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["QueueFiles", "database_of", "ends_of", "rows_of", "write_queues"]
+
+_Row = TypeVar("_Row", QueueRow, OffsetRow)
+Name = tuple[str, int]
+Ends = dict[Name, OffsetRow]
+FOLDERS = ("consumequeue", "consumequeue_rocksdb")
+_ENTRY = 20
+_VALUE = 28
+# Bytes of log that the reader walks sooner than rows are read.
+FROM_LOG = 64 << 20
+# The reader expects files of this size aside (`queue_table.rs`).
+FILE_SIZE = 80_000
+_PRE_BLANK = bytes(8) + (2**31 - 1).to_bytes(4, "big") + bytes(8)
+
+
+def database_of(root: Path) -> Path | None:
+    """The database with a store's queues; ``None`` if they lie in files only."""
+    return next((root / name for name in FOLDERS if is_database(root / name)), None)
+
+
+def ends_of(folder: Path) -> tuple[Ends, int]:
+    """The greatest offset of each queue, and the end of the last message with a row."""
+    ends: Ends = {}
+    checkpoint = 0
+    for _, key, value in read_rows(folder, ["offset"]):
+        row = _decoded(OffsetRow, folder, key, value)
+        if row.topic == CHECKPOINT_TOPIC:
+            checkpoint = row.physical_offset
+        elif row.is_max:
+            ends[row.topic, row.queue_id] = row
+    return ends, checkpoint
+
+
+def rows_of(folder: Path, ends: Ends) -> Iterator[tuple[Name, int, bytes]]:
+    """The rows of the queues: queue, queue offset, value.
+
+    Those behind a queue's end, which a truncation leaves, are skipped.
+    """
+    prefix, name, last = b"", ("", 0), -1
+    for _, key, value in read_rows(folder, ["default"]):
+        if key[:-8] != prefix:
+            row = _decoded(QueueRow, folder, key, value)
+            prefix, name = key[:-8], (row.topic, row.queue_id)
+            last = ends[name].queue_offset if name in ends else -1
+        elif len(value) != _VALUE:
+            _decoded(QueueRow, folder, key, value)
+        number = int.from_bytes(key[-8:], "big", signed=True)
+        if number <= last:
+            yield name, number, value
+
+
+def write_queues(root: Path, aside: Path) -> bool:
+    """Writes files of the queues that a store has in RocksDB only; says whether there are any.
+
+    Of a short log only the ends of queues without messages are written: the reader gets the rest
+    from the log sooner.
+
+    Raises:
+        CorruptionError: Damage in a file of the database.
+        StoreIOError: The operating system refused something.
+        UnsupportedError: The package ``rocksdict`` is not installed.
+    """
+    folder = database_of(root)
+    if folder is None or not has_rows(folder):
+        return False
+    ends, _ = ends_of(folder)
+    missing = {
+        (topic, queue_id): end
+        for (topic, queue_id), end in ends.items()
+        if _names_a_folder(topic)
+        and queue_id >= 0
+        and not (root / "consumequeue" / topic / str(queue_id)).is_dir()
+    }
+    files = QueueFiles(aside / "consumequeue", FILE_SIZE)
+    start, length = _log_of(root)
+    if length > FROM_LOG or any(path.is_dir() for path in (root / "consumequeue").iterdir()):
+        for name, number, value in rows_of(folder, missing):
+            files.put(name, number, value)
+    else:
+        missing = {name: end for name, end in missing.items() if end.physical_offset < start}
+    files.close()
+    # Where retention took every message, the end alone tells the next offset.
+    for name in missing.keys() - files.queues:
+        files.put_end(name, missing[name])
+    return bool(files.queues)
+
+
+def _log_of(root: Path) -> tuple[int, int]:
+    """Where the log begins and its length; a log elsewhere counts as long."""
+    with contextlib.suppress(OSError):
+        names = [path.name for path in (root / "commitlog").iterdir()]
+        begins = [int(name) for name in names if name.isdecimal()]
+        if begins:
+            # As many bytes as files: one of them may be the length of all.
+            size = (root / "commitlog" / f"{min(begins):020}").stat().st_size
+            return min(begins), max(begins) - min(begins) + size
+    return 0, FROM_LOG + 1
+
+
+class QueueFiles:
+    """Writes rows, sorted by queue and offset, as files of queues."""
+
+    def __init__(self, folder: Path, file_size: int) -> None:
+        self.queues: set[Name] = set()
+        self._folder = folder
+        self._size = file_size
+        self._queue: Name | None = None
+        self._begin = 0
+        self._bytes = bytearray()
+
+    def put(self, queue: Name, queue_offset: int, value: bytes) -> None:
+        """Adds an entry; a gap before it stays zero, and the reader fills it from the log."""
+        position = queue_offset * _ENTRY
+        # No number beyond that names a file.
+        if not 0 <= position < 2**62:
+            return
+        if queue != self._queue or position >= self._begin + self._size:
+            self.close()
+            self._begin = position - position % self._size
+            if queue not in self.queues:
+                self._bytes += _PRE_BLANK * ((position - self._begin) // _ENTRY)
+            self._queue = queue
+            self.queues.add(queue)
+        self._bytes += bytes(position - self._begin - len(self._bytes))
+        self._bytes += value[:_ENTRY]
+
+    def put_end(self, queue: Name, end: OffsetRow) -> None:
+        """Adds the last entry of a queue without messages and ends its file."""
+        row = QueueRow(*queue, end.queue_offset, end.physical_offset, 1, 0, 0)
+        self.put(queue, end.queue_offset, row.encode()[1])
+        self.close()
+
+    def close(self) -> None:
+        """Writes the file in work."""
+        if self._queue is None:
+            return
+        topic, queue_id = self._queue
+        path = self._folder / topic / str(queue_id) / f"{self._begin:020}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(self._bytes)
+            file.truncate(self._size)
+        self._bytes.clear()
+        self._queue = None
+
+
+def _names_a_folder(topic: str) -> bool:
+    return topic not in ("", ".", "..") and not {"/", "\0"} & set(topic) and len(topic) < 256
+
+
+def _decoded(kind: type[_Row], folder: Path, key: bytes, value: bytes) -> _Row:
+    try:
+        return kind.decode(key, value)
+    except ValueError as error:
+        message = f"{folder}: a row that RocketMQ does not write: {error}"
+        expected = f"key and value of a {kind.__name__}"
+        raise CorruptionError(message, str(folder), 0, "rocksdb", expected, str(error)) from error
