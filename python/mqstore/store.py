@@ -55,6 +55,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         StoreLockedError: Another process, or another handle of this one, writes to it.
         CorruptionError: For writing: damage in the flushed part of the log.
         StoreIOError: The operating system refused something.
+        UnsupportedError: For writing: only RocksDB knows the next number of a queue.
         ValueError: No such mode.
 
     Examples:
@@ -69,6 +70,10 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         from mqstore.rocksdb import open_beside
 
         return open_beside(path, settings)
+    if mode != "r" and _has_databases(path):
+        from mqstore.rocksdb import refuse_lost_numbers
+
+        refuse_lost_numbers(path)
     return _native.open_store(path, mode, settings)
 
 
@@ -157,10 +162,15 @@ def doctor(
 
     rows = _native.doctor(path, progress=progress, settings=_settings(config))
     given = _broker_conf(config)
-    return [
+    found = [
         Diagnosis(code, severity, title, tuple(evidence), cure and _with(given, cure), fix)
         for code, severity, title, evidence, cure, fix in rows
     ]
+    if _has_databases(path):
+        from mqstore.rocksdb.checking import diagnoses
+
+        found += diagnoses(path, given, config)
+    return found
 
 
 def _with(given: str, cure: str) -> str:

@@ -48,6 +48,8 @@ def arguments(name, store, folder, conf=None):
         else:
             value = VALUES.get(param.name, str(store))
         given += [value] if isinstance(param, click.Argument) else [param.opts[-1], value]
+    if name == "convert":
+        return [*given, "--queues", "file"]
     # They take one of several options.
     return [*given, "--key", VALUES["key"]] if name in {"query", "why"} else given
 

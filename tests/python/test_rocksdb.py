@@ -178,6 +178,8 @@ def test_vr20_damage_names_the_file_and_the_log_answers(in_rocksdb, what: str, n
     (finding,) = (one for one in report.findings if one.code.startswith("MQ-RDB"))
     assert (finding.code, finding.severity) == ("MQ-RDB-01", "error")
     assert named in finding.path
+    told = {one.code: one for one in mqstore.doctor(root, config=settings)}
+    assert (told["MQ-RDB-01"].cure or "").endswith("--queues rocksdb --apply")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mqstore.convert(root, queues="rocksdb", config=settings, dry_run=False)
@@ -249,6 +251,8 @@ def test_a_queue_whose_messages_are_gone_keeps_its_next_number(
             return {queue.topic: queue.max_offset for queue in store.queues()}
 
     assert ends() == {"old": 7, "new": 60}
+    with pytest.raises(mqstore.UnsupportedError, match=r"goes on at 7.*--queues file"):
+        mqstore.open(root, "r+", config=SMALL)
     mqstore.convert(root, queues=queues, config=SMALL, dry_run=False)
     assert ends() == {"old": 7, "new": 60}
     assert codes(root) == []

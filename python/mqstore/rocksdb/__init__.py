@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 from mqstore import _native
 from mqstore.errors import CorruptionError, UnsupportedError
-from mqstore.rocksdb.queue_files import write_queues
+from mqstore.rocksdb.queue_files import lost_ends, write_queues
 from mqstore.rocksdb.reading import INSTALL, is_installed
 from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RocksDBWarning", "open_beside", "read_tables"]
+__all__ = ["RocksDBWarning", "open_beside", "read_tables", "refuse_lost_numbers"]
 
 
 class RocksDBWarning(UserWarning):
@@ -58,6 +58,29 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     else:
         shutil.rmtree(aside, ignore_errors=True)
     return store
+
+
+def refuse_lost_numbers(path: str | os.PathLike[str]) -> None:
+    """Refuses to write where only RocksDB knows the next number of a queue.
+
+    Raises:
+        UnsupportedError: A queue in RocksDB has no message in the log any more.
+    """
+    root = Path(path)
+    if not is_installed():
+        return
+    try:
+        lost = lost_ends(root)
+    except CorruptionError:
+        return
+    if lost:
+        (topic, queue_id), end = min(lost.items())
+        what = (
+            f"queue {queue_id} of {topic} lies in RocksDB and goes on at {end.queue_offset + 1},"
+            " which no message in the log tells; nothing was changed; move the queues to files:"
+            f" mqstore convert {root} --queues file --apply"
+        )
+        raise UnsupportedError(f"{root}: {what}", what, str(root))
 
 
 def _told(write: _Writer, root: Path, aside: Path) -> bool:

@@ -7,6 +7,7 @@ is compared with its entry there.
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from bisect import bisect_left
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import mqstore
 from mqstore import _native
 from mqstore.errors import CorruptionError, UnsupportedError
-from mqstore.results import Finding
+from mqstore.results import Diagnosis, Finding
 from mqstore.rocksdb.queue_files import database_of, ends_of, rows_of
 from mqstore.rocksdb.reading import has_rows, is_database, is_installed, read_rows
 from mqstore.rocksdb.rows import QueueRow
@@ -23,7 +24,7 @@ from mqstore.rocksdb.rows import QueueRow
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
 
-__all__ = ["LogQueues", "check", "check_queues", "count_rows", "queues_of_log"]
+__all__ = ["LogQueues", "check", "check_queues", "count_rows", "diagnoses", "queues_of_log"]
 
 # Database, and the column families in it by what their rows are.
 _FAMILIES = {
@@ -99,6 +100,23 @@ def check(
             told.add("MQ-RDB-01", severity, Path(error.path or folder), expected, found)
     found_of = {code: number for code, number in told.counts.items() if number}
     return told.findings, {**counts, **found_of}
+
+
+def diagnoses(path: str | os.PathLike[str], given: str, config: ConfigLike) -> list[Diagnosis]:
+    """What `check` finds as ``doctor`` tells it; `given`: the option that names a configuration."""
+    findings, _ = check(path, level="full", config=config)
+    cure = f"mqstore convert {shlex.quote(os.fspath(path))} --queues rocksdb --apply{given}"
+    found: dict[str, Diagnosis] = {}
+    for one in findings:
+        if one.severity == "info":
+            continue
+        title, _ = _native._code_text(one.code) or ("", "")  # noqa: SLF001 - our own
+        before = found[one.code].evidence if one.code in found else ()
+        evidence = (*before, f"{one.path}: expected {one.expected}, found {one.found}")
+        is_queues = one.path.startswith("consumequeue")
+        cured = cure if is_queues else None
+        found[one.code] = Diagnosis(one.code, one.severity, title, evidence, cured, one.fix)
+    return list(found.values())
 
 
 def _check(root: Path, folder: Path, told: _Findings, level: str, config: ConfigLike) -> int:

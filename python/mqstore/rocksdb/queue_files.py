@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["QueueFiles", "database_of", "ends_of", "rows_of", "write_queues"]
+__all__ = ["QueueFiles", "database_of", "ends_of", "lost_ends", "rows_of", "write_queues"]
 
 _Row = TypeVar("_Row", QueueRow, OffsetRow)
 Name = tuple[str, int]
@@ -82,26 +82,41 @@ def write_queues(root: Path, aside: Path) -> bool:
     folder = database_of(root)
     if folder is None or not has_rows(folder):
         return False
-    ends, _ = ends_of(folder)
-    missing = {
-        (topic, queue_id): end
-        for (topic, queue_id), end in ends.items()
-        if _names_a_folder(topic)
-        and queue_id >= 0
-        and not (root / "consumequeue" / topic / str(queue_id)).is_dir()
-    }
+    missing = _without_files(root, folder)
     files = QueueFiles(aside / "consumequeue", FILE_SIZE)
     start, length = _log_of(root)
     if length > FROM_LOG or any(path.is_dir() for path in (root / "consumequeue").iterdir()):
         for name, number, value in rows_of(folder, missing):
             files.put(name, number, value)
     else:
-        missing = {name: end for name, end in missing.items() if end.physical_offset < start}
+        missing = _before(start, missing)
     files.close()
     # Where retention took every message, the end alone tells the next offset.
     for name in missing.keys() - files.queues:
         files.put_end(name, missing[name])
     return bool(files.queues)
+
+
+def lost_ends(root: Path) -> Ends:
+    """The ends of queues without files whose last message is not in the log any more."""
+    folder = database_of(root)
+    if folder is None or not has_rows(folder):
+        return {}
+    return _before(_log_of(root)[0], _without_files(root, folder))
+
+
+def _before(start: int, ends: Ends) -> Ends:
+    return {name: end for name, end in ends.items() if end.physical_offset < start}
+
+
+def _without_files(root: Path, folder: Path) -> Ends:
+    return {
+        (topic, queue_id): end
+        for (topic, queue_id), end in ends_of(folder)[0].items()
+        if _names_a_folder(topic)
+        and queue_id >= 0
+        and not (root / "consumequeue" / topic / str(queue_id)).is_dir()
+    }
 
 
 def _log_of(root: Path) -> tuple[int, int]:

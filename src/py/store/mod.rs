@@ -127,9 +127,9 @@ fn forked() -> PyErr {
 ///         ``int`` or ``str``. What is left out is taken from the files there, else from what
 ///         the store was made with, else from RocketMQ's defaults. A name that the store has no use
 ///         for does nothing.
-///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a database.
-///         Its queues are read where the store has no files of them, its tables instead of the
-///         store's.
+///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
+///         database. Its queues are read where the store has no files of them, its tables instead
+///         of the store's.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).

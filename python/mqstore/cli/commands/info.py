@@ -82,10 +82,21 @@ def _info(store: Store) -> dict[str, object]:
             }
             for group in files.groups
         ],
+        "rocksdb": _rocksdb(store.path),
         "not_read": not_read,
         "unknown": [path for path in files.unknown if not _is_below(path, not_read)],
         "warnings": store.warnings,
     }
+
+
+def _rocksdb(path: str) -> dict[str, dict[str, int]] | None:
+    """Rows of each RocksDB database; ``None`` where they cannot be read."""
+    from mqstore.rocksdb.checking import count_rows
+
+    try:
+        return count_rows(path)
+    except mqstore.StoreError:
+        return None
 
 
 def _is_below(path: str, structures: list[dict[str, object]]) -> bool:
@@ -174,8 +185,15 @@ def _info_lines(info: dict[str, object]) -> Iterator[str]:
             Column("what", title=""),
         ),
     )
+    rows = info["rocksdb"] or {}
+    assert isinstance(rows, dict)  # noqa: S101 - made above
+    counted = {name: ", ".join(_count_texts(counts)) for name, counts in rows.items()}
+    if any(counted.values()):
+        yield ""
+        yield from (line("RocksDB", f"{name}: {text}") for name, text in counted.items() if text)
     not_read = info["not_read"]
     assert isinstance(not_read, list)  # noqa: S101
+    not_read = [one for one in not_read if not counted.get(str(one["path"]))]
     if not_read:
         yield ""
         yield from (line("not read", _structure_text(structure)) for structure in not_read)
@@ -192,6 +210,10 @@ def _info_lines(info: dict[str, object]) -> Iterator[str]:
             yield line("unknown", path)
         if len(unknown) > _UNKNOWN_SHOWN:
             yield line("unknown", f"... and {len(unknown) - _UNKNOWN_SHOWN} more (--json)")
+
+
+def _count_texts(counts: dict[str, int]) -> Iterator[str]:
+    return (f"{count_text(count)} {what}" for what, count in counts.items() if count)
 
 
 def _structure_text(structure: dict[str, object]) -> str:
