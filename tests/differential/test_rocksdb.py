@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,16 @@ import pytest
 import mqstore
 from helpers.comparing import write_ours
 from helpers.files import copy_store, digests, stamps
-from helpers.java import RocketMQ
+from helpers.java import RocketMQ, release_of
 from helpers.scripts import PARAMS, Script
+from mqstore.rocksdb import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-rocksdb = pytest.importorskip("mqstore.rocksdb.reading")
-pytest.importorskip("rocksdict")
-
+# The newest always, the others on request.
+VERSIONS = ("5.3.3", "5.4.0", "5.5.0") if os.environ.get("MQSTORE_ROCKETMQ_MATRIX") else ("5.5.0",)
 SETTINGS = PARAMS["storeConfig"]
 IN_ROCKSDB = {**PARAMS, "storeConfig": {**SETTINGS, "storeType": "defaultRocksDB"}}
 QUEUES = ("default", "offset")
@@ -68,14 +69,19 @@ def in_queues_of(
 
 def rows(folder: Path) -> list[tuple[str, bytes, bytes]]:
     """The rows of queues; those that tell a least offset are written where one was asked for."""
-    found = rocksdb.read_rows(folder, QUEUES)
+    found = reading.read_rows(folder, QUEUES)
     return [row for row in found if row[0] != "offset" or b"\x01min\x01" not in row[1]]
 
 
-def test_vr19_and_vr18_queues_go_to_rocksdb_and_back(rocketmq: RocketMQ, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_vr19_and_vr18_queues_go_to_rocksdb_and_back(
+    rocketmq: RocketMQ, version: str, tmp_path: Path
+) -> None:
+    if version != "5.5.0":
+        rocketmq = RocketMQ(tmp_path / "rocketmq", version=version)
     root, theirs = tmp_path / "store", tmp_path / "theirs"
     script = Script(31).add(700)
-    write_ours(root, script, release="5.5")
+    write_ours(root, script, release=release_of(version))
     rocketmq.write(theirs, IN_ROCKSDB, script)
     assert len(list((root / "commitlog").iterdir())) > 12
     files, expected = digests(root, "consumequeue"), in_queues(root)
@@ -94,6 +100,8 @@ def test_vr19_and_vr18_queues_go_to_rocksdb_and_back(rocketmq: RocketMQ, tmp_pat
         kept = {path.name for path in (store / "quarantine").rglob("*") if path.is_file()}
         assert database <= kept
     assert in_queues_of(rocketmq, theirs, PARAMS, expected) == expected
+    if version != "5.5.0":
+        rocketmq.close()
 
 
 def test_vr22_rows_that_a_crash_lost_are_written_before_the_broker_starts(

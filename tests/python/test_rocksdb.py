@@ -284,6 +284,20 @@ def test_vr24_key_queries_without_index_files(tmp_path: Path) -> None:
     assert any(message.keys and not message.unique_key for message in messages)
 
 
+def test_queues_in_a_folder_of_their_own_are_read_and_moved(in_rocksdb) -> None:
+    root, settings = in_rocksdb
+    expected = answers(root, settings)
+    (root / "consumequeue").rename(root / "consumequeue_rocksdb")
+    assert answers(root, settings) == expected
+    assert mqstore.verify(root, config=settings).counts["rocksdb_rows"] == 60
+    mqstore.convert(root, queues="rocksdb", config=settings, dry_run=False)
+    assert (root / "consumequeue_rocksdb/CURRENT").is_file()
+    assert answers(root, settings) == expected
+    mqstore.convert(root, queues="file", config=settings, dry_run=False)
+    assert not (root / "consumequeue_rocksdb").exists()
+    assert answers(root, settings) == expected
+
+
 def test_light_queues_that_lie_in_rocksdb_alone_are_read(tmp_path: Path) -> None:
     """``combineCQUseRocksdbForLmq`` of 5.5."""
     root = tmp_path / "store"
@@ -359,6 +373,9 @@ def test_without_the_package_the_log_answers_and_the_rest_says_how(
     ):
         monkeypatch.setattr(module, "is_installed", lambda: False, raising=False)
     monkeypatch.setattr(reading, "find_spec", lambda name: None)
+    with pytest.warns(RocksDBWarning, match=r"pip install 'mqstore\[rocksdb\]'"):
+        assert answers(root, settings) == expected
+    monkeypatch.setattr(queue_files, "FROM_LOG", 1 << 20)
     assert answers(root, settings) == expected
     (finding,) = mqstore.verify(root, config=settings).findings
     assert (finding.code, finding.severity) == ("MQ-RDB-05", "info")

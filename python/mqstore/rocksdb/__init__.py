@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from mqstore import _native
 from mqstore.errors import CorruptionError, UnsupportedError
-from mqstore.rocksdb.queue_files import lost_ends, write_queues
+from mqstore.rocksdb.queue_files import lost_ends, needed_database, write_queues
 from mqstore.rocksdb.reading import INSTALL, is_installed
 from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
 
@@ -41,10 +41,12 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     """
     root = Path(path)
     if not is_installed():
-        tables = databases_of(root)
-        if tables:
-            what = f"{tables[0]}: topics, groups and offsets there are not read: {INSTALL}"
-            warnings.warn(what, RocksDBWarning, stacklevel=3)
+        unread = [(folder, "topics, groups and offsets") for folder in databases_of(root)]
+        if (queues := needed_database(root)) is not None:
+            unread.append((queues, "queues"))
+        for folder, what in unread:
+            text = f"{folder}: {what} there are not read, only the log: {INSTALL}"
+            warnings.warn(text, RocksDBWarning, stacklevel=3)
         return _native.open_store(path, "r", settings)
     aside = tempfile.mkdtemp(prefix="mqstore-")
     try:
@@ -86,7 +88,7 @@ def refuse_lost_numbers(path: str | os.PathLike[str]) -> None:
 def _told(write: _Writer, root: Path, aside: Path) -> bool:
     try:
         return write(root, aside)
-    except (CorruptionError, UnsupportedError) as error:
+    except (CorruptionError, UnsupportedError, OSError) as error:
         warnings.warn(str(error), RocksDBWarning, stacklevel=4)
         # A part of the rows says less than none.
         shutil.rmtree(aside / "consumequeue", ignore_errors=True)

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["QueueFiles", "database_of", "ends_of", "lost_ends", "rows_of", "write_queues"]
+__all__ = [
+    "QueueFiles",
+    "database_of",
+    "ends_of",
+    "lost_ends",
+    "needed_database",
+    "rows_of",
+    "write_queues",
+]
 
 _Row = TypeVar("_Row", QueueRow, OffsetRow)
 Name = tuple[str, int]
@@ -85,7 +93,7 @@ def write_queues(root: Path, aside: Path) -> bool:
     missing = _without_files(root, folder)
     files = QueueFiles(aside / "consumequeue", FILE_SIZE)
     start, length = _log_of(root)
-    if length > FROM_LOG or any(path.is_dir() for path in (root / "consumequeue").iterdir()):
+    if length > FROM_LOG or _has_files(root / "consumequeue"):
         for name, number, value in rows_of(folder, missing):
             files.put(name, number, value)
     else:
@@ -97,12 +105,24 @@ def write_queues(root: Path, aside: Path) -> bool:
     return bool(files.queues)
 
 
+def needed_database(root: Path) -> Path | None:
+    """The database of a store whose log is too long to be read instead; else ``None``."""
+    folder = database_of(root)
+    if folder is None or not has_rows(folder) or _log_of(root)[1] <= FROM_LOG:
+        return None
+    return folder
+
+
 def lost_ends(root: Path) -> Ends:
     """The ends of queues without files whose last message is not in the log any more."""
     folder = database_of(root)
     if folder is None or not has_rows(folder):
         return {}
     return _before(_log_of(root)[0], _without_files(root, folder))
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and any(path.is_dir() for path in folder.iterdir())
 
 
 def _before(start: int, ends: Ends) -> Ends:

@@ -31,6 +31,8 @@ Row = tuple[str, bytes, bytes]
 PATIENCE_S = 60.0
 # A broker may replace files between listing and opening.
 _ATTEMPTS = 3
+# A longer file, as one with holes, is linked instead: reading does not change it either.
+_COPIED = 1 << 30
 _FRAME = struct.Struct(">cII")
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{1,20}\n")
 _FILE = re.compile(r"[0-9]{6,20}\.(?:sst|log|blob)|MANIFEST-[0-9]+|CURRENT")
@@ -123,8 +125,8 @@ def _copy(folder: Path, view: Path, files: list[tuple[str, int]]) -> None:
     if manifest not in dict(files):
         raise _damaged(folder / manifest, "a file", "none")
     try:
-        for name, _ in files:
-            if name.endswith((".sst", ".blob")):
+        for name, size in files:
+            if name.endswith((".sst", ".blob")) or size > _COPIED:
                 (view / name).symlink_to((folder / name).absolute())
             elif name.endswith(".log") or name in ("CURRENT", "IDENTITY", manifest):
                 shutil.copyfile(folder / name, view / name)
