@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from helpers.comparing import write_ours
 from helpers.files import copy_store, digests, stamps
 from helpers.java import RocketMQ, release_of
 from helpers.scripts import PARAMS, Script
-from mqstore.rocksdb import reading
+from mqstore.rocksdb import read_tables, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,4 +152,34 @@ def test_vr21_each_message_once_beside_a_running_broker(rocketmq: RocketMQ, tmp_
         writing.join()
     rocketmq.release(root)
     assert seen == in_queues(root)
+    assert mqstore.verify(root, config=SETTINGS).ok
+
+
+def test_vr25_a_consumer_goes_on_at_its_offset_on_a_store_that_was_moved(
+    rocketmq: RocketMQ, tmp_path: Path
+) -> None:
+    """Queues, topics and offsets lie in RocksDB from the broker's start on."""
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=SETTINGS) as store:
+        for number in range(200):
+            store.append("orders", str(number).encode(), queue_id=number % 4)
+        group = store.group("old")
+        group.poll("orders", max_messages=60)
+        group.commit()
+        offsets = {at.queue_id: at.queue_offset for at in store.groups()["old"]}
+        left = {str(number) for number in range(200) if number // 4 >= offsets.get(number % 4, 0)}
+    assert 0 < len(left) < 200
+    mqstore.convert(root, queues="rocksdb", config=SETTINGS, dry_run=False)
+    rocketmq.start_broker(root, IN_ROCKSDB)
+    try:
+        taken = rocketmq.consume(["orders"], "old", mode="push", count=len(left))
+    finally:
+        rocketmq.stop_broker()
+    assert {base64.b64decode(row["body"]).decode() for row in taken} == left
+    with mqstore.open(root, config=SETTINGS) as store:
+        assert sum(at.lag for at in store.groups()["old"]) == 0
+        assert "orders" in store.topics()
+    tables = read_tables(root)
+    assert "orders" in tables["topics.json"]["topicConfigTable"]
+    assert "old" in tables["subscriptionGroup.json"]["subscriptionGroupTable"]
     assert mqstore.verify(root, config=SETTINGS).ok
