@@ -58,8 +58,7 @@ impl MessageStore {
         Self::open_with(path, mode, config, storage, Arc::new(crate::time::SystemClock))
     }
 
-    /// Opens to read, with files of queues and tables that a caller made from a database: those of
-    /// the store come first.
+    /// Opens to read, with more queues and tables in `aside`.
     ///
     /// # Errors
     /// As [`MessageStore::open`].

@@ -20,7 +20,7 @@ pub struct StorePaths {
     root: PathBuf,
     commit_log: Vec<PathBuf>,
     read_only: Vec<PathBuf>,
-    /// Queues and tables from elsewhere, as files: `consumequeue`, `config`.
+    /// Queues and tables from elsewhere.
     aside: Option<PathBuf>,
 }
 
@@ -48,7 +48,6 @@ impl StorePaths {
         Self { aside: Some(aside), ..self }
     }
 
-    /// Queues that are no files of the store; those of the store come first.
     #[must_use]
     pub fn aside_queues(&self) -> Option<PathBuf> {
         self.aside.as_ref().map(|aside| aside.join(CONSUME_QUEUE))

@@ -37,7 +37,7 @@ pub type TopicQueues = BTreeMap<i32, Arc<Queue>>;
 pub struct QueueLayout {
     pub dir: PathBuf,
     pub file_size: u64,
-    /// Queues from elsewhere, for a reader, in files of [`ASIDE_FILE`] bytes.
+    /// Queues from elsewhere.
     pub aside: Option<PathBuf>,
     pub batch_dir: PathBuf,
     pub batch_file_size: u64,
@@ -206,7 +206,6 @@ impl QueueTable {
         })
     }
 
-    /// Whether no topic is known to have batch queues.
     #[inline]
     #[must_use]
     pub fn has_no_batches(&self) -> bool {
@@ -222,7 +221,6 @@ impl QueueTable {
         Ok(self.list_if_there(dir)?.unwrap_or_default())
     }
 
-    /// Lists a folder that was itself listed just before.
     fn list_listed(&self, dir: &Path) -> Result<Vec<DirEntry>> {
         let entries = self.list_if_there(dir)?;
         if entries.is_none() {
@@ -285,7 +283,6 @@ impl QueueTable {
         Arc::clone(queues.entry(queue.queue_id()).or_insert_with(|| Arc::new(queue)))
     }
 
-    /// Whether additional queues are created on demand.
     #[must_use]
     pub fn takes_more_queues(&self) -> bool {
         self.layout.more_queues

@@ -83,7 +83,6 @@ pub(super) enum OnFlushedDamage {
     Cut,
 }
 
-/// Opens the store at `path`; see [`super::MessageStore::open`].
 pub(super) fn open(
     path: &Path,
     mode: OpenMode,
@@ -127,7 +126,6 @@ pub(super) fn open(
     open_to_write(paths, config, storage, clock, store_lock, (mode, damage), progress)
 }
 
-/// Opens to read, with queues and tables from `aside` as well.
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
     let storage: Arc<dyn Storage> = Arc::new(crate::files::Os);
     let paths = StorePaths::new(path, &config).with_aside(aside.to_owned());

@@ -320,9 +320,8 @@ pub fn start_of_doubt(
 
 /// Finds the end of an unclosed or growing log: behind its last whole record. Searches from the
 /// last record known to file beginnings or queues. `queues` also tell records behind damage from
-/// remains of a recycled file. The readable end is set once, after the search, for other threads. A
-/// last record with zeros in topic or properties counts as whole in a cleanly closed log; otherwise
-/// it is left out and returned.
+/// remains of a recycled file. A last record with zeros in topic or properties counts as whole in a
+/// cleanly closed log; otherwise it is left out and returned.
 ///
 /// # Errors
 /// [`Error::Io`].
