@@ -150,7 +150,13 @@ impl Storage for Memory {
                 Entry::Folder => (FileKind::Directory, 0),
                 Entry::File(inode) => (FileKind::File, inode.len()),
             };
-            DirEntry { name: OsStr::from_bytes(name).to_owned(), kind, len, inode: 0 }
+            DirEntry {
+                name: OsStr::from_bytes(name).to_owned(),
+                kind,
+                len,
+                inode: 0,
+                changed_ns: None,
+            }
         });
         Ok(listed.collect())
     }

@@ -17,5 +17,5 @@ pub use self::system::anchored::{Anchored, Moved};
 pub use self::system::memory::memory_bytes;
 pub use self::system::os::Os;
 pub use self::system::storage::{
-    Access, DirEntry, FileKind, FileStat, LARGEST_PAGE, Storage, StorageFile,
+    Access, DirEntry, FileKind, FileStat, LARGEST_PAGE, Stamp, Storage, StorageFile,
 };

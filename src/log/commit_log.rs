@@ -124,9 +124,6 @@ impl CommitLog {
 
     /// Rewrites the files' bytes from `offset` on, so that the next flush writes them again, and
     /// starts writeback. Ends early when `is_wanted` says so.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn write_again(&self, offset: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
         let size = self.run.file_size();
         let mut block = vec![0; WRITTEN_AGAIN];
@@ -156,9 +153,6 @@ impl CommitLog {
     /// Reads the frame at `offset` into `buffer`; `size_hint` is the record's length or 0.
     ///
     /// A record must have consistent lengths and store `offset` as its own.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read<'b>(
         &self,
         offset: u64,
@@ -170,9 +164,6 @@ impl CommitLog {
 
     /// [`CommitLog::read`] of a log that ends at `end`, for searches that must not move the end for
     /// other threads.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read_before<'b>(
         &self,
         offset: u64,
@@ -274,9 +265,6 @@ impl CommitLog {
     }
 
     /// Store time of the record at `offset`; `None` if unreadable.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn store_timestamp_ms(&self, offset: u64, size: usize) -> Result<Option<i64>> {
         let mut head = [0_u8; peek::HEAD];
         if offset < self.min_offset()

@@ -2,6 +2,7 @@
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,14 @@ use crate::files::run::new_files;
 use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::width::at_most_i64;
+use crate::log::read::parallel::{in_order, processors};
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
+
+/// Queues whose files are created together, which takes memory for each.
+const QUEUES_AT_ONCE: usize = 1 << 14;
+
+/// Topics listed by one thread at a time.
+const TOPICS_AT_ONCE: usize = 64;
 
 /// Maximum queues created from one log: a small log must not exhaust the disk.
 pub const MOST_NEW_QUEUES: usize = 100_000;
@@ -64,6 +72,22 @@ pub struct QueueTable {
     has_batches: AtomicBool,
     /// Whether folders or queues disappeared while listing.
     is_torn: AtomicBool,
+    /// Whether a reader found damage in the files alone.
+    is_unsound: AtomicBool,
+    /// Whether there is a folder of extensions.
+    has_ext: AtomicBool,
+}
+
+#[derive(Default)]
+struct Listed {
+    /// New queues, and those whose files changed.
+    queues: Vec<Queue>,
+    met: Vec<(Box<[u8]>, i32)>,
+    strays: Vec<Stray>,
+}
+
+fn below(dir: &Path, topic: &[u8], id: i32) -> PathBuf {
+    dir.join(&*String::from_utf8_lossy(topic)).join(id.to_string())
 }
 
 impl QueueTable {
@@ -81,6 +105,7 @@ impl QueueTable {
     ) -> Result<(Self, Vec<Stray>)> {
         let (table, has_batches) = (RwLock::default(), AtomicBool::new(false));
         let (kinds_now, is_torn) = (RwLock::default(), AtomicBool::new(false));
+        let (is_unsound, has_ext) = (AtomicBool::new(false), AtomicBool::new(true));
         let queues = Self {
             storage,
             open_files,
@@ -90,6 +115,8 @@ impl QueueTable {
             table,
             has_batches,
             is_torn,
+            is_unsound,
+            has_ext,
         };
         queues.set_kinds(kinds);
         let strays = queues.refresh()?;
@@ -110,6 +137,10 @@ impl QueueTable {
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         let (mut strays, mut met) = (Vec::new(), HashSet::new());
         self.is_torn.store(false, Ordering::Release);
+        self.is_unsound.store(false, Ordering::Release);
+        let ext_dir = &self.layout.ext_dir;
+        let ext = self.storage.kind(ext_dir).map_err(Error::io("stat", ext_dir))?;
+        self.has_ext.store(ext.is_some(), Ordering::Release);
         for kind in [QueueKind::Plain, QueueKind::Batch] {
             let place = (self.dir_of(kind), self.file_size(kind));
             self.refresh_kind(kind, place, &mut strays, &mut met)?;
@@ -134,54 +165,110 @@ impl QueueTable {
     fn refresh_kind(
         &self,
         kind: QueueKind,
-        place @ (dir, _): (&Path, u64),
+        place: (&Path, u64),
         strays: &mut Vec<Stray>,
         met: &mut HashSet<(Box<[u8]>, i32)>,
     ) -> Result<()> {
-        for topic in self.list(dir)? {
+        let topics = self.list(place.0)?;
+        let parts: Vec<_> = topics.chunks(TOPICS_AT_ONCE).collect();
+        let known = std::mem::take(met);
+        let take = |_: &&[DirEntry], listed: Listed| {
+            strays.extend(listed.strays);
+            met.extend(listed.met);
+            listed.queues.into_iter().for_each(|queue| self.put(queue));
+            Ok(ControlFlow::Continue(()))
+        };
+        let list = |topics: &&[DirEntry]| self.list_topics(kind, place, &known, topics);
+        in_order(&parts, processors(), place.0, list, take)?;
+        met.extend(known);
+        Ok(())
+    }
+
+    fn list_topics(
+        &self,
+        kind: QueueKind,
+        place @ (dir, _): (&Path, u64),
+        known: &HashSet<(Box<[u8]>, i32)>,
+        topics: &[DirEntry],
+    ) -> Result<Listed> {
+        let mut listed = Listed::default();
+        for topic in topics {
             let topic_dir = dir.join(&topic.name);
             let name = topic.name.as_encoded_bytes();
             if topic.kind != FileKind::Directory || !names_a_folder(name) {
-                strays.push(Stray { path: topic_dir, kind: topic.kind });
+                listed.strays.push(Stray { path: topic_dir, kind: topic.kind });
                 continue;
             }
             if let Some(other) = self.known_kind(name).filter(|&known| known != kind) {
                 if self.access == Access::ReadWrite {
                     return Err(wrong_kind(name, other, &topic_dir));
                 }
-                strays.push(Stray { path: topic_dir, kind: topic.kind });
+                listed.strays.push(Stray { path: topic_dir, kind: topic.kind });
                 continue;
             }
             for queue in self.list_listed(&topic_dir)? {
                 let path = topic_dir.join(&queue.name);
                 let id = queue.name.to_str().and_then(parse_queue_id);
                 let (Some(id), FileKind::Directory) = (id, queue.kind) else {
-                    strays.push(Stray { path, kind: queue.kind });
+                    listed.strays.push(Stray { path, kind: queue.kind });
                     continue;
                 };
                 // The store's own files come first.
-                if !met.insert((name.into(), id)) {
-                    continue;
-                }
-                let known = self.get(name, id);
-                let grown = known.map(|queue| refresh_grown(&queue)).transpose()?.flatten();
-                match grown {
-                    Some(more) => strays.extend(more),
-                    None => {
-                        let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
-                        let before = folder();
-                        let (queue, more) = self.load_queue(kind, place, name, id)?;
-                        strays.extend(more);
-                        // Another folder may have replaced this one.
-                        if queue.run().lacks_folder() || folder() != before {
-                            self.is_torn.store(true, Ordering::Release);
-                        }
-                        self.put(queue);
-                    }
+                if known.is_empty() || !known.contains(&(name.into(), id)) {
+                    self.list_queue(kind, place, name, id, &mut listed)?;
                 }
             }
         }
+        Ok(listed)
+    }
+
+    fn list_queue(
+        &self,
+        kind: QueueKind,
+        place: (&Path, u64),
+        topic: &[u8],
+        id: i32,
+        listed: &mut Listed,
+    ) -> Result<()> {
+        let is_reader = self.access == Access::Read;
+        if is_reader {
+            listed.met.push((topic.into(), id));
+        }
+        if let Some(queue) = self.get(topic, id)
+            && let Some(more) = refresh_grown(&queue)?
+        {
+            listed.strays.extend(more);
+            self.judge(&queue);
+            return Ok(());
+        }
+        // A writer's lock keeps others away.
+        let path = below(place.0, topic, id);
+        let folder = || self.storage.stamp(&path).ok().flatten().map(|at| at.inode);
+        let before = if is_reader { folder() } else { None };
+        let (queue, more) = self.load_queue(kind, place, topic, id)?;
+        listed.strays.extend(more);
+        // Another folder may have replaced this one.
+        if queue.run().lacks_folder() || is_reader && folder() != before {
+            self.is_torn.store(true, Ordering::Release);
+        }
+        self.judge(&queue);
+        listed.queues.push(queue);
         Ok(())
+    }
+
+    /// Looks at a reader's queue while its last file is open. Bytes that cannot be read are damage.
+    fn judge(&self, queue: &Queue) {
+        if self.access == Access::Read
+            && !self.is_unsound.load(Ordering::Acquire)
+            && queue.is_unsound().unwrap_or(true)
+        {
+            self.is_unsound.store(true, Ordering::Release);
+        }
+    }
+
+    #[must_use]
+    pub fn is_unsound(&self) -> bool {
+        self.is_unsound.load(Ordering::Acquire)
     }
 
     fn dir_of(&self, kind: QueueKind) -> &Path {
@@ -204,6 +291,12 @@ impl QueueTable {
             let table = self.table.read();
             table.get(topic)?.values().next().map(|queue| queue.kind())
         })
+    }
+
+    /// Whether `config/topics.json` has the topic.
+    #[must_use]
+    pub fn is_entered(&self, topic: &[u8]) -> bool {
+        self.kinds.read().contains_key(topic)
     }
 
     #[inline]
@@ -243,15 +336,16 @@ impl QueueTable {
         topic: &[u8],
         id: i32,
     ) -> Result<(Queue, Vec<Stray>)> {
-        let name = String::from_utf8_lossy(topic);
-        let below = |dir: &Path| dir.join(&*name).join(id.to_string());
-        let (run, mut strays) = self.load_run(below(dir), file_size)?;
+        let (run, mut strays) = self.load_run(below(dir, topic, id), file_size)?;
         let queue = Queue::load(kind, topic, id, run)?;
         let Queue::Plain(plain) = queue else { return Ok((queue, strays)) };
-        let ext_dir = below(&self.layout.ext_dir);
-        let there = self.storage.kind(&ext_dir).map_err(Error::io("stat", &ext_dir))?;
-        if !self.layout.writes_ext && there != Some(FileKind::Directory) {
-            return Ok((Queue::Plain(plain), strays));
+        let ext_dir = below(&self.layout.ext_dir, topic, id);
+        if !self.layout.writes_ext {
+            let may_be_there = self.has_ext.load(Ordering::Acquire);
+            let there = may_be_there.then(|| self.storage.kind(&ext_dir)).transpose();
+            if there.map_err(Error::io("stat", &ext_dir))?.flatten() != Some(FileKind::Directory) {
+                return Ok((Queue::Plain(plain), strays));
+            }
         }
         let (run, more) = self.load_run(ext_dir, self.layout.ext_file_size)?;
         strays.extend(more);
@@ -364,42 +458,44 @@ impl QueueTable {
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
-        self.commit_all(&self.all())
+        self.commit_all(&self.those(Queue::wants_commit))
     }
 
     fn commit_all(&self, queues: &[Arc<Queue>]) -> Result<()> {
-        let wanted = queues.iter().flat_map(|queue| queue.wanted_files());
-        let wanted: Vec<_> = wanted.filter(|(_, bases)| !bases.is_empty()).collect();
-        if wanted.len() >= new_files::MANY {
-            new_files::create_all(&wanted, || self.sync_file_systems())?;
+        for queues in queues.chunks(QUEUES_AT_ONCE) {
+            let wanted = queues.iter().flat_map(|queue| queue.wanted_files());
+            let wanted: Vec<_> = wanted.filter(|(_, files)| !files.is_empty()).collect();
+            if wanted.len() >= new_files::MANY {
+                new_files::create_all(&wanted, || self.sync_file_systems())?;
+            }
         }
-        queues.iter().try_for_each(|queue| queue.commit())
+        each(queues, |queue| queue.commit())
     }
 
     /// Flushes all queues.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn flush(&self) -> Result<()> {
-        let queues = self.all();
+        let queues = self.those(Queue::is_dirty);
         self.commit_all(&queues)?;
-        if queues.iter().filter(|queue| queue.is_dirty()).count() >= new_files::MANY {
+        if queues.len() >= new_files::MANY {
             // Leaves little for each queue.
             self.sync_file_systems()?;
         }
-        queues.iter().try_for_each(|queue| queue.flush().map(|_| ()))
+        each(&queues, |queue| queue.flush().map(drop))
     }
 
     /// Flushes the file systems of the queues; each kind may have its own.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn sync_file_systems(&self) -> Result<()> {
         let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
+        let mut devices = Vec::new();
         for dir in [dir, batch_dir, ext_dir] {
             if self.storage.kind(dir).map_err(Error::io("stat", dir))? == Some(FileKind::Directory)
             {
-                self.storage.sync_all(dir).map_err(Error::io("flush", dir))?;
+                let identity = self.storage.identity(dir).map_err(Error::io("stat", dir))?;
+                let device = identity.map(|identity| identity.device);
+                if device.is_none() || !devices.contains(&device) {
+                    devices.push(device);
+                    self.storage.sync_all(dir).map_err(Error::io("flush", dir))?;
+                }
             }
         }
         Ok(())
@@ -417,12 +513,24 @@ impl QueueTable {
 
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Queue>> {
+        self.those(|_| true)
+    }
+
+    fn those(&self, wanted: impl Fn(&Queue) -> bool) -> Vec<Arc<Queue>> {
         let table = self.table.read();
-        let mut queues: Vec<_> =
-            table.values().flat_map(|queues| queues.values().map(Arc::clone)).collect();
+        let all = table.values().flat_map(BTreeMap::values).filter(|queue| wanted(queue));
+        let mut queues: Vec<_> = all.map(Arc::clone).collect();
+        drop(table);
         queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));
         queues
     }
+}
+
+/// Calls `work` for each queue, on several threads if there are many.
+fn each(queues: &[Arc<Queue>], work: impl Fn(&Queue) -> Result<()> + Sync) -> Result<()> {
+    new_files::on_threads(queues, new_files::MANY, |queues| {
+        queues.iter().try_for_each(|queue| work(queue))
+    })
 }
 
 /// Updates a queue's end. `None` if files are gone or replaced: load it again, so that old and new

@@ -332,6 +332,8 @@ def test_import_of_a_pipe_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
+        ({"mqstore_export": 2}, "mqstore_export"),
+        ({"mqstore_export": 1.5}, "mqstore_export"),
         ({"messages": -1}, "messages"),
         ({"bytes": -1}, "bytes"),
         ({"min_physical_offset": -1}, "min_physical_offset"),

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 # Enough work for several seconds: a signal comes in the midst of it on any machine.
 SCALE = int(os.environ.get("MQSTORE_INTERRUPT_SCALE", "1"))
-MOST_S = float(os.environ.get("MQSTORE_INTERRUPT_S", "10"))
-"""The promise is 0.2 s, on a machine that does nothing else."""
+BEST_S = float(os.environ.get("MQSTORE_INTERRUPT_S", "0.2"))
+"""The promise, on a machine that does nothing else: one of some tries keeps it."""
+MOST_S = 10
+"""Bound of each try, on a machine that does other things too."""
+TRIES = 5
 
 CHILD = """
 import json, os, signal, sys, threading, time
@@ -110,8 +113,21 @@ except KeyboardInterrupt as error:
 """
 
 
-def interrupted(root: Path, call: str) -> dict[str, Any]:
-    """Output of a process interrupted during a call."""
+def interrupted(root: Path, call: str, *, anew: bool = False) -> dict[str, Any]:
+    """Output of a process interrupted during a call, ``anew`` in a store of its own each time."""
+    took = []
+    for number in range(TRIES):
+        told = interrupted_once(root / str(number) if anew else root, call)
+        took.append(told["took"])
+        assert took[-1] < MOST_S, took
+        if took[-1] < BEST_S:
+            break
+    assert min(took) < BEST_S, took
+    return told
+
+
+def interrupted_once(root: Path, call: str) -> dict[str, Any]:
+    """Output of one such process."""
     program = [sys.executable, "-c", CHILD, str(root), call, str(SCALE)]
     # A shell that began this in the background would have it ignore the signal.
     done = subprocess.run(
@@ -124,7 +140,6 @@ def interrupted(root: Path, call: str) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
-    assert told["took"] < MOST_S, told
     return told
 
 
@@ -140,13 +155,13 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("call", ["append_many", "append_many_large"])
 def test_append_many_ends_and_tells_what_was_written(tmp_path: Path, call: str) -> None:
-    told = interrupted(tmp_path, call)
+    told = interrupted(tmp_path, call, anew=True)
     assert 0 < told["results"] == told["index"]
     assert told["end"] == told["max"], "what was written and what was told differ"
 
 
 def test_append_arrow_ends_and_tells_what_was_written(tmp_path: Path) -> None:
-    told = interrupted(tmp_path, "append_arrow")
+    told = interrupted(tmp_path, "append_arrow", anew=True)
     assert told["count"] > 0
     assert told["summary_end"] == told["max"]
 

@@ -117,6 +117,7 @@ def test_what_the_files_prove_goes_before_what_is_remembered(store):
     assert remembered(store)["mapped_file_size_commit_log"] == 65_536
 
 
+@pytest.mark.parametrize("mode", ["r", "r+"])
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -127,10 +128,12 @@ def test_what_the_files_prove_goes_before_what_is_remembered(store):
         ("max_index_num", 50_000),
     ],
 )
-def test_a_given_setting_that_contradicts_the_files_is_refused_by_its_name(store, name, value):
+def test_a_given_setting_that_contradicts_the_files_is_refused_by_its_name(
+    store, name, value, mode
+):
     before = stamps(store)
     with pytest.raises(ConfigError, match=name) as caught:
-        mqstore.open(store, "r+", config={name: value})
+        mqstore.open(store, mode, config={name: value})
     assert caught.value.field == name
     assert {path: state for path, state in stamps(store).items() if path != "lock"} == {
         path: state for path, state in before.items() if path != "lock"

@@ -2,7 +2,7 @@
 //! what a failed flush does.
 
 use mqstore::Error;
-use mqstore::config::FlushDiskType;
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::run::new_files::MANY;
 use mqstore::format::queue::consume_queue::TagFilter;
 use mqstore::store::{MessageStore, NewMessage};
@@ -111,4 +111,18 @@ fn a_failed_flush_of_very_many_queues_leaves_nothing_that_seems_durable() {
     let before = staged.count(Call::SyncAll);
     home.write().close().unwrap();
     assert_eq!(staged.count(Call::SyncAll), before + 1);
+}
+
+#[test]
+fn queues_on_one_file_system_are_flushed_together() {
+    let staged = Staged::new();
+    let config = StoreConfig { enable_consume_queue_ext: true, ..config(FlushDiskType::Async) };
+    let home = Home::on(staged.storage(), config);
+    let store = home.create();
+    (0..QUEUES).for_each(|number| append(&store, number));
+    store.flush().unwrap();
+    // One for the names, one for the bytes.
+    assert_eq!(staged.count(Call::SyncAll), 2);
+    store.close().unwrap();
+    assert_eq!(queued(&home.read()), (0..QUEUES).collect::<Vec<_>>());
 }

@@ -125,6 +125,11 @@ fn stop_anywhere(first: &Home, old: &Files, good: &Files, exchanges: bool) {
             () if now == *good => as_new += 1,
             () => between += 1,
         }
+        if now != *old && now != *good {
+            let checkpoint = std::fs::read(home.path().join("checkpoint")).unwrap();
+            let told = (&checkpoint[8..16], &checkpoint[40..48]);
+            assert_eq!(told, (&[0; 8][..], &[0; 8][..]), "queues that are moved, after {calls}");
+        }
         // A reader sees every message, whatever is moved.
         if now != *old {
             check_queues(&home.read(), &(0..60).collect::<Vec<_>>());

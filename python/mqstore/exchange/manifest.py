@@ -92,13 +92,15 @@ class Manifest:
             text: What is in it.
 
         Raises:
-            CorruptionError: It is none, or of a later version.
-            ConfigError: A number or a setting in it that cannot be.
+            CorruptionError: It is none.
+            ConfigError: A number or a setting in it that cannot be, or another version.
         """
         try:
             manifest = msgspec.json.decode(text, type=cls)
         except msgspec.ValidationError as error:
-            field = next((name for name in _NUMBERS if f"$.{name}`" in str(error)), None)
+            field = next(
+                (name for name in ("mqstore_export", *_NUMBERS) if f"$.{name}`" in str(error)), None
+            )
             if field is None:
                 raise _unreadable(path, "the description of an export", str(error)) from None
             problem = f"{path}: {field}: {error}; nothing was written"
@@ -106,8 +108,11 @@ class Manifest:
         except msgspec.DecodeError as error:
             raise _unreadable(path, "the description of an export", str(error)) from None
         if manifest.mqstore_export != 1:
-            found = f"version {manifest.mqstore_export}"
-            raise _unreadable(path, "version 1 of an export", found)
+            problem = (
+                f"{path}: mqstore_export: expected 1, the version that this mqstore reads, found "
+                f"{manifest.mqstore_export}; nothing was written"
+            )
+            raise ConfigError(problem, "mqstore_export")
         return manifest.checked(path)
 
     def checked(self, path: Path) -> Manifest:

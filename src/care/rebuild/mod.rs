@@ -25,6 +25,7 @@ use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Os, Storage};
+use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
 use crate::format::width::at_least_0;
@@ -218,7 +219,7 @@ impl<'a> Job<'a> {
             Access::Read,
         )?;
         let mut layout = inspect::queue_layout(&*storage, &paths, &config)?;
-        let (mut kinds, _) = topics::kinds(&*storage, &paths)?;
+        let mut kinds = topics::entered(&*storage, &paths)?.0.kinds;
         let (queues, _) = QueueTable::load(
             Arc::clone(&storage),
             Arc::default(),
@@ -479,21 +480,38 @@ impl<'a> Job<'a> {
         }
         // New folders first: mere removals can wait.
         moves.sort_by_key(|step| !step.has_new);
+        let before = self.lower_checkpoint()?;
         let kept = swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms())?;
-        self.note(walk, index)?;
+        self.note(walk, index, &before)?;
         Ok(kept)
     }
 
+    /// Takes back what the checkpoint tells of the queues until new ones are there: RocketMQ 5.5 begins
+    /// there after a crash. Returns the fields before.
+    fn lower_checkpoint(&self) -> Result<CheckpointFields> {
+        let path = self.paths.checkpoint();
+        let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
+        let before = checkpoint.fields;
+        let fields = &mut checkpoint.fields;
+        if self.options.what.queues
+            && (fields.logics_physical_offset, fields.logics_msg_timestamp_ms) != (0, 0)
+        {
+            (fields.logics_physical_offset, fields.logics_msg_timestamp_ms) = (0, 0);
+            checkpoint.flush(&*self.storage)?;
+        }
+        Ok(before)
+    }
+
     /// Updates the checkpoint to the flushed queues and index, so that no recovery discards them.
-    fn note(&self, walk: &Walk, index: &BuiltIndex) -> Result<()> {
+    fn note(&self, walk: &Walk, index: &BuiltIndex, before: &CheckpointFields) -> Result<()> {
         let path = self.paths.checkpoint();
         let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
         let fields = &mut checkpoint.fields;
         if self.options.what.queues {
-            // RocketMQ 5.5 begins there after a crash.
-            let is_there = |at| u64::try_from(at).is_ok_and(|at| at < walk.cursor);
-            if !is_there(fields.logics_physical_offset) {
-                fields.logics_physical_offset = 0;
+            fields.logics_msg_timestamp_ms = before.logics_msg_timestamp_ms;
+            let place = before.logics_physical_offset;
+            if u64::try_from(place).is_ok_and(|place| place < walk.cursor) {
+                fields.logics_physical_offset = place;
             }
         }
         if self.options.what.queues && self.options.topics.is_none() {

@@ -101,7 +101,7 @@ pub fn rebuild_topics(
     let layout = inspect::queue_layout(&*storage, &paths, &config)?;
     let most = layout.most_queue_id;
     let mut found = Found::default();
-    let (kinds, _) = topics::kinds(&*storage, &paths)?;
+    let kinds = topics::entered(&*storage, &paths)?.0.kinds;
     let (queues, _) =
         QueueTable::load(Arc::clone(&storage), Arc::default(), layout, kinds, Access::Read)?;
     for queue in queues.all() {

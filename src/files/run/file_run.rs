@@ -290,18 +290,12 @@ impl FileRun {
 
     /// Reads from `offset` until `buffer` is full or the file ends. Returns the bytes read, 0 if no
     /// file holds `offset`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(file) = self.find(offset) else { return Ok(0) };
         self.read_file_at(&file, buffer, offset)
     }
 
     /// [`FileRun::read_at`] from a known file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = to_usize(self.file_size().saturating_sub(position));

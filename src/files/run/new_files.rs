@@ -1,18 +1,48 @@
 //! Creates many files with one flush of the file system: created one by one each takes four
 //! flushes, and ten thousand queues took a minute.
 
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::slice::Chunks;
+
+use parking_lot::Mutex;
 
 use super::file_run::FileRun;
 use super::folder::make_folder_by_name;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::system::storage::Storage;
 
 /// From this number on a flush of the whole file system pays.
 pub const MANY: usize = 100;
 
-/// A run, and base offsets of files to create.
-pub type Wanted<'a> = (&'a FileRun, Vec<u64>);
+/// A run of files that takes its first bytes with a new file.
+pub trait Filled: Sync {
+    fn run(&self) -> &FileRun;
+    /// The file of a run was created with `len` bytes of it at `position`.
+    fn has_filled(&self, base_offset: u64, position: u64, len: usize);
+}
+
+impl Filled for FileRun {
+    fn run(&self) -> &FileRun {
+        self
+    }
+
+    fn has_filled(&self, _: u64, _: u64, _: usize) {}
+}
+
+/// A file to create, and bytes to write at a position of it.
+#[derive(Debug)]
+pub struct NewFile {
+    pub base_offset: u64,
+    pub position: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// A run, and files to create.
+pub type Wanted<'a> = (&'a dyn Filled, Vec<NewFile>);
+
+/// Runs whose files one thread creates at a time.
+const RUNS_AT_ONCE: usize = 64;
 
 /// Creates missing files as [`FileRun::create_if_missing`] does; `make_durable` flushes their file
 /// systems. Concurrent callers must name runs in the same order.
@@ -21,53 +51,99 @@ pub type Wanted<'a> = (&'a FileRun, Vec<u64>);
 /// As [`FileRun::create`].
 pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
-    let _creating: Vec<_> = wanted.iter().map(|(run, _)| run.creating()).collect();
-    let mut new = NewFiles { storage: &**first.storage(), folders: Vec::new(), files: Vec::new() };
-    let made = wanted.iter().try_for_each(|(run, bases)| new.make(run, bases));
+    let _creating: Vec<_> = wanted.iter().map(|(filled, _)| filled.run().creating()).collect();
+    let storage = &**first.run().storage();
+    let all = Mutex::new(Made::default());
+    let made = on_threads(wanted, RUNS_AT_ONCE, |wanted| {
+        let mut made = Made::default();
+        let outcome = wanted.iter().try_for_each(|wanted| made.make(storage, wanted));
+        all.lock().join(made);
+        outcome
+    });
+    let all = all.into_inner();
     if let Err(error) = made.and_then(|()| make_durable()) {
-        new.remove();
+        all.remove(storage);
         return Err(error);
     }
-    for file in new.files {
-        file.run.add(file.base_offset, file.path);
+    for (filled, file, path) in all.files {
+        filled.run().add(file.base_offset, path);
+        filled.has_filled(file.base_offset, file.position, file.bytes.len());
     }
     Ok(())
 }
 
-struct NewFiles<'a> {
-    storage: &'a dyn Storage,
+/// Works on parts of `all` on as many threads as there are processors, if there are many.
+pub fn on_threads<'a, T: Sync>(
+    all: &'a [T],
+    at_once: usize,
+    work: impl Fn(&'a [T]) -> Result<()> + Sync,
+) -> Result<()> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let parts: Mutex<Chunks<'_, T>> = Mutex::new(all.chunks(at_once));
+    let failed = Mutex::new(None);
+    let run = || {
+        loop {
+            let Some(part) = parts.lock().next().filter(|_| failed.lock().is_none()) else {
+                return;
+            };
+            if let Err(error) = work(part) {
+                failed.lock().get_or_insert(error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..processors.min(all.len().div_ceil(at_once)) {
+            // This thread does what no other does.
+            let name = "mqstore-files".to_owned();
+            let _ = std::thread::Builder::new().name(name).spawn_scoped(scope, run);
+        }
+        run();
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+#[derive(Default)]
+struct Made<'a> {
     folders: Vec<PathBuf>,
-    files: Vec<NewFile<'a>>,
+    files: Vec<(&'a dyn Filled, &'a NewFile, PathBuf)>,
 }
 
-struct NewFile<'a> {
-    run: &'a FileRun,
-    base_offset: u64,
-    path: PathBuf,
-}
-
-impl<'a> NewFiles<'a> {
-    fn make(&mut self, run: &'a FileRun, bases: &[u64]) -> Result<()> {
-        for &base_offset in bases.iter().filter(|&&base| run.find(base).is_none()) {
-            let path = run.next_path(base_offset)?;
+impl<'a> Made<'a> {
+    fn make(&mut self, storage: &dyn Storage, (filled, files): &'a Wanted<'_>) -> Result<()> {
+        let run = filled.run();
+        for file in files.iter().filter(|file| run.find(file.base_offset).is_none()) {
+            let path = run.next_path(file.base_offset)?;
             let dir = path.parent().unwrap_or(&path);
-            let folders = make_folder_by_name(self.storage, dir)?;
+            let folders = make_folder_by_name(storage, dir)?;
             self.folders.extend(folders.into_iter().rev().map(PathBuf::from));
             // Not kept open: the number may exceed the process's limit.
-            run.make(&path)?;
-            self.files.push(NewFile { run, base_offset, path });
+            let open = run.make(&path)?;
+            let wrote = match file.bytes.is_empty() {
+                true => Ok(()),
+                false => open.write_at(&file.bytes, file.position),
+            };
+            let wrote = wrote.map_err(Error::io("write", &path));
+            self.files.push((*filled, file, path));
+            wrote?;
         }
         Ok(())
     }
 
+    fn join(&mut self, other: Self) {
+        self.folders.extend(other.folders);
+        self.files.extend(other.files);
+    }
+
     /// Removes what was created; the first error counts. A later call would take folders left
     /// behind for durable.
-    fn remove(&self) {
-        for file in &self.files {
-            let _ = self.storage.remove_file(&file.path);
+    fn remove(mut self, storage: &dyn Storage) {
+        for (_, _, path) in &self.files {
+            let _ = storage.remove_file(path);
         }
+        // Several threads may have made those of one topic.
+        self.folders.sort();
         for folder in self.folders.iter().rev() {
-            let _ = self.storage.remove_dir(folder);
+            let _ = storage.remove_dir(folder);
         }
     }
 }
@@ -77,7 +153,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::error::Error;
     use crate::files::{Access, Os};
 
     #[test]
@@ -89,14 +164,20 @@ mod tests {
         };
         let (one, two) = (run("topic/0"), run("topic/1"));
         one.create(100).unwrap();
-        create_all(&[(&one, vec![0, 100, 200]), (&two, vec![300])], || Ok(())).unwrap();
+        let all = |bases: &[u64]| -> Vec<NewFile> {
+            let file = |&base_offset| NewFile { base_offset, position: 3, bytes: b"x".to_vec() };
+            bases.iter().map(file).collect()
+        };
+        create_all(&[(&one, all(&[0, 100, 200])), (&two, all(&[300]))], || Ok(())).unwrap();
+        assert_eq!(std::fs::read(&two.files()[0].path).unwrap()[..5], *b"\0\0\0x\0");
         let bases = |run: &FileRun| run.files().iter().map(|f| f.base_offset).collect::<Vec<_>>();
         assert_eq!((bases(&one), bases(&two)), (vec![0, 100, 200], vec![300]));
-        create_all(&[(&one, vec![0]), (&two, vec![])], || Ok(())).unwrap();
+        create_all(&[(&one, all(&[0])), (&two, vec![])], || Ok(())).unwrap();
         assert_eq!(bases(&run("topic/0")), bases(&one));
         let (three, four) = (run("other/0"), run("other/deeper/1"));
         run("other/deeper/1").create(0).unwrap();
-        let error = create_all(&[(&three, vec![0, 100]), (&four, vec![0])], || Ok(())).unwrap_err();
+        let wanted: [Wanted<'_>; 2] = [(&three, all(&[0, 100])), (&four, all(&[0]))];
+        let error = create_all(&wanted, || Ok(())).unwrap_err();
         assert!(matches!(error, Error::Corrupt(_)), "{error}");
         assert!(!dir.path().join("other/0").exists());
         assert!(three.files().is_empty());

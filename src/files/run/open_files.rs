@@ -32,15 +32,23 @@ pub struct RunFile {
 /// Open files; the least recently used is closed first.
 #[derive(Debug)]
 pub struct OpenFiles {
-    cache: Mutex<LruCache<u64, Arc<dyn StorageFile>>>,
+    cache: Mutex<Cache>,
     pub(crate) next_id: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Cache {
+    open: LruCache<u64, Arc<dyn StorageFile>>,
+    /// Number of files that were to be forgotten.
+    forgotten: u64,
 }
 
 impl OpenFiles {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
-        Self { cache: Mutex::new(LruCache::new(limit)), next_id: AtomicU64::new(1) }
+        let cache = Cache { open: LruCache::new(limit), forgotten: 0 };
+        Self { cache: Mutex::new(cache), next_id: AtomicU64::new(1) }
     }
 
     pub(crate) fn get(
@@ -49,36 +57,46 @@ impl OpenFiles {
         file: &RunFile,
         access: Access,
     ) -> Result<Arc<dyn StorageFile>> {
-        let mut cache = self.cache.lock();
-        if let Some(open) = cache.get(&file.id) {
-            return Ok(Arc::clone(open));
-        }
+        let forgotten = {
+            let mut cache = self.cache.lock();
+            if let Some(open) = cache.open.get(&file.id) {
+                return Ok(Arc::clone(open));
+            }
+            cache.forgotten
+        };
         let mut open = storage.open(&file.path, access);
         if open.as_ref().is_err_and(are_too_many) {
             // Other parts of the process have files open, too.
-            cache.clear();
+            self.clear();
             open = storage.open(&file.path, access);
         }
         let open = open.map_err(Error::io("open", &file.path))?;
-        cache.put(file.id, Arc::clone(&open));
+        let mut cache = self.cache.lock();
+        if cache.forgotten == forgotten {
+            let closed = cache.open.push(file.id, Arc::clone(&open));
+            drop(cache);
+            drop(closed);
+        }
         Ok(open)
     }
 
     pub(crate) fn put(&self, id: u64, open: &Arc<dyn StorageFile>) {
-        self.cache.lock().put(id, Arc::clone(open));
+        self.cache.lock().open.put(id, Arc::clone(open));
     }
 
     pub(crate) fn forget(&self, id: u64) {
-        self.cache.lock().pop(&id);
+        let mut cache = self.cache.lock();
+        cache.open.pop(&id);
+        cache.forgotten += 1;
     }
 
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
-        self.cache.lock().len()
+        self.cache.lock().open.len()
     }
 
     pub(crate) fn clear(&self) {
-        self.cache.lock().clear();
+        self.cache.lock().open.clear();
     }
 }
 

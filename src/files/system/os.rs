@@ -68,14 +68,18 @@ impl Storage for Os {
             // Most systems return the kind with the name, which saves a call for each entry.
             let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
                 FileKind::File => {
-                    entry.metadata().map(|file| (kind_of(file.file_type()), file.len(), file.ino()))
+                    entry.metadata().map(|file| (kind_of(file.file_type()), Some(stamp_of(&file))))
                 }
-                kind => Ok((kind, 0, 0)),
+                kind => Ok((kind, None)),
             });
             match looked {
-                Ok((kind, len, inode)) => {
-                    entries.push(DirEntry { name: entry.file_name(), kind, len, inode });
-                }
+                Ok((kind, stamp)) => entries.push(DirEntry {
+                    name: entry.file_name(),
+                    kind,
+                    len: stamp.map_or(0, |stamp| stamp.len),
+                    inode: stamp.map_or(0, |stamp| stamp.inode),
+                    changed_ns: stamp.map(|stamp| stamp.changed_ns),
+                }),
                 // Retention removed the file between the two calls.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -123,15 +127,7 @@ impl Storage for Os {
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let metadata = fs::symlink_metadata(path)?;
-        Ok(Some(Stamp {
-            inode: metadata.ino(),
-            len: metadata.len(),
-            changed_ns: metadata
-                .ctime()
-                .saturating_mul(1_000_000_000)
-                .saturating_add(metadata.ctime_nsec()),
-        }))
+        Ok(Some(stamp_of(&fs::symlink_metadata(path)?)))
     }
 
     fn stamps_mapped_writes(&self, path: &Path) -> Result<bool> {
@@ -221,6 +217,12 @@ fn open_quietly(path: &Path) -> io::Result<File> {
         }
     }
     OpenOptions::new().read(true).custom_flags(SAFE_OPEN).open(path)
+}
+
+fn stamp_of(metadata: &fs::Metadata) -> Stamp {
+    let seconds = metadata.ctime().saturating_mul(1_000_000_000);
+    let changed_ns = seconds.saturating_add(metadata.ctime_nsec());
+    Stamp { inode: metadata.ino(), len: metadata.len(), changed_ns }
 }
 
 fn kind_of(file_type: fs::FileType) -> FileKind {

@@ -33,6 +33,8 @@ pub struct DirEntry {
     pub len: u64,
     /// Identity on its file system; 0 if unknown.
     pub inode: u64,
+    /// As in [`Stamp`], of a regular file; `None` if unknown.
+    pub changed_ns: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,10 +21,21 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// # Errors
 /// For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
 pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
+    parse_by(bytes, |text| serde_json::from_slice(text))
+}
+
+/// [`parse`] by a caller's function, which gets strict JSON.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_by<T>(
+    bytes: &[u8],
+    read: impl FnOnce(&[u8]) -> serde_json::Result<T>,
+) -> Result<T, FormatError> {
     let (mark, keys) = within_limits(bytes)?;
     let text = &bytes[mark..];
     let quoted = with_quotes(text, &keys);
-    serde_json::from_slice(&quoted).map_err(|error| {
+    read(&quoted).map_err(|error| {
         let position = position_of(&quoted, error.line(), error.column());
         // Each bare key before it became two bytes longer.
         let added = keys.iter().enumerate().take_while(|(i, key)| key.end + 2 * i < position);
@@ -160,9 +171,16 @@ pub fn to_text(value: &Value) -> String {
     out
 }
 
+/// A field's value, or an object of values that are given as text.
+#[derive(Clone, Copy)]
+pub enum Field<'a> {
+    Value(&'a Value),
+    Texts(&'a [(Box<str>, Box<str>)]),
+}
+
 /// The object of these fields, as [`to_text`] writes it.
 #[must_use]
-pub fn object_to_text(fields: &[(&String, &Value)]) -> String {
+pub fn object_to_text(fields: &[(&str, Field<'_>)]) -> String {
     let mut out = String::new();
     write_object(&mut out, fields.iter().copied(), 0);
     out
@@ -170,7 +188,7 @@ pub fn object_to_text(fields: &[(&String, &Value)]) -> String {
 
 fn write_object<'a>(
     out: &mut String,
-    fields: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    fields: impl IntoIterator<Item = (&'a str, Field<'a>)>,
     depth: usize,
 ) {
     for (i, (key, value)) in fields.into_iter().enumerate() {
@@ -178,7 +196,24 @@ fn write_object<'a>(
         new_line(out, depth + 1);
         write_string(out, key);
         out.push(':');
-        write_value(out, value, depth + 1);
+        match value {
+            Field::Value(value) => write_value(out, value, depth + 1),
+            Field::Texts([]) => out.push_str("{}"),
+            Field::Texts(texts) => {
+                out.reserve(texts.iter().map(|(_, text)| text.len() * 3 / 2).sum());
+                for (i, (key, text)) in texts.iter().enumerate() {
+                    out.push(if i == 0 { '{' } else { ',' });
+                    new_line(out, depth + 2);
+                    write_string(out, key);
+                    out.push(':');
+                    // Each was a value before.
+                    let value = serde_json::from_str(text).unwrap_or_default();
+                    write_value(out, &value, depth + 2);
+                }
+                new_line(out, depth + 1);
+                out.push('}');
+            }
+        }
     }
     new_line(out, depth);
     out.push('}');
@@ -197,7 +232,10 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
             new_line(out, depth);
             out.push('}');
         }
-        Value::Object(map) => write_object(out, map, depth),
+        Value::Object(map) => {
+            let fields = map.iter().map(|(key, value)| (key.as_str(), Field::Value(value)));
+            write_object(out, fields, depth);
+        }
         Value::Array(values) => {
             out.push('[');
             for (i, value) in values.iter().enumerate() {

@@ -1,9 +1,15 @@
 //! The broker's tables of topics and consumer offsets (`config/topics.json`, `consumerOffset.json`,
 //! `delayOffset.json`). Unknown fields are kept.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use hashbrown::HashMap;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::json::{self, bad};
+use super::json::{self, Field, bad};
 use crate::error::FormatError;
 
 /// Version counter of a file (`DataVersion`).
@@ -57,7 +63,12 @@ impl Root {
 
     /// Serializes; the fields are sorted by name, as in RocketMQ.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut fields: Vec<_> = self.0.iter().collect();
+        self.to_bytes_with(None)
+    }
+
+    fn to_bytes_with(&self, more: Option<(&str, Field<'_>)>) -> Vec<u8> {
+        let own = self.0.iter().map(|(name, value)| (name.as_str(), Field::Value(value)));
+        let mut fields: Vec<_> = own.chain(more).collect();
         fields.sort_by_key(|(name, _)| *name);
         if fields.is_empty() { b"{}".to_vec() } else { json::object_to_text(&fields).into_bytes() }
     }
@@ -215,8 +226,57 @@ fn attributes(field: &str, value: &Value) -> Result<Vec<(String, String)>, Forma
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TopicTable(Root);
+/// The fields of an object as text.
+struct Texts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Texts<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Texts<'de>;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Texts(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+fn read_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, FormatError> {
+    serde_json::from_str(text).map_err(|error| bad(0, "JSON".into(), error.to_string()))
+}
+
+/// The fields of an object named `what`.
+fn fields_of<'a>(what: &str, text: &'a RawValue) -> Result<Texts<'a>, FormatError> {
+    match text.get().starts_with('{') {
+        true => read_text(text.get()),
+        false => Err(not_an_object(what, &read_text(text.get())?)),
+    }
+}
+
+/// `config/topics.json` (`TopicConfigManager`). Topics are kept as text: as values, a hundred
+/// thousand of them take some hundred megabytes.
+#[derive(Clone, Debug, Default)]
+pub struct TopicTable {
+    root: Root,
+    topics: Vec<(Box<str>, Box<str>)>,
+    places: HashMap<Box<str>, usize>,
+}
+
+impl PartialEq for TopicTable {
+    fn eq(&self, other: &Self) -> bool {
+        self.root == other.root && self.topics == other.topics
+    }
+}
 
 impl TopicTable {
     /// Parses the file.
@@ -224,33 +284,90 @@ impl TopicTable {
     /// # Errors
     /// For malformed JSON or a field of the wrong type.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
-        let table = Self(Root::parse(bytes)?);
-        for (name, value) in table.0.table(TOPIC_TABLE)?.into_iter().flatten() {
-            TopicConfig::read(name, value)?;
-        }
+        let mut table = Self::default();
+        table.root = Self::each(bytes, |name, value, _| table.insert(name, &value))?;
         Ok(table)
     }
 
+    /// Passes each topic to `take`, with its name in the table, and returns the other fields. The
+    /// last of topics of one name counts.
+    fn each(
+        bytes: &[u8],
+        mut take: impl FnMut(&str, Value, TopicConfig),
+    ) -> Result<Root, FormatError> {
+        json::parse_by(bytes, |text| {
+            let text: &RawValue = serde_json::from_slice(text)?;
+            let mut root = Root::default();
+            let mut read = || {
+                let fields = fields_of("the file", text)?.0;
+                let last = fields.iter().rposition(|(name, _)| name == TOPIC_TABLE);
+                for (at, (name, text)) in fields.into_iter().enumerate() {
+                    if name != TOPIC_TABLE {
+                        root.0.insert(name.into_owned(), read_text(text.get())?);
+                    } else if Some(at) == last && text.get() != "null" {
+                        for (name, text) in fields_of(TOPIC_TABLE, text)?.0 {
+                            let value = read_text(text.get())?;
+                            let config = TopicConfig::read(&name, &value)?;
+                            take(&name, value, config);
+                        }
+                    }
+                }
+                Ok(())
+            };
+            let outcome = read();
+            Ok(outcome.map(|()| root))
+        })?
+    }
+
+    /// All topics of a file.
+    ///
+    /// # Errors
+    /// As [`TopicTable::parse`].
+    pub fn configs(bytes: &[u8], mut take: impl FnMut(TopicConfig)) -> Result<(), FormatError> {
+        Self::each(bytes, |_, _, config| take(config)).map(drop)
+    }
+
+    fn insert(&mut self, name: &str, value: &Value) {
+        let text = value.to_string().into_boxed_str();
+        match self.places.get(name).and_then(|&place| self.topics.get_mut(place)) {
+            Some((_, known)) => *known = text,
+            None => {
+                self.places.insert(name.into(), self.topics.len());
+                self.topics.push((name.into(), text));
+            }
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<Value> {
+        let (_, text) = self.topics.get(*self.places.get(name)?)?;
+        serde_json::from_str(text).ok()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = TopicConfig> + '_ {
-        let table = self.0.table(TOPIC_TABLE).ok().flatten();
-        table.into_iter().flatten().filter_map(|(name, value)| TopicConfig::read(name, value).ok())
+        self.topics.iter().filter_map(|(name, text)| {
+            TopicConfig::read(name, &serde_json::from_str(text).ok()?).ok()
+        })
     }
 
     #[must_use]
     pub fn get(&self, name: &str) -> Option<TopicConfig> {
-        let value = self.0.table(TOPIC_TABLE).ok().flatten()?.get(name)?;
-        TopicConfig::read(name, value).ok()
+        TopicConfig::read(name, &self.value(name)?).ok()
     }
 
     /// Adds or replaces a topic.
     pub fn put(&mut self, config: &TopicConfig, now_ms: i64) {
-        config.write(object_in(self.0.table_mut(TOPIC_TABLE), &config.name));
-        self.0.touch(now_ms);
+        let mut value = self.value(&config.name).unwrap_or_else(|| json!({}));
+        if let Value::Object(fields) = &mut value {
+            config.write(fields);
+        }
+        self.insert(&config.name, &value);
+        self.root.touch(now_ms);
     }
 
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.to_bytes()
+        let topics = (TOPIC_TABLE, Field::Texts(&self.topics));
+        self.root.to_bytes_with((!self.topics.is_empty()).then_some(topics))
     }
 }
 
@@ -383,189 +500,4 @@ pub fn parse_delay_offsets(bytes: &[u8]) -> Result<Vec<(i32, i64)>, FormatError>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::CorruptionKind;
-
-    const TOPICS: &str = concat!(
-        "{\n\t\"dataVersion\":{\n\t\t\"counter\":8,\n\t\t\"stateVersion\":0,\n",
-        "\t\t\"timestamp\":1795247438790\n\t},\n\t\"topicConfigTable\":{\n",
-        "\t\t\"BatchInner\":{\n\t\t\t\"attributes\":{\n\t\t\t\t\"queue.type\":\"BatchCQ\"\n\t\t\t},\n",
-        "\t\t\t\"order\":false,\n\t\t\t\"perm\":6,\n\t\t\t\"readQueueNums\":2,\n",
-        "\t\t\t\"topicFilterType\":\"SINGLE_TAG\",\n\t\t\t\"topicName\":\"BatchInner\",\n",
-        "\t\t\t\"topicSysFlag\":0,\n\t\t\t\"writeQueueNums\":2\n\t\t}\n\t}\n}"
-    );
-
-    const OFFSETS: &str = concat!(
-        "{\n\t\"dataVersion\":{\n\t\t\"counter\":0,\n\t\t\"stateVersion\":0,\n",
-        "\t\t\"timestamp\":1795247399796\n\t},\n",
-        "\t\"groupTopicMap\":{\n\t\t\"billing\":[\"orders\"]\n\t},\n",
-        "\t\"offsetTable\":{\n\t\t\"orders@billing\":{0:57,10:60\n\t\t}\n\t}\n}"
-    );
-
-    #[test]
-    fn topics_are_read_and_written_as_the_broker_does() {
-        let table = TopicTable::parse(TOPICS.as_bytes()).unwrap();
-        let topic = table.get("BatchInner").unwrap();
-        assert!(topic.is_batch_queue() && !topic.is_compacted());
-        assert_eq!((topic.read_queue_nums, topic.write_queue_nums, topic.perm), (2, 2, 6));
-        assert_eq!(table.iter().collect::<Vec<_>>(), [topic]);
-        assert_eq!(table.get("orders"), None);
-        assert_eq!(String::from_utf8(table.to_bytes()).unwrap(), TOPICS);
-    }
-
-    #[test]
-    fn a_new_topic_is_entered_with_every_field() {
-        let mut table = TopicTable::parse(TOPICS.as_bytes()).unwrap();
-        table.put(&TopicConfig::new("orders", 4), 1_800_000_000_000);
-        let bytes = table.to_bytes();
-        let read = TopicTable::parse(&bytes).unwrap();
-        assert_eq!(read, table);
-        assert_eq!(read.get("orders").unwrap(), TopicConfig::new("orders", 4));
-        assert_eq!(read.iter().count(), 2);
-        let text = String::from_utf8(bytes).unwrap();
-        assert!(text.contains("\"counter\":9,") && text.contains("\"timestamp\":1800000000000"));
-        assert!(text.contains("\"orders\":{\n\t\t\t\"attributes\":{},\n\t\t\t\"order\":false,"));
-    }
-
-    #[test]
-    fn a_table_from_nothing_has_all_a_broker_reads() {
-        let mut table = TopicTable::default();
-        assert_eq!(table.iter().count(), 0);
-        table.put(&TopicConfig::new("a", 1), 7);
-        let text = String::from_utf8(table.to_bytes()).unwrap();
-        assert!(
-            text.starts_with("{\n\t\"dataVersion\":{\n\t\t\"counter\":1,\n\t\t\"stateVersion\":0,")
-        );
-    }
-
-    #[test]
-    fn unknown_fields_are_kept() {
-        let text = r#"{"topicConfigTable":{"a":{"perm":2,"new":[1],"topicFilterType":"MULTI_TAG",
-            "topicSysFlag":3}},"more":{"x":1}}"#;
-        let mut table = TopicTable::parse(text.as_bytes()).unwrap();
-        let mut config = table.get("a").unwrap();
-        assert_eq!((config.perm, config.read_queue_nums, config.name.as_str()), (2, 16, "a"));
-        config.attributes.push(("cleanup.policy".into(), "COMPACTION".into()));
-        assert_eq!((config.topic_filter_type.as_str(), config.topic_sys_flag), ("MULTI_TAG", 3));
-        assert!(config.is_compacted());
-        assert_eq!(config.clone().with_batch_queue().attributes.len(), 2);
-        table.put(&config, 7);
-        let text = String::from_utf8(table.to_bytes()).unwrap();
-        assert!(text.contains("\"new\":[1]") && text.contains("\"x\":1"), "{text}");
-        assert_eq!(TopicTable::parse(text.as_bytes()).unwrap().get("a"), Some(config));
-    }
-
-    #[test]
-    fn topics_of_the_wrong_kind_are_refused() {
-        for text in [
-            "[]",
-            r#"{"topicConfigTable":[]}"#,
-            r#"{"topicConfigTable":{"a":1}}"#,
-            r#"{"topicConfigTable":{"a":{"perm":"6"}}}"#,
-            r#"{"topicConfigTable":{"a":{"perm":2147483648}}}"#,
-            r#"{"topicConfigTable":{"a":{"perm":1.5}}}"#,
-            r#"{"topicConfigTable":{"a":{"order":0}}}"#,
-            r#"{"topicConfigTable":{"a":{"topicName":null}}}"#,
-            r#"{"topicConfigTable":{"a":{"attributes":{"b":1}}}}"#,
-            r#"{"topicConfigTable":{"a":{"attributes":[]}}}"#,
-        ] {
-            let error = TopicTable::parse(text.as_bytes()).unwrap_err();
-            assert_eq!(error.kind, CorruptionKind::Json, "{text}");
-        }
-        assert_eq!(TopicTable::parse(b"[]").unwrap_err().found, "an array");
-        assert_eq!(TopicTable::parse(b"{}").unwrap(), TopicTable::default());
-        assert_eq!(TopicTable::parse(br#"{"topicConfigTable":null}"#).unwrap().iter().count(), 0);
-    }
-
-    #[test]
-    fn offsets_are_read_and_written_as_the_broker_does() {
-        let table = OffsetTable::parse(OFFSETS.as_bytes()).unwrap();
-        let at = |queue_id, queue_offset| GroupOffset {
-            topic: "orders",
-            group: "billing",
-            queue_id,
-            queue_offset,
-        };
-        assert_eq!(table.iter().collect::<Vec<_>>(), [at(0, 57), at(10, 60)]);
-        assert_eq!(table.get("orders", "billing", 10), Some(60));
-        assert_eq!(table.get("orders", "billing", 1), None);
-        assert_eq!(table.get("orders", "other", 0), None);
-        assert_eq!(String::from_utf8(table.to_bytes()).unwrap(), OFFSETS);
-    }
-
-    #[test]
-    fn a_noted_offset_stands_among_the_queues_by_number() {
-        let mut table = OffsetTable::parse(OFFSETS.as_bytes()).unwrap();
-        let mut put = |topic, queue_id, queue_offset| {
-            table.put(&GroupOffset { topic, group: "billing", queue_id, queue_offset }, 7);
-        };
-        put("orders", 2, i64::MAX);
-        put("orders", 0, 58);
-        put("stock", 1, 3);
-        let text = String::from_utf8(table.to_bytes()).unwrap();
-        assert!(
-            text.contains("\"orders@billing\":{0:58,2:9223372036854775807,10:60\n\t\t}"),
-            "{text}"
-        );
-        assert!(text.contains("\"stock@billing\":{1:3\n\t\t}"), "{text}");
-        assert!(text.contains("\"billing\":[\"orders\",\"stock\"]"), "{text}");
-        assert!(text.contains("\"counter\":3,"), "{text}");
-        assert_eq!(OffsetTable::parse(text.as_bytes()).unwrap(), table);
-    }
-
-    #[test]
-    fn names_without_a_group_are_passed_over() {
-        let text = r#"{"offsetTable":{"a":{0:1},"a@b@c":{0:1},"@":{0:1},"a@b":{0:-1}}}"#;
-        let table = OffsetTable::parse(text.as_bytes()).unwrap();
-        let read: Vec<_> = table.iter().map(|at| (at.topic, at.group, at.queue_offset)).collect();
-        assert_eq!(read, [("", "", 1), ("a", "b", -1)]);
-    }
-
-    #[test]
-    fn offsets_that_are_no_integers_are_refused() {
-        for text in [
-            r#"{"offsetTable":{"a@b":{0:1.5}}}"#,
-            r#"{"offsetTable":{"a@b":{0:"1"}}}"#,
-            r#"{"offsetTable":{"a@b":{0:9223372036854775808}}}"#,
-            r#"{"offsetTable":{"a@b":{"x":1}}}"#,
-            r#"{"offsetTable":{"a@b":{2147483648:1}}}"#,
-            r#"{"offsetTable":{"a@b":[1]}}"#,
-            r#"{"offsetTable":7}"#,
-        ] {
-            assert!(OffsetTable::parse(text.as_bytes()).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn offsets_of_light_groups_are_read_and_kept_in_their_own_table() {
-        let text = r#"{"offsetTable":{"a@b":{0:1}},"lmqOffsetTable":{"%LMQ%t@%LMQ%g":7}}"#;
-        let mut table = OffsetTable::parse(text.as_bytes()).unwrap();
-        let read: Vec<_> = table.iter().map(|at| (at.topic, at.group, at.queue_offset)).collect();
-        assert_eq!(read, [("a", "b", 1), ("%LMQ%t", "%LMQ%g", 7)]);
-        let light = GroupOffset { topic: "%LMQ%t", group: "%LMQ%g", queue_id: 0, queue_offset: 9 };
-        table.put(&light, 5);
-        let written = String::from_utf8(table.to_bytes()).unwrap();
-        assert!(written.contains("\"%LMQ%t@%LMQ%g\":9"), "{written}");
-        assert_eq!(OffsetTable::parse(written.as_bytes()).unwrap().iter().count(), 2);
-        assert_eq!(table.age(), (5, 1, 2));
-        let mut plain = OffsetTable::default();
-        plain.put(&light, 5);
-        assert_eq!(plain.get("%LMQ%t", "%LMQ%g", 0), Some(9));
-        plain.keep_light();
-        assert!(String::from_utf8(plain.to_bytes()).unwrap().contains("\"lmqOffsetTable\":{}"));
-        for bad in [r#"{"lmqOffsetTable":{"a@b":"x"}}"#, r#"{"lmqOffsetTable":[]}"#] {
-            assert!(OffsetTable::parse(bad.as_bytes()).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn delay_offsets_are_by_level() {
-        let text =
-            "{\n\t\"dataVersion\":{\n\t\t\"counter\":0\n\t},\n\t\"offsetTable\":{1:3,2:2\n\t}\n}";
-        assert_eq!(parse_delay_offsets(text.as_bytes()).unwrap(), [(1, 3), (2, 2)]);
-        assert_eq!(parse_delay_offsets(b"{}").unwrap(), []);
-        assert!(parse_delay_offsets(br#"{"offsetTable":{"x":1}}"#).is_err());
-        assert!(parse_delay_offsets(br#"{"offsetTable":{1:"x"}}"#).is_err());
-    }
-}
+mod tests;

@@ -221,17 +221,11 @@ impl IndexBuilder {
     }
 
     /// Flushes everything, names too.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn finish(self) -> Result<BuiltIndex> {
         self.end(Flush::Now)
     }
 
     /// Finishes without flushing the last file, for a caller who adds keys to it.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn hand_over(self) -> Result<BuiltIndex> {
         self.end(Flush::Later)
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::FileRun;
-use crate::files::run::new_files::Wanted;
+use crate::files::run::new_files::{Filled, Wanted};
 use crate::format::queue::batch::{BatchQueueEntry, ENTRY_LEN};
 use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::width::{at_most_i64, to_usize};
@@ -49,9 +49,6 @@ fn unit_of(bytes: &[u8; ENTRY_LEN]) -> Unit {
 impl BatchConsumeQueue {
     /// Opens a queue without changing it; its end is searched from the third last file on
     /// (`BatchConsumeQueue.recover`).
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         let queue = Self {
             topic: topic.into(),
@@ -70,9 +67,6 @@ impl BatchConsumeQueue {
     }
 
     /// Finds the last valid entry on disk; entries must not overlap.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn find_end(&self) -> Result<()> {
         let reached = Cell::new(0);
         let (_, last) = self.entries.find_end::<ENTRY_LEN>(|entry| {
@@ -102,7 +96,6 @@ impl BatchConsumeQueue {
         &self.topic
     }
 
-    /// Entries whose tags codes were checked.
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
         &self.seen_codes
@@ -161,9 +154,6 @@ impl BatchConsumeQueue {
 
     /// At most `count` units from the one that holds or follows `from`
     /// (`BatchConsumeQueue.iterateFrom`).
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         if from < 0 || from >= self.max_offset() {
             return Ok(Vec::new());
@@ -179,9 +169,6 @@ impl BatchConsumeQueue {
     }
 
     /// At most `count` entries from position `place` on, counted from the first ever.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn entries(&self, place: u64, count: usize) -> Result<Vec<BatchQueueEntry>> {
         let end = self.entries.tail().end() / ENTRY;
         let count = to_usize(end.saturating_sub(place)).min(count);
@@ -195,9 +182,6 @@ impl BatchConsumeQueue {
     }
 
     /// Number of entries in the file from the one that holds a queue offset.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<u64> {
         let in_file = (self.run().file_size() / ENTRY).max(1);
         Ok(in_file - self.first_not(|unit| unit.end() <= number)? % in_file)
@@ -250,7 +234,12 @@ impl BatchConsumeQueue {
 
     /// Missing files for the entries in memory.
     pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
-        std::iter::once((self.run(), self.entries.missing_files()))
+        std::iter::once((&self.entries as &dyn Filled, self.entries.wanted_files()))
+    }
+
+    #[must_use]
+    pub(crate) fn wants_commit(&self) -> bool {
+        self.entries.wants_commit()
     }
 
     #[must_use]
@@ -266,18 +255,11 @@ impl BatchConsumeQueue {
         self.entries.commit()
     }
 
-    /// Flushes all entries; returns whether any were pending.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn flush(&self) -> Result<bool> {
         self.entries.flush()
     }
 
     /// Whether non-zero bytes follow the last entry.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         self.entries.has_remains()
     }
@@ -293,9 +275,6 @@ impl BatchConsumeQueue {
     }
 
     /// First queue offset of the first record at or behind `physical_offset`, or the end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = at_most_i64(physical_offset);
         let first = self.first_not(|unit| unit.entry.physical_offset < limit)?;
@@ -305,9 +284,6 @@ impl BatchConsumeQueue {
 
     /// Advances the first queue offset to the first record at or behind `log_min`
     /// (`BatchConsumeQueue.reviseMinOffsetInQueue`).
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
         Ok(())
@@ -315,9 +291,6 @@ impl BatchConsumeQueue {
 
     /// Deletes files whose records all lie before `log_min`, oldest first, never the last. Returns
     /// their number.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
         let log_min = at_most_i64(log_min);
         self.entries.delete_while(|entry| {

@@ -1,17 +1,18 @@
 //! A consume queue: the position of each message of a queue in the commit log
 //! (`org.apache.rocketmq.store.ConsumeQueue`).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::files::FileRun;
-use crate::files::run::new_files::Wanted;
+use crate::files::run::new_files::{Filled, Wanted};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
 use super::consume_queue_ext::ConsumeQueueExt;
 use super::seen_codes::SeenCodes;
-use super::tail_run::{Tail, TailRun};
+use super::tail_run::{FILES_SEARCHED, Tail, TailRun};
 use super::{Added, Unit};
 
 const ENTRY: u64 = ENTRY_LEN as u64;
@@ -21,7 +22,7 @@ pub struct ConsumeQueue {
     topic: Box<[u8]>,
     queue_id: i32,
     entries: TailRun,
-    ext: Option<ConsumeQueueExt>,
+    ext: Option<Box<ConsumeQueueExt>>,
     min_offset: AtomicI64,
     /// End of the queue, including entries in memory.
     max_offset: AtomicI64,
@@ -29,6 +30,8 @@ pub struct ConsumeQueue {
     max_physical_offset: AtomicI64,
     /// Entry number of the next append.
     next_offset: AtomicI64,
+    /// Offset of the message of the first entry in the files; -1 if unknown.
+    first: AtomicI64,
     seen_codes: SeenCodes,
 }
 
@@ -39,9 +42,6 @@ fn number_of(entries: u64) -> i64 {
 impl ConsumeQueue {
     /// Opens a queue without changing it; its end is searched from the third last file on
     /// (`ConsumeQueue.recover`).
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn load(topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         let queue = Self {
             topic: topic.into(),
@@ -52,6 +52,7 @@ impl ConsumeQueue {
             max_offset: AtomicI64::new(0),
             max_physical_offset: AtomicI64::new(-1),
             next_offset: AtomicI64::new(0),
+            first: AtomicI64::new(-1),
             seen_codes: SeenCodes::default(),
         };
         queue.find_end()?;
@@ -60,20 +61,28 @@ impl ConsumeQueue {
 
     #[must_use]
     pub fn with_ext(self, ext: ConsumeQueueExt) -> Self {
-        Self { ext: Some(ext), ..self }
+        Self { ext: Some(Box::new(ext)), ..self }
     }
 
     /// Finds the last entry on disk: zeros end the queue, while an invalid entry hides nothing
     /// behind it and readers skip it.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn find_end(&self) -> Result<()> {
-        let (end, _) = self.entries.find_end::<ENTRY_LEN>(|entry| *entry != [0; ENTRY_LEN])?;
+        let first = Cell::new(None);
+        let (end, last) = self.entries.find_end::<ENTRY_LEN>(|entry| {
+            first.set(first.get().or(Some(*entry)));
+            *entry != [0; ENTRY_LEN]
+        })?;
+        let first = first.get().as_ref().map(QueueEntry::decode);
+        let first = first.filter(|entry| entry.is_valid() && !entry.is_pre_blank());
+        let first = first.filter(|_| self.run().files().len() <= FILES_SEARCHED);
+        self.first.store(first.map_or(-1, |entry| entry.physical_offset), Ordering::Release);
         let max = number_of(end / ENTRY);
         self.max_offset.store(max, Ordering::Release);
         self.next_offset.store(max, Ordering::Release);
-        let last = self.last_valid(end / ENTRY)?;
+        let last = match last.as_ref().map(QueueEntry::decode).filter(QueueEntry::is_valid) {
+            None => self.last_valid(end / ENTRY)?,
+            last => last,
+        };
         self.max_physical_offset.store(
             last.filter(|entry| !entry.is_pre_blank()).map_or(-1, |entry| {
                 entry.physical_offset.saturating_add(i64::from(entry.store_size))
@@ -103,9 +112,6 @@ impl ConsumeQueue {
     }
 
     /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         self.entries.has_remains()
     }
@@ -133,7 +139,7 @@ impl ConsumeQueue {
 
     #[must_use]
     pub fn ext(&self) -> Option<&ConsumeQueueExt> {
-        self.ext.as_ref()
+        self.ext.as_deref()
     }
 
     /// First entry still in the log.
@@ -147,35 +153,25 @@ impl ConsumeQueue {
         self.max_offset.load(Ordering::Acquire)
     }
 
-    /// End of the last message with an entry, or -1.
     #[must_use]
     pub fn max_physical_offset(&self) -> i64 {
         self.max_physical_offset.load(Ordering::Acquire)
     }
 
-    /// Entry number of the next append. Appenders hold the lock.
     #[must_use]
     pub fn next_offset(&self) -> i64 {
         self.next_offset.load(Ordering::Relaxed)
     }
 
-    /// Sets [`ConsumeQueue::next_offset`].
     pub fn set_next_offset(&self, next: i64) {
         self.next_offset.store(next, Ordering::Relaxed);
     }
 
     /// At most `count` entries from number `from` on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read(&self, from: i64, count: usize) -> Result<Vec<QueueEntry>> {
         self.decoded(from, count, QueueEntry::decode)
     }
 
-    /// [`ConsumeQueue::read`] with numbers.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut number = from;
         self.decoded(from, count, |entry| {
@@ -199,10 +195,6 @@ impl ConsumeQueue {
         self.entries.entries(start, count, decode)
     }
 
-    /// The entry of that number.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn entry(&self, number: i64) -> Result<Option<QueueEntry>> {
         Ok(self.read(number, 1)?.pop())
     }
@@ -301,13 +293,23 @@ impl ConsumeQueue {
 
     /// Missing files for the entries in memory.
     pub fn wanted_files(&self) -> impl Iterator<Item = Wanted<'_>> {
-        let ext = self.ext.as_ref().map(ConsumeQueueExt::wanted_files);
-        ext.into_iter().chain([(self.run(), self.entries.missing_files())])
+        let ext = self.ext().map(ConsumeQueueExt::wanted_files);
+        let mut files = self.entries.wanted_files();
+        if ext.is_some() {
+            // Units are written before the entries that name them.
+            files.iter_mut().for_each(|file| file.bytes.clear());
+        }
+        ext.into_iter().chain([(&self.entries as &dyn Filled, files)])
+    }
+
+    #[must_use]
+    pub(crate) fn wants_commit(&self) -> bool {
+        self.entries.wants_commit() || self.ext().is_some_and(ConsumeQueueExt::wants_commit)
     }
 
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.entries.is_dirty() || self.ext.as_ref().is_some_and(ConsumeQueueExt::is_dirty)
+        self.entries.is_dirty() || self.ext().is_some_and(ConsumeQueueExt::is_dirty)
     }
 
     /// Writes the entries in memory to the files, visible to other processes.
@@ -315,19 +317,14 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
-        // Units are written before the entries that name them.
         if let Some(ext) = &self.ext {
             ext.commit()?;
         }
         self.entries.commit()
     }
 
-    /// Flushes all entries; returns whether any were pending.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn flush(&self) -> Result<bool> {
-        let flushed = self.ext.as_ref().map_or(Ok(false), ConsumeQueueExt::flush)?;
+        let flushed = self.ext().map_or(Ok(false), ConsumeQueueExt::flush)?;
         Ok(self.entries.flush()? || flushed)
     }
 
@@ -346,9 +343,6 @@ impl ConsumeQueue {
 
     /// Number of the first entry whose message begins at or behind `physical_offset`, or the end.
     /// Pre-blank entries are skipped.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = at_most_i64(physical_offset);
         let end = at_least_0(self.max_offset());
@@ -379,21 +373,24 @@ impl ConsumeQueue {
 
     /// Advances the first entry to the first message at or behind `log_min`
     /// (`ConsumeQueue.correctMinOffset`).
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
-        self.min_offset.store(self.first_at_or_behind(log_min)?, Ordering::Release);
+        let start = number_of(self.entries.start() / ENTRY);
+        let first = self.first.load(Ordering::Acquire);
+        // The first entry alone tells.
+        let is_start = first >= 0 && (log_min == 0 || self.max_offset() == start + 1);
+        let min = match is_start && u64::try_from(first).is_ok_and(|first| first >= log_min) {
+            true => start,
+            false => self.first_at_or_behind(log_min)?,
+        };
+        self.min_offset.store(min, Ordering::Release);
         Ok(())
     }
 
     /// Deletes files whose messages all lie before `log_min`, oldest first, never the last
     /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
         let log_min = at_most_i64(log_min);
+        self.first.store(-1, Ordering::Release);
         let deleted = self.entries.delete_while(|entry| {
             let entry = QueueEntry::decode(entry);
             entry.is_pre_blank() || !entry.is_valid() || entry.physical_offset < log_min

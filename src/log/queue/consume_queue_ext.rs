@@ -29,9 +29,6 @@ pub enum TagsCode {
 
 impl ConsumeQueueExt {
     /// An extension over `run`; `writes` creates units for new entries.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn load(run: FileRun, writes: bool) -> Result<Self> {
         let ext = Self { units: TailRun::new(run), writes };
         ext.find_end()?;
@@ -44,9 +41,6 @@ impl ConsumeQueueExt {
     }
 
     /// Finds the end on disk, from the third last file on (`ConsumeQueueExt.recover`).
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub(crate) fn find_end(&self) -> Result<()> {
         let files = self.run().files();
         let mut end = files.first().map_or(0, |file| file.base_offset);
@@ -118,9 +112,6 @@ impl ConsumeQueueExt {
     }
 
     /// Resolves a tags code (`ConsumeQueue.getExt`); an address without a unit is unreadable.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         let Some(offset) = consume_queue_ext::offset_of(tags_code) else {
             return Ok(TagsCode::Known(tags_code));
@@ -148,7 +139,11 @@ impl ConsumeQueueExt {
 
     /// Missing files for the units in memory.
     pub(crate) fn wanted_files(&self) -> Wanted<'_> {
-        (self.run(), self.units.missing_files())
+        (&self.units, self.units.wanted_files())
+    }
+
+    pub(crate) fn wants_commit(&self) -> bool {
+        self.units.wants_commit()
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

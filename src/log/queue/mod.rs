@@ -22,6 +22,8 @@ use self::seen_codes::SeenCodes;
 pub use self::unit::{Added, QueueKind, Unit};
 use super::{BatchConsumeQueue, ConsumeQueue};
 
+const ATTEMPTS: usize = 4;
+
 #[derive(Debug)]
 pub enum Queue {
     Plain(ConsumeQueue),
@@ -39,9 +41,6 @@ macro_rules! either {
 
 impl Queue {
     /// Opens a queue and finds its end without changing it.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
         Ok(match kind {
             QueueKind::Plain => Self::Plain(ConsumeQueue::load(topic, queue_id, run)?),
@@ -92,7 +91,6 @@ impl Queue {
         either!(self, queue => queue.run())
     }
 
-    /// Whether a reader found a listed file of the queue or its extension missing.
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
         let ext = self.as_plain().and_then(ConsumeQueue::ext);
@@ -125,39 +123,25 @@ impl Queue {
         }
     }
 
-    /// Queue offset of the next append. Appenders hold the lock.
     #[inline]
     #[must_use]
     pub fn next_offset(&self) -> i64 {
         either!(self, queue => queue.next_offset())
     }
 
-    /// Sets [`Queue::next_offset`].
     #[inline]
     pub fn set_next_offset(&self, next: i64) {
         either!(self, queue => queue.set_next_offset(next));
     }
 
-    /// At most `count` units from the one that holds or follows `from`.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         either!(self, queue => queue.units(from, count))
     }
 
-    /// The unit that holds a queue offset.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
-    /// The last unit.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn last(&self) -> Result<Option<Unit>> {
         match self {
             Self::Plain(queue) => Ok(queue.units(queue.max_offset() - 1, 1)?.pop()),
@@ -165,10 +149,6 @@ impl Queue {
         }
     }
 
-    /// Number of units in the file from the one that holds a queue offset.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         let left = match self {
             Self::Plain(queue) => {
@@ -181,10 +161,6 @@ impl Queue {
         Ok(to_usize(left))
     }
 
-    /// Resolves a tags code; without an extension it is the code itself.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match self.as_plain().and_then(ConsumeQueue::ext) {
@@ -193,17 +169,11 @@ impl Queue {
         }
     }
 
-    /// Entries whose tags codes were checked.
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
         either!(self, queue => queue.seen_codes())
     }
 
-    /// Adds a record's unit.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`] when the disk is full, [`crate::Error::InvalidMessage`] for an
-    /// impossible number; the queue is unchanged.
     #[inline]
     pub fn add(&self, unit: &Unit, store_timestamp_ms: i64) -> Result<Added> {
         match self {
@@ -236,10 +206,14 @@ impl Queue {
         }
     }
 
-    /// Missing files for the entries in memory.
     #[must_use]
     pub fn wanted_files(&self) -> Vec<Wanted<'_>> {
         either!(self, queue => queue.wanted_files().collect())
+    }
+
+    #[must_use]
+    pub fn wants_commit(&self) -> bool {
+        either!(self, queue => queue.wants_commit())
     }
 
     #[must_use]
@@ -247,58 +221,31 @@ impl Queue {
         either!(self, queue => queue.is_dirty())
     }
 
-    /// Writes the entries in memory to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         either!(self, queue => queue.commit())
     }
 
-    /// Flushes all entries; returns whether any were pending.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn flush(&self) -> Result<bool> {
         either!(self, queue => queue.flush())
     }
 
-    /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn has_remains(&self) -> Result<bool> {
         either!(self, queue => queue.has_remains())
     }
 
-    /// Removes everything from a queue offset on and zeroes its bytes.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`]; some may remain.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
         either!(self, queue => queue.truncate(queue_offset))
     }
 
-    /// Queue offset of the first record at or behind `physical_offset`, or the end.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         either!(self, queue => queue.first_at_or_behind(physical_offset))
     }
 
-    /// Advances the first queue offset to the first record at or behind `log_min`.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         either!(self, queue => queue.correct_min_offset(log_min))
     }
 
     /// Offset of the record named by the last entry of a file; `None` if it leads nowhere.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn last_place_in(&self, file: &RunFile) -> Result<Option<u64>> {
         let end = file.base_offset.saturating_add(self.run().file_size());
         let read = |last: &mut [u8]| {
@@ -323,12 +270,29 @@ impl Queue {
         Ok(place.and_then(|place| u64::try_from(place).ok()))
     }
 
-    /// Deletes files whose records all lie before `log_min`, oldest first, never the last. Returns
-    /// their number.
+    pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
+        either!(self, queue => queue.delete_expired(log_min))
+    }
+
+    /// Whether the files alone show damage: a wrong length, a missing file, or entries behind zeros.
     ///
     /// # Errors
     /// [`crate::Error::Io`].
-    pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
-        either!(self, queue => queue.delete_expired(log_min))
+    pub fn is_unsound(&self) -> Result<bool> {
+        if !self.run().check().is_empty() {
+            return Ok(true);
+        }
+        // A writer may have added entries.
+        for _ in 0..ATTEMPTS {
+            if !self.has_remains()? {
+                return Ok(false);
+            }
+            let before = self.max_offset();
+            self.find_end()?;
+            if self.max_offset() == before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

@@ -191,17 +191,11 @@ impl QueueFolder {
     }
 
     /// The entry at a position, from 0.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn unit(&self, place: u64) -> Result<Option<QueueUnit>> {
         Ok(self.units(place, 1)?.into_iter().next())
     }
 
     /// At most `count` entries from a position on; empty only at the end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units(&self, place: u64, count: usize) -> Result<Vec<QueueUnit>> {
         let from = self.first.saturating_add(place);
         let end = self.end.min(from.saturating_add(count as u64));
@@ -229,9 +223,6 @@ impl QueueFolder {
     }
 
     /// Position of the first entry at or behind `queue_offset`, or the number of entries.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn place_of(&self, queue_offset: i64) -> Result<u64> {
         let (mut low, mut high) = (0, self.len());
         while low < high {

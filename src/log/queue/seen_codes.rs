@@ -1,6 +1,8 @@
 //! Remembers which entries were compared with their messages: a filter must not trust a wrong tags
 //! code, and comparing reads each message.
 
+use std::sync::OnceLock;
+
 use parking_lot::{Mutex, MutexGuard};
 
 use hashbrown::HashMap;
@@ -13,16 +15,24 @@ const IN_BLOCK: i64 = 256;
 /// Maximum blocks of a queue: four million entries, 9 MiB.
 const MOST_BLOCKS: usize = 1 << 14;
 
+/// Takes memory for the first entry: most of very many queues are never filtered.
 #[derive(Debug, Default)]
-pub struct SeenCodes {
+pub struct SeenCodes(OnceLock<Box<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
     blocks: Mutex<HashMap<i64, Seen256>>,
     /// Start of the log, and the queue offset of its first message.
     first: Mutex<Option<(u64, i64)>>,
 }
 
 impl SeenCodes {
+    fn seen(&self) -> &Seen {
+        self.0.get_or_init(Box::default)
+    }
+
     fn blocks(&self) -> MutexGuard<'_, HashMap<i64, Seen256>> {
-        self.blocks.lock()
+        self.seen().blocks.lock()
     }
 
     /// Queue offset of the first message in a log that begins at `log_start`, found once.
@@ -30,7 +40,7 @@ impl SeenCodes {
     /// # Errors
     /// Those of `find`.
     pub fn first_in(&self, log_start: u64, find: impl FnOnce() -> Result<i64>) -> Result<i64> {
-        let first = || self.first.lock();
+        let first = || self.seen().first.lock();
         if let Some((_, known)) = first().filter(|(start, _)| *start == log_start) {
             return Ok(known);
         }

@@ -4,6 +4,7 @@
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
+use crate::files::run::new_files::{Filled, NewFile};
 use crate::files::{FileRun, RunFile};
 use crate::format::width::to_usize;
 
@@ -18,6 +19,8 @@ const KEPT_BUFFER: usize = 1 << 10;
 /// A run keeps at most so many times the bytes added between two commits.
 const KEPT_TIMES: usize = 4;
 const BLOCK: usize = 64 << 10;
+/// Last files in which the end is searched.
+pub(crate) const FILES_SEARCHED: usize = 3;
 /// First read of a search for the end: most queues have few entries, and reading holes takes
 /// memory.
 const FIRST_BLOCK: usize = 4 << 10;
@@ -53,6 +56,22 @@ impl Tail {
     pub(crate) fn set_end(&mut self, end: u64) {
         (self.start, self.committed) = (end, end);
         self.buffer.clear();
+    }
+}
+
+impl Filled for TailRun {
+    fn run(&self) -> &FileRun {
+        &self.run
+    }
+
+    fn has_filled(&self, base_offset: u64, position: u64, len: usize) {
+        let mut tail = self.tail();
+        // Nothing if the run was cut meanwhile.
+        if len > 0 && tail.start == base_offset + position && len <= tail.buffer.len() {
+            tail.start += len as u64;
+            tail.buffer.drain(..len);
+            tail.dirty.push(base_offset);
+        }
     }
 }
 
@@ -132,6 +151,26 @@ impl TailRun {
         bases.filter(|&base| self.run.find(base).is_none()).collect()
     }
 
+    /// Missing files, the first with its bytes if there are few.
+    pub(crate) fn wanted_files(&self) -> Vec<NewFile> {
+        let file = |base_offset| NewFile { base_offset, position: 0, bytes: Vec::new() };
+        let mut files: Vec<_> = self.missing_files().into_iter().map(file).collect();
+        let tail = self.tail();
+        if let Some(first) = files.first_mut()
+            && let Some(position) = tail.start.checked_sub(first.base_offset)
+            && position.saturating_add(tail.buffer.len() as u64) <= self.run.file_size()
+            && tail.buffer.len() <= FIRST_BLOCK
+        {
+            (first.position, first.bytes) = (position, tail.buffer.clone());
+        }
+        files
+    }
+
+    pub(crate) fn wants_commit(&self) -> bool {
+        let tail = self.tail();
+        !tail.is_empty() || tail.buffer.capacity() / KEPT_TIMES > KEPT_BUFFER
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         let tail = self.tail();
         !tail.is_empty() || !tail.dirty.is_empty()
@@ -160,9 +199,6 @@ impl TailRun {
     }
 
     /// Flushes everything; returns whether anything was pending.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn flush(&self) -> Result<bool> {
         let dirty = {
             let mut tail = self.tail();
@@ -182,9 +218,6 @@ impl TailRun {
     }
 
     /// Reads from `offset` until `buffer` is full or the run ends; returns the bytes read.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (on_disk, in_memory) = {
             let tail = self.tail();
@@ -214,9 +247,6 @@ impl TailRun {
     }
 
     /// Reads at most `count` entries from number `from` on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn entries<const LEN: usize, T>(
         &self,
         from: u64,
@@ -241,9 +271,6 @@ impl TailRun {
 
     /// Number of the first entry in `low..high` for which `before` is false, or `high`. An entry
     /// that tells nothing is judged by the next.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn first_not<const LEN: usize>(
         &self,
         mut low: u64,
@@ -273,9 +300,6 @@ impl TailRun {
 
     /// Finds the end on disk, behind the last `valid` entry, and that entry. Searches from the
     /// third last file on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn find_end<const LEN: usize>(
         &self,
         valid: impl Fn(&[u8; LEN]) -> bool,
@@ -284,7 +308,7 @@ impl TailRun {
         let first = files.first().map_or(0, |file| file.base_offset);
         let (mut end, mut last) = (first, None);
         let mut block = vec![0; FIRST_BLOCK / LEN * LEN];
-        'files: for file in files.iter().skip(files.len().saturating_sub(3)) {
+        'files: for file in files.iter().skip(files.len().saturating_sub(FILES_SEARCHED)) {
             if file.base_offset % LEN as u64 != 0 {
                 break;
             }
@@ -312,18 +336,17 @@ impl TailRun {
     }
 
     /// Whether the files hold non-zero bytes behind the end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn has_remains(&self) -> Result<bool> {
         let end = self.tail().end();
-        let mut block = vec![0; BLOCK];
         for file in self.run.files().iter() {
             if file.base_offset.saturating_add(self.run.file_size()) <= end {
                 continue;
             }
             let Some(open) = self.run.open_if_there(file)? else { continue };
             let mut position = end.saturating_sub(file.base_offset);
+            // Usually the rest of a page, and then holes.
+            let page = FIRST_BLOCK as u64;
+            let mut block = vec![0; (page - position % page) as usize];
             while let Some(data) =
                 open.next_data(position).map_err(Error::io("read", &file.path))?
             {
@@ -335,6 +358,7 @@ impl TailRun {
                     break;
                 }
                 position = data + read as u64;
+                block.resize(BLOCK, 0);
             }
         }
         Ok(false)
@@ -386,9 +410,6 @@ impl TailRun {
 
     /// Deletes files whose last entry is `gone`, oldest first, never the last
     /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn delete_while<const LEN: usize>(
         &self,
         gone: impl Fn(&[u8; LEN]) -> bool,

@@ -189,9 +189,6 @@ impl FrameReader {
 
     /// Reads the frame at `at`. With `sums` a large record's checksums are computed for
     /// [`FrameReader::faults`]; the caller checks a small one.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
         if at >= self.len {
             return Ok(Lies::End);
@@ -308,9 +305,6 @@ impl FrameReader {
     }
 
     /// First non-zero byte from `at` on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
@@ -360,9 +354,6 @@ impl FrameReader {
 
     /// Whether a frame may begin at `at`: a record with this offset, a blank that ends with the
     /// file, zeros to the end, or the end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn looks_right(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
@@ -382,9 +373,6 @@ impl FrameReader {
 
     /// End of the damaged frame at `at`, if its claimed size is plausible and the log continues
     /// there.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
@@ -397,9 +385,6 @@ impl FrameReader {
 
     /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
     /// offset, and a log that continues at its end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn resync(&mut self, at: u64) -> Result<Option<u64>> {
         let mut at = at;
         let mut likely: Vec<(u64, bool)> = Vec::new();
@@ -448,9 +433,6 @@ impl FrameReader {
 
     /// First position in `from..to` with a magic code and its own offset. It may be a look-alike in
     /// a body: the caller must reach it from an earlier record.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at < to {
@@ -537,9 +519,6 @@ pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
 
 /// Reads the record at `place` without its body, and its size; `None` if there is none with this
 /// offset, or no file.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn probe<'b>(
     log: &FileRun,
     place: u64,

@@ -168,9 +168,6 @@ impl<'l> Scanner<'l> {
 
     /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;
     /// [`Scanner::resync`] finds the next whole record.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     #[inline]
     pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
         Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
@@ -281,9 +278,6 @@ impl<'l> Scanner<'l> {
 
     /// Finds the next whole record, with its own offset, valid lengths and checksum, and moves
     /// there. Returns `false` if there is none before the end.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn resync(&mut self) -> Result<bool> {
         self.forget();
         let mut at = self.walk.next.saturating_add(1);
@@ -323,9 +317,6 @@ impl<'l> Scanner<'l> {
 
     /// [`Scanner::resync`] within the file: the next file begins with a record anyway. Behind a gap
     /// it moves to the next file.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn resync_in_file(&mut self) -> Result<()> {
         self.forget();
         let at = self.walk.next;
@@ -345,9 +336,6 @@ impl<'l> Scanner<'l> {
 
     /// Moves to the first likely record before `to`; returns whether there is one. It may be a
     /// look-alike in a body: the caller must reach the same offset from an earlier record.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
         let at = self.walk.next;
         let Some(file) = self.log.run().find(at) else { return Ok(false) };

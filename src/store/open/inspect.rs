@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
@@ -80,6 +82,8 @@ pub(crate) struct Parts {
     pub(crate) index: LayoutAnswer,
     /// A file that blocks a writer's file or folder.
     pub(crate) in_the_way: Option<PathBuf>,
+    /// Topics with fewer queues in the table than a new one.
+    pub(crate) small_topics: HashSet<Box<[u8]>>,
     /// Why the table of topics is unreadable; a reader uses the folders instead.
     pub(crate) unread_topics: Option<Error>,
     pub(crate) warnings: Vec<String>,
@@ -121,10 +125,11 @@ pub(crate) fn load_parts(
     let end = run.end_offset().unwrap_or(0);
     let layout = queue_layout(&**storage, paths, config)?;
     settle_queues(config, &layout);
-    let ((kinds, unknown_kinds), unread_topics) = match topics::kinds(&**storage, paths) {
+    let ((entered, unknown_kinds), unread_topics) = match topics::entered(&**storage, paths) {
         Err(error) if access == Access::Read => (Default::default(), Some(error)),
         other => (other?, None),
     };
+    let topics::Entered { kinds, small: small_topics } = entered;
     let (queues, more) =
         QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
     strays.extend(more);
@@ -143,7 +148,7 @@ pub(crate) fn load_parts(
     warnings.extend(unknown_kinds);
     let index = index_layout(&**storage, paths, config)?;
     let log = CommitLog::new(run, end);
-    Ok(Parts { log, queues, index, in_the_way, unread_topics, warnings })
+    Ok(Parts { log, queues, index, in_the_way, small_topics, unread_topics, warnings })
 }
 
 impl Parts {
@@ -167,19 +172,21 @@ pub(crate) fn layout_to_read(
     answer: LayoutAnswer,
     config: &mut StoreConfig,
     warnings: &mut Vec<String>,
-) -> Option<IndexLayout> {
-    match answer {
+) -> Result<Option<IndexLayout>> {
+    let layout = match answer {
         Ok(layout) => {
             settle(config, layout);
             Some(layout)
         }
+        Err(none) if none.proven.is_some() => return Err(none.refusal(config)),
         Err(NoLayout { path, reason, .. }) => {
             let path = path.display();
             warnings
                 .push(format!("{path}: the index is not used, key queries read the log: {reason}"));
             None
         }
-    }
+    };
+    Ok(layout)
 }
 
 /// Index layout for a writer, which rebuilds a damaged file; `None` without an index.

@@ -152,7 +152,7 @@ fn open_to_read(
     if before.0 || state() != before {
         queues.refresh()?;
     }
-    let layout = layout_to_read(index, &mut config, &mut warnings);
+    let layout = layout_to_read(index, &mut config, &mut warnings)?;
     let index = match layout.filter(|_| config.message_index_enable) {
         Some(layout) => {
             let (run, findings) =
@@ -190,7 +190,7 @@ fn open_to_write(
 ) -> Result<Opened> {
     let mut parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
     parts.refuse_what_is_in_the_way()?;
-    let Parts { log, queues, index, mut warnings, .. } = parts;
+    let Parts { log, queues, index, small_topics, mut warnings, .. } = parts;
     let layout = layout_to_write(index, &mut config)?;
     let mut checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
     let mut index = None;
@@ -351,12 +351,10 @@ fn open_to_write(
         .redispatch_beside(read, || recover::make_durable(&analysis, is_written, &files.log))?;
     // From here on all of it is durable.
     let durable = DurableMark::set(&*files.storage, &files.paths, durable, place)?;
-    let mut topics = TopicTable::default();
     for queue in files.queues.all() {
         queue.set_next_offset(queue.max_offset());
-        topics.used(queue.topic(), queue.queue_id(), queue.kind());
     }
-    writer.topics = Mutex::new(topics);
+    writer.topics = Mutex::new(TopicTable::lacking(&files.queues, &small_topics));
     writer.mark = Some(durable);
     writer.recovery.dispatched = dispatched;
     warnings.extend(offsets::set_offsets_back(&files));

@@ -85,9 +85,6 @@ pub(crate) fn beside<T>(
 
 /// Lowers the checkpoint to existing queue entries before anything else changes: after a crash
 /// RocketMQ 5.5 begins there and builds no earlier entry.
-///
-/// # Errors
-/// [`Error::Io`].
 pub(crate) fn lower_checkpoint(
     analysis: &Analysis,
     checkpoint: &mut StoreCheckpoint,
@@ -98,10 +95,14 @@ pub(crate) fn lower_checkpoint(
     let last = if analysis.sealed { analysis.end.checked_sub(1) } else { analysis.last_record };
     let most = last.unwrap_or(0).min(analysis.first_missing.unwrap_or(u64::MAX));
     let most = at_most_i64(most);
-    if (0..=most).contains(&fields.logics_physical_offset) {
+    let is_right = (0..=most).contains(&fields.logics_physical_offset);
+    let goes_by_time = fields.logics_physical_offset == 0 && analysis.first_missing.is_some();
+    if is_right && !(goes_by_time && fields.logics_msg_timestamp_ms > 0) {
         return Ok(());
     }
-    fields.logics_physical_offset = if fields.logics_physical_offset < 0 { 0 } else { most };
+    if !is_right {
+        fields.logics_physical_offset = if fields.logics_physical_offset < 0 { 0 } else { most };
+    }
     if fields.logics_physical_offset == 0 {
         // Without an offset RocketMQ uses this time.
         fields.logics_msg_timestamp_ms = 0;
@@ -220,4 +221,47 @@ fn mend_lengths(run: &FileRun) -> Result<()> {
         run.refresh()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Access, Os};
+    use crate::store::dispatch::log_parts::LastParts;
+    use crate::store::open::tail::Tail;
+
+    #[test]
+    fn the_checkpoint_tells_of_no_entry_that_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let lowered = |first_missing, place, time| {
+            let path = dir.path().join("checkpoint");
+            let mut checkpoint = StoreCheckpoint::load(&Os, &path, Access::ReadWrite).unwrap();
+            checkpoint.fields.logics_physical_offset = place;
+            checkpoint.fields.logics_msg_timestamp_ms = time;
+            let analysis = Analysis {
+                end: 900,
+                stop: None,
+                newest_timestamp_ms: 7,
+                ahead: None,
+                last_record: Some(800),
+                unproven: 900,
+                tail: Tail::default(),
+                queues: Vec::new(),
+                first_missing,
+                keyed: None,
+                unsound_index: None,
+                read: LastParts::default(),
+                sealed: false,
+            };
+            lower_checkpoint(&analysis, &mut checkpoint, &Os).unwrap();
+            let fields = checkpoint.fields;
+            (fields.logics_physical_offset, fields.logics_msg_timestamp_ms)
+        };
+        assert_eq!(lowered(None, 700, 5), (700, 5));
+        assert_eq!(lowered(Some(300), 700, 5), (300, 5));
+        // Without a place the time counts.
+        assert_eq!(lowered(None, 0, 5), (0, 5));
+        assert_eq!(lowered(Some(300), 0, 5), (0, 0));
+        assert_eq!(lowered(None, -1, 5), (0, 0));
+    }
 }

@@ -4,13 +4,17 @@
 //! RocketMQ's writes change a file's time or exceed the sealed end, which breaks the seal.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crc32fast::Hasher;
+
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, Storage};
+use crate::files::{Access, DirEntry, FileKind, Stamp, Storage};
 use crate::format::crc::crc32;
+use crate::log::read::parallel::{in_order, processors};
 
 use crate::store::lock;
 use crate::store::paths::StorePaths;
@@ -18,6 +22,9 @@ use crate::store::paths::StorePaths;
 const TITLE: &str = "mqstore seal 2";
 
 const MOST_BYTES: usize = 4096;
+
+/// Topics listed by one thread at a time.
+const FOLDERS_AT_ONCE: usize = 64;
 
 /// Checks of the file system's clock before closing without a seal.
 const TICKS: u32 = 50;
@@ -136,40 +143,70 @@ impl Digest {
             paths.consume_queue_ext(),
             paths.index(),
         ]);
-        let mut files = vec![paths.topics(), paths.checkpoint()];
-        while let Some(folder) = folders.pop() {
-            let entries = match storage.list(&folder) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                other => other.map_err(Error::io("list", &folder))?,
-            };
-            for entry in entries {
-                let path = folder.join(&entry.name);
-                match entry.kind {
-                    FileKind::Directory => folders.push(path),
-                    FileKind::File | FileKind::Other => files.push(path),
-                }
-            }
+        let mut files = vec![(paths.topics(), None), (paths.checkpoint(), None)];
+        let mut below = Vec::new();
+        for folder in folders {
+            list(storage, &folder, &mut below, &mut files)?;
         }
-        files.sort_unstable();
-        let mut listing = Vec::new();
+        let parts: Vec<_> = below.chunks(FOLDERS_AT_ONCE).collect();
+        let read = |folders: &&[PathBuf]| {
+            let (mut folders, mut files) = (folders.to_vec(), Vec::new());
+            while let Some(folder) = folders.pop() {
+                list(storage, &folder, &mut folders, &mut files)?;
+            }
+            Ok(files)
+        };
+        in_order(&parts, processors(), paths.root(), read, |_, found| {
+            files.extend(found);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let mut names = Hasher::new();
         let mut digest = Self { files: 0, bytes: 0, newest_change_ns: 0, names: 0 };
-        for path in files {
-            let stamp = match storage.stamp(&path) {
+        for (path, listed) in files {
+            let stamp = match listed {
+                None => storage.stamp(&path),
+                listed => Ok(listed),
+            };
+            let stamp = match stamp {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 other => other.map_err(Error::io("stat", &path))?,
             };
             let Some(stamp) = stamp else { return Ok(None) };
-            listing.extend_from_slice(path.as_os_str().as_encoded_bytes());
-            listing.extend_from_slice(
+            names.update(path.as_os_str().as_encoded_bytes());
+            names.update(
                 format!("\0{} {} {}\n", stamp.inode, stamp.len, stamp.changed_ns).as_bytes(),
             );
             digest.files += 1;
             digest.bytes = digest.bytes.saturating_add(stamp.len);
             digest.newest_change_ns = digest.newest_change_ns.max(stamp.changed_ns);
         }
-        digest.names = crc32(&listing);
+        digest.names = names.finalize();
         Ok(Some(digest))
     }
+}
+
+/// Adds a folder's files, with their stamps where the listing tells them, and its folders.
+fn list(
+    storage: &dyn Storage,
+    folder: &Path,
+    folders: &mut Vec<PathBuf>,
+    files: &mut Vec<(PathBuf, Option<Stamp>)>,
+) -> Result<()> {
+    let entries = match storage.list(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(Error::io("list", folder))?,
+    };
+    for DirEntry { name, kind, len, inode, changed_ns } in entries {
+        let path = folder.join(name);
+        match kind {
+            FileKind::Directory => folders.push(path),
+            FileKind::File | FileKind::Other => {
+                files.push((path, changed_ns.map(|changed_ns| Stamp { inode, len, changed_ns })));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Digest of settings that determine queues and index.

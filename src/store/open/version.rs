@@ -25,6 +25,9 @@ const OPTIONS_HEAD: usize = 4096;
 /// RocksDB of RocketMQ 5.5 in an options file; 5.3 and 5.4 have 8.4.0.
 const ROCKSDB_OF_5_5: &str = "rocksdb_version=8.4.4";
 
+/// Index files examined at each end: releases change in few places.
+const INDEX_FILES_ASKED: usize = 4;
+
 /// A trace in a store that only some releases leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionMark {
@@ -223,8 +226,9 @@ fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, V
 /// Adds marks of the index: tags have an entry from 5.4 on, and none in 5.3.
 fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
     let (mut with, mut without) = (None, None);
-    for file in index.files() {
-        let tags = match index.open(&file).and_then(|open| TagEntries::of(&open, log)) {
+    let files = index.files();
+    for file in asked(files.len()).filter_map(|number| files.get(number)) {
+        let tags = match index.open(file).and_then(|open| TagEntries::of(&open, log)) {
             // Removed meanwhile, or damaged.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 continue;
@@ -245,4 +249,22 @@ fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Res
         found.add(Release::V5_3, Release::V5_3, &path, what);
     }
     Ok(())
+}
+
+/// The oldest and newest of so many files.
+fn asked(files: usize) -> impl Iterator<Item = usize> {
+    let newest = files.saturating_sub(INDEX_FILES_ASKED).max(INDEX_FILES_ASKED);
+    (0..files.min(INDEX_FILES_ASKED)).chain(newest..files)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_few_index_files_tell_the_release_however_many_there_are() {
+        let asked = |files| super::asked(files).collect::<Vec<_>>();
+        assert_eq!(asked(0), [0; 0]);
+        assert_eq!(asked(3), [0, 1, 2]);
+        assert_eq!(asked(6), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(asked(10_000), [0, 1, 2, 3, 9_996, 9_997, 9_998, 9_999]);
+    }
 }

@@ -61,8 +61,8 @@ impl Follower {
         let files = &*self.files;
         let _turn = self.refreshing.lock();
         files.log.run().refresh()?;
-        if let Ok((kinds, _)) = topics::kinds(&*files.storage, &files.paths) {
-            files.queues.set_kinds(kinds);
+        if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
+            files.queues.set_kinds(entered.kinds);
         }
         files.list_again()?;
         self.look().map(drop)

@@ -74,9 +74,6 @@ impl QueueView {
     }
 
     /// At most `count` units from the one that holds or follows `from`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut units = match &self.queue {
             Some(queue) => queue.units(from, count)?,
@@ -130,17 +127,11 @@ impl QueueView {
     }
 
     /// The unit that holds a queue offset.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
     /// Resolves a tags code.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match &self.queue {
@@ -150,9 +141,6 @@ impl QueueView {
     }
 
     /// Units in a file from a queue offset on, for RocketMQ's limits.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         self.queue.as_ref().map_or(Ok(usize::MAX), |queue| queue.units_to_file_end(number))
     }
@@ -160,9 +148,6 @@ impl QueueView {
 
 impl Overlay {
     /// Reads the log from `from` to `end` and keeps entries that the queues lack.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
@@ -275,21 +260,16 @@ impl Overlay {
 
 /// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
 /// where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn start_of_doubt(
     log: &CommitLog,
     queues: &QueueTable,
     checkpoint: &CheckpointFields,
     crashed: bool,
 ) -> Result<u64> {
-    let all = queues.all();
-    for queue in &all {
-        if is_unsound(queue)? {
-            return Ok(log.min_offset());
-        }
+    if queues.is_unsound() {
+        return Ok(log.min_offset());
     }
+    let all = queues.all();
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     let reach = at_least_0(reach).max(log.min_offset());
     // An entry without its message tells nothing.
@@ -322,9 +302,6 @@ pub fn start_of_doubt(
 /// last record known to file beginnings or queues. `queues` also tell records behind damage from
 /// remains of a recycled file. A last record with zeros in topic or properties counts as whole in a
 /// cleanly closed log; otherwise it is left out and returned.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn find_end(
     log: &CommitLog,
     queues: Option<&QueueTable>,
@@ -442,25 +419,3 @@ fn rest_is_empty(log: &CommitLog, offset: u64) -> Result<bool> {
     }
     Ok(true)
 }
-
-/// Whether a queue's files alone show damage: a wrong length, a missing file, or entries behind
-/// zeros.
-fn is_unsound(queue: &Queue) -> Result<bool> {
-    if !queue.run().check().is_empty() {
-        return Ok(true);
-    }
-    // A writer may have added entries.
-    for _ in 0..ATTEMPTS {
-        if !queue.has_remains()? {
-            return Ok(false);
-        }
-        let before = queue.max_offset();
-        queue.find_end()?;
-        if queue.max_offset() == before {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-const ATTEMPTS: usize = 4;

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use hashbrown::HashSet;
+
 use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::format::config::tables::{self, TopicConfig};
@@ -10,7 +12,7 @@ use crate::log::QueueKind;
 
 use crate::store::config_file;
 use crate::store::paths::StorePaths;
-use crate::store::queue_table::{TopicKinds, is_broker_topic};
+use crate::store::queue_table::{QueueTable, TopicKinds, is_broker_topic};
 
 const LEAST_QUEUES: i32 = 4;
 
@@ -22,6 +24,19 @@ pub(crate) struct TopicTable {
 }
 
 impl TopicTable {
+    /// The topics of a store's queues that the file may lack, or have too few queues of: those
+    /// that it does not have, and `small` ones.
+    pub(crate) fn lacking(queues: &QueueTable, small: &HashSet<Box<[u8]>>) -> Self {
+        let mut table = Self::default();
+        for queue in queues.all() {
+            let (topic, id) = (queue.topic(), queue.queue_id());
+            if id >= LEAST_QUEUES || !queues.is_entered(topic) || small.contains(topic) {
+                table.used(topic, id, queue.kind());
+            }
+        }
+        table
+    }
+
     pub(crate) fn used(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
         if is_broker_topic(topic) {
             let queues = queue_id.saturating_add(1).max(LEAST_QUEUES);
@@ -88,18 +103,43 @@ impl TopicTable {
     }
 }
 
-/// Kinds of queues by the table or its backup, and why neither is readable.
+/// Topics as the table or its backup has them.
+#[derive(Debug, Default)]
+pub struct Entered {
+    pub kinds: TopicKinds,
+    /// Those with fewer queues than a new topic.
+    pub small: HashSet<Box<[u8]>>,
+}
+
+impl Entered {
+    fn add(&mut self, topic: &TopicConfig) {
+        let kind = if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain };
+        if topic.write_queue_nums.min(topic.read_queue_nums) < LEAST_QUEUES {
+            self.small.insert(topic.name.as_bytes().into());
+        }
+        self.kinds.insert(topic.name.as_bytes().into(), kind);
+    }
+}
+
+/// Reads the topics, and why neither the table nor its backup is readable.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
-    match config_file::load(storage, &paths.topics(), tables::TopicTable::parse) {
-        Ok(None) => Ok((TopicKinds::new(), None)),
-        Ok(Some(loaded)) => Ok((kinds_in(&loaded.table), loaded.warning().map(str::to_owned))),
+pub fn entered(storage: &dyn Storage, paths: &StorePaths) -> Result<(Entered, Option<String>)> {
+    let read = |bytes: &[u8]| {
+        let mut entered = Entered::default();
+        tables::TopicTable::configs(bytes, |topic| entered.add(&topic)).map(|()| entered)
+    };
+    match config_file::load(storage, &paths.topics(), read) {
+        Ok(None) => Ok((Entered::default(), None)),
+        Ok(Some(loaded)) => {
+            let warning = loaded.warning().map(str::to_owned);
+            Ok((loaded.table, warning))
+        }
         Err(error @ Error::Corrupt(_)) => {
             let why =
                 format!("{error}; the folders tell the kinds of queues, and no topic is entered");
-            Ok((TopicKinds::new(), Some(why)))
+            Ok((Entered::default(), Some(why)))
         }
         Err(error) => Err(error),
     }
@@ -107,10 +147,9 @@ pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, O
 
 #[must_use]
 pub fn kinds_in(table: &tables::TopicTable) -> TopicKinds {
-    let kind = |topic: &TopicConfig| {
-        if topic.is_batch_queue() { QueueKind::Batch } else { QueueKind::Plain }
-    };
-    table.iter().map(|topic| (topic.name.as_bytes().into(), kind(&topic))).collect()
+    let mut entered = Entered::default();
+    table.iter().for_each(|topic| entered.add(&topic));
+    entered.kinds
 }
 
 #[cfg(test)]

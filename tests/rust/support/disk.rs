@@ -339,7 +339,7 @@ impl Storage for SimulatedStorage {
                 Entry::File(inode) => (FileKind::File, inode.cells().len() as u64),
                 Entry::Folder => (FileKind::Directory, 0),
             };
-            DirEntry { name: name.clone(), kind, len, inode: 0 }
+            DirEntry { name: name.clone(), kind, len, inode: 0, changed_ns: None }
         };
         Ok(folder.names.iter().map(entry).collect())
     }
