@@ -20,14 +20,17 @@ pub mod verify;
 pub use self::clean::{CleanReport, clean};
 pub use self::copy::{CopyOptions, CopyReport, copy};
 pub use self::diff::{DiffReport, DifferenceKind, diff};
-pub use self::doctor::{Diagnosis, doctor};
+pub use self::doctor::{
+    Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, NextStart, Verdict, doctor,
+    next_start,
+};
 pub use self::finding::{Code, Finding, Severity};
 pub use self::pass::Skipped;
 pub use self::rebuild::{
     RebuildOptions, RebuildReport, RebuiltQueue, Target as RebuildTarget, What as RebuildWhat,
     rebuild,
 };
-pub use self::recover::recover;
+pub use self::recover::{Recover, recover};
 pub use self::salvage::{SalvageReport, salvage};
 pub use self::survey::stats::{Stats, StatsOptions, stats};
 pub use self::verify::{Level, VerifyOptions, VerifyReport, verify};

@@ -74,20 +74,21 @@ impl MessageStore {
         Self::start(open::open(path, mode, config, storage, clock, damage, &mut nobody)?)
     }
 
-    /// Opens for writing and ends the log at damage even if flushed messages lie behind it; these
-    /// are kept in quarantine.
+    /// Opens for writing. With `drop_beyond` the log ends at damage even if flushed messages lie
+    /// behind it, and these are kept in quarantine; else any whole message behind it is refused.
     ///
     /// # Errors
-    /// As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
-    /// `Interrupted` if `progress` ended it.
+    /// As [`MessageStore::open`]; [`Error::Io`] of kind `Interrupted` if `progress` ended it.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
+        drop_beyond: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
-        let (mode, damage) = (OpenMode::ReadWrite, OnFlushedDamage::Cut);
+        let mode = OpenMode::ReadWrite;
+        let damage = if drop_beyond { OnFlushedDamage::Cut } else { OnFlushedDamage::RefuseAny };
         Self::start(open::open(path, mode, config, storage, clock, damage, progress)?)
     }
 
