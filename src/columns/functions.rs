@@ -30,6 +30,7 @@ use crate::format::message::properties::names;
 use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue;
+use crate::format::width::at_most_u32;
 use crate::log::read::scanner::Taken;
 use crate::store::write::append;
 
@@ -294,7 +295,7 @@ impl Function {
 }
 
 fn places(nulls: Option<&NullBuffer>, rows: usize) -> UInt32Array {
-    let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
+    let number = |row: usize| at_most_u32(row);
     match nulls {
         Some(nulls) => nulls.valid_indices().map(number).collect::<Vec<_>>().into(),
         None => (0..number(rows)).collect::<Vec<_>>().into(),

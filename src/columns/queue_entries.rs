@@ -6,6 +6,7 @@ use arrow_array::{Int16Array, Int32Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::ahead::BatchError;
+use crate::format::width::to_usize;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 
 #[must_use]
@@ -41,7 +42,7 @@ impl QueueBatches {
     /// # Errors
     /// [`crate::Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        let count = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        let count = to_usize(self.end.saturating_sub(self.next));
         if count == 0 {
             return Ok(None);
         }

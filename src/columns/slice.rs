@@ -13,6 +13,7 @@ use super::build::builder::BatchBuilder;
 use super::schema::Column;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
+use crate::format::width::at_most_i64;
 use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 use crate::store::read::slice::{Damage, Sink, Slice};
@@ -111,7 +112,7 @@ impl SliceBatches {
     /// A row for each damaged range: its position and `error`.
     fn damage_rows(&self, damage: &[Damage]) -> Result<RecordBatch, ArrowError> {
         let schema = self.rows.builder.schema();
-        let number = |offset| i64::try_from(offset).unwrap_or(i64::MAX);
+        let number = |offset| at_most_i64(offset);
         let message = |one: &Damage| one.message.clone();
         let columns = self.columns.iter().zip(schema.fields()).map(|(column, field)| {
             let array: ArrayRef = match column {

@@ -8,6 +8,7 @@ use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use super::build::derived::Times;
 use super::schema::Column;
 use crate::care::survey::stats::{Group, Grouping, Stats, Totals};
+use crate::format::width::at_most_i64;
 
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
 /// `last_store_timestamp`. Times outside the years 1 to 9999 are null.
@@ -22,7 +23,7 @@ pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     }
     let totals = || stats.groups.iter().map(|(_, totals)| totals);
     let count = |value: fn(&Totals) -> u64| -> ArrayRef {
-        let values = totals().map(|totals| i64::try_from(value(totals)).unwrap_or(i64::MAX));
+        let values = totals().map(|totals| at_most_i64(value(totals)));
         Arc::new(Int64Array::from_iter_values(values))
     };
     columns.push(("messages", count(|totals| totals.messages)));

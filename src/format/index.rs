@@ -20,6 +20,7 @@
 //! | 16 | i32 | previous entry | number of the next older one of the slot, 0 for none |
 
 use super::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
+use crate::format::width::{at_least_0, at_most_i32};
 
 const BEGIN_TIMESTAMP_AT: usize = 0;
 const END_TIMESTAMP_AT: usize = BEGIN_TIMESTAMP_AT + 8;
@@ -221,7 +222,7 @@ pub fn seconds_since(begin_ms: i64, time_ms: i64) -> i32 {
     }
     // Wraps as in Java.
     let seconds = time_ms.wrapping_sub(begin_ms) / 1000;
-    i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
+    at_most_i32(at_least_0(seconds))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Java's `String.hashCode`, `Math.abs`, `HashMap` order and UTF-8 decoding.
 
 use super::bytes::{u32_of, u64_of};
+use crate::format::width::at_most_u32;
 
 pub use super::message::host::{Host, MessageId, message_id, parse_message_id};
 
@@ -105,7 +106,7 @@ pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> 
 fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
     // Java's maximum.
     const MAXIMUM: u32 = 1 << 30;
-    let mut capacity = u32::try_from(capacity.max(1).next_power_of_two()).unwrap_or(MAXIMUM);
+    let mut capacity = at_most_u32(capacity.max(1).next_power_of_two()).min(MAXIMUM);
     for (i, spread) in spreads.iter().enumerate() {
         let size = i as u64 + 1;
         let in_bucket =

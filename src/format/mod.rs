@@ -14,3 +14,4 @@ pub mod index;
 pub mod java;
 pub mod message;
 pub mod release;
+pub mod width;

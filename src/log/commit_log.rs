@@ -11,6 +11,7 @@ use crate::error::{Error, FormatError, Result};
 use crate::files::{Ahead, FileRun, Room, StorageFile};
 use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
 use super::read::frames::{self, Lies, Record};
 
@@ -149,7 +150,7 @@ impl CommitLog {
     fn room_at(&self, offset: u64, end: u64) -> usize {
         let size = self.run.file_size();
         let in_file = size - offset.checked_rem(size).unwrap_or(0);
-        usize::try_from(in_file.min(end.saturating_sub(offset))).unwrap_or(usize::MAX)
+        to_usize(in_file.min(end.saturating_sub(offset)))
     }
 
     /// Reads the frame at `offset` into `buffer`; `size_hint` is the record's length or 0.
@@ -217,8 +218,8 @@ impl CommitLog {
         let Some(at) = at else {
             return Err(Error::OffsetOutOfRange {
                 physical_offset,
-                min: i64::try_from(min).unwrap_or(i64::MAX),
-                max: i64::try_from(end).unwrap_or(i64::MAX),
+                min: at_most_i64(min),
+                max: at_most_i64(end),
             });
         };
         let nothing = |what: String| Error::MessageNotFound {
@@ -246,7 +247,7 @@ impl CommitLog {
     /// [`Error::Corrupt`], with the file and the byte.
     pub fn check_body(&self, view: &MessageView<'_>) -> Result<()> {
         view.check_body_crc().map_err(|error| {
-            let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+            let at = at_least_0(view.physical_offset());
             match self.run.find(at) {
                 Some(file) => error.in_file(&file.path, at - file.base_offset),
                 None => error.into(),
@@ -303,7 +304,7 @@ fn write_part_again(
     {
         // Whole blocks: bytes written in a hole must not count as data.
         let left = WRITTEN_AGAIN as u64 - data % WRITTEN_AGAIN as u64;
-        let len = usize::try_from(left.min(to - data)).unwrap_or(WRITTEN_AGAIN);
+        let len = to_usize(left.min(to - data));
         let bytes = block.get_mut(..len).unwrap_or_default();
         let read = file.read_at(bytes, data).map_err(Error::io("read", path))?;
         if read == 0 {

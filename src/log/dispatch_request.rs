@@ -8,6 +8,7 @@ use crate::format::message::properties::{self, Indexed, MAX_LEN, split_keys};
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::consume_queue::{self, DelayLevels, QueueEntry};
+use crate::format::width::{at_least_0, at_most_i32};
 
 /// Maximum keys of a message: as many as its properties hold, and the unique key.
 pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
@@ -51,7 +52,7 @@ impl<'a> DispatchRequest<'a> {
 
     #[must_use]
     pub fn end(&self) -> u64 {
-        u64::try_from(self.physical_offset).unwrap_or(0).saturating_add(u64::from(self.store_size))
+        at_least_0(self.physical_offset).saturating_add(u64::from(self.store_size))
     }
 
     /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
@@ -77,7 +78,7 @@ impl<'a> DispatchRequest<'a> {
             count: range.message_count,
             entry: QueueEntry {
                 physical_offset: self.physical_offset,
-                store_size: i32::try_from(self.store_size).unwrap_or(i32::MAX),
+                store_size: at_most_i32(self.store_size),
                 tags_code: consume_queue::dispatch_tags_code(
                     self.topic,
                     &self.properties,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, Ahead, Bell, Front, FrontFiles, MappedFile, fill_holes};
 use crate::format::message::{self, BLANK_LEN};
+use crate::format::width::PhysicalOffset;
 
 use super::commit_log::CommitLog;
 
@@ -146,7 +147,7 @@ impl LogWriter {
     /// [`Error::Io`] when the next file cannot be created or the disk is full; nothing
     /// changes except, perhaps, an empty file at the end.
     #[inline]
-    pub fn window(&mut self, len: usize) -> Result<(u64, &mut [u8])> {
+    pub fn window(&mut self, len: usize) -> Result<(PhysicalOffset, &mut [u8])> {
         let size = self.log.run().file_size();
         let fits = self
             .active
@@ -157,13 +158,14 @@ impl LogWriter {
         }
         let end = self.end;
         let Some(active) = &mut self.active else { return Err(Error::Closed) };
+        let offset = PhysicalOffset::new(end).ok_or_else(|| too_large(active))?;
         let position = (end - active.base_offset) as usize;
         match &mut self.staged {
-            None => Ok((end, active.map.window(position, len)?)),
+            None => Ok((offset, active.map.window(position, len)?)),
             Some(staged) => {
                 active.map.reserve(position + len)?;
                 staged.resize(len, 0);
-                Ok((end, staged))
+                Ok((offset, staged))
             }
         }
     }
@@ -226,8 +228,7 @@ impl LogWriter {
         }
         self.tell_front();
         let Some(last) = &mut self.active else { return Err(Error::Closed) };
-        // Positions fit into memory, and a file's size into an i32 record size.
-        let blank = u32::try_from(size - position).unwrap_or(u32::MAX);
+        let blank = u32::try_from(size - position).map_err(|_| too_large(last))?;
         let window = last.map.window(position as usize, BLANK_LEN)?;
         message::write_blank(window, blank);
         self.end = base + size;
@@ -284,6 +285,11 @@ impl LogWriter {
         (self.active, self.next, self.full) = (None, None, None);
         self.tell_front();
     }
+}
+
+/// Error for a place that the format has no room for.
+fn too_large(active: &Active) -> Error {
+    Error::io("write", active.map.path())(std::io::ErrorKind::FileTooLarge.into())
 }
 
 #[cfg(test)]

@@ -78,6 +78,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::rebuild::_rebuild_queues, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_index, module)?,
         wrap_pyfunction!(structures::functions::_store_name, module)?,
+        wrap_pyfunction!(structures::functions::_settings, module)?,
+        wrap_pyfunction!(structures::functions::_setting_refusal, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }

@@ -122,7 +122,7 @@ impl Mark {
         let mut out = [0; SLOT_LEN];
         put_in::<0, 8, SLOT_LEN>(&mut out, MAGIC);
         put_i64_in::<8, SLOT_LEN>(&mut out, self.number);
-        put_i64_in::<16, SLOT_LEN>(&mut out, i64::try_from(self.place).unwrap_or(i64::MAX));
+        put_i64_in::<16, SLOT_LEN>(&mut out, self.place.cast_signed());
         put_i32_in::<24, SLOT_LEN>(&mut out, self.session);
         let crc = crc32(out.first_chunk::<28>().map_or(&[], |bytes| bytes));
         put_i32_in::<28, SLOT_LEN>(&mut out, crc.cast_signed());

@@ -13,6 +13,7 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
 use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
+use crate::format::width::at_most_i64;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
 /// Maximum queues created from one log: a small log must not exhaust the disk.
@@ -280,7 +281,7 @@ impl QueueTable {
             QueueKind::Plain => (self.layout.file_size, 1),
             QueueKind::Batch => (self.layout.batch_file_size, i64::from(i16::MAX)),
         };
-        let entries = i64::try_from(size / kind.entry_len() as u64).unwrap_or(i64::MAX);
+        let entries = at_most_i64(size / kind.entry_len() as u64);
         entries.saturating_mul(in_entry)
     }
 

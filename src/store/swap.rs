@@ -11,6 +11,7 @@ use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX,
 use super::queue_table::names_a_folder;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
+use crate::format::width::to_usize;
 
 const DERIVED: [&str; 4] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX];
 const NEW: &str = "new";
@@ -252,7 +253,7 @@ fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
         other => other.map_err(Error::io("open", path))?,
     };
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MOST_BYTES)];
+    let mut bytes = vec![0; to_usize(len).min(MOST_BYTES)];
     let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
     bytes.truncate(read);
     Ok(Some(bytes))

@@ -1,7 +1,9 @@
 """Settings: from keywords, from a mapping, from a broker.conf."""
 
+import inspect
 import pickle
 import re
+import typing
 import warnings
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 import mqstore
 from mqstore import ConfigError, ConfigWarning, StoreConfig, StoreIOError
-from mqstore._settings import DEFAULTS, FIELD_OF
+from mqstore._settings import DEFAULTS, FIELD_OF, SETTINGS, Choice, Number
 from mqstore.config import load_config
 
 
@@ -20,13 +22,81 @@ def test_every_setting_has_a_default_and_is_documented():
         assert name in StoreConfig.__doc__, name
 
 
-def test_what_is_said_to_have_no_effect_has_none_and_the_rest_has():
-    rust = (Path(__file__).parents[2] / "src" / "config.rs").read_text(encoding="utf-8")
-    used = set(re.findall(r'^            "(\w+)" =>', rust, re.MULTILINE))
-    _, _, unused = StoreConfig.__doc__.partition("without effect here")
+def documented():
+    """The docstring's paragraphs by setting, and the names that it says have no effect."""
+    text = inspect.cleandoc(StoreConfig.__doc__)
+    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", text, re.MULTILINE)
+    _, _, unused = text.partition("without effect here")
     said = set(re.findall(r"\w+", unused.partition("Raises:")[0])) & set(DEFAULTS)
+    return {name: " ".join(paragraph.split()) for name, paragraph in found}, said
+
+
+def test_what_is_said_to_have_no_effect_has_none_and_the_rest_has():
+    used = {name for name, setting in SETTINGS.items() if setting.doc}
+    _, said = documented()
     assert used | said == set(DEFAULTS)
     assert used & said == set()
+
+
+def shown(setting):
+    """A default as the docstring ends with it."""
+    match setting.default:
+        case "":
+            return "None."
+        case bool() as default:
+            return f"{default}."
+        case int() as default:
+            return f"{default}." if setting.unit == "port" else f"{default:,}."
+    return f"``{setting.default}``."
+
+
+def test_the_docstring_says_what_the_cores_table_says():
+    paragraphs, _ = documented()
+    for name, setting in SETTINGS.items():
+        if setting.doc:
+            # A default that depends on more is part of the meaning.
+            told = setting.default is None
+            expected = setting.doc if told else f"{setting.doc} {shown(setting)}"
+            assert paragraphs.pop(name).replace('"', "") == expected.replace('"', ""), name
+    assert paragraphs == {}
+
+
+def test_the_fields_are_the_rows_of_the_cores_table():
+    hints = typing.get_type_hints(StoreConfig)
+    assert list(hints) == list(SETTINGS)
+    for name, setting in SETTINGS.items():
+        expected = setting.type
+        if isinstance(setting, Choice):
+            expected = typing.Literal[setting.choices]
+        assert hints[name] == expected | None, name
+
+
+@pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if isinstance(s, Number)])
+def test_the_limits_are_those_of_the_core(name):
+    number = SETTINGS[name]
+    for value in (number.least, number.most):
+        # An index file with so many would be too long.
+        if name not in {"max_hash_slot_num", "max_index_num"} or value < number.most:
+            assert getattr(StoreConfig(**{name: value}), name) == value
+    for value in (number.least - 1, number.most + 1):
+        with pytest.raises(ConfigError, match=f"must be {number.least} to {number.most}, not"):
+            StoreConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("delete_when", "+4; 016"),
+        ("message_delay_level", " 1s 4000000000s "),
+        ("broker_ip1", "2001:db8::1"),
+    ],
+)
+def test_text_is_read_as_the_core_reads_it(field, value, tmp_path):
+    config = StoreConfig(**{field: value})
+    with mqstore.open(tmp_path / "store", "a", config=config) as store:
+        store.append("T", b"")
+    with pytest.raises(ConfigError, match=f"{field}: must be"):
+        StoreConfig(**{field: value + "x"})
 
 
 def test_every_default_is_a_value_that_the_setting_can_have():

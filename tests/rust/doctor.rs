@@ -379,7 +379,10 @@ fn of_times_in_queues_steps_back_and_ties_are_told_one_after_the_other() {
 #[test]
 fn the_missing_end_of_the_log_is_one_error_with_no_cure_that_hides_it() {
     for (crashed, no_checkpoint) in [(false, false), (false, true), (true, true)] {
-        let home = if crashed { Home::killed(120) } else { Home::closed(120) };
+        let home = Home::closed(120);
+        if crashed {
+            fs::write(home.path().join("abort"), b"1").unwrap();
+        }
         let _ = fs::remove_file(home.path().join("mqstore.mark"));
         let _ = fs::remove_file(home.path().join("mqstore.seal"));
         if no_checkpoint {

@@ -242,6 +242,30 @@ fn a_room_is_small_and_says_what_it_does() {
 }
 
 #[test]
+fn a_number_that_does_not_fit_has_no_fallback() {
+    // The helpers of `width` say what they answer. `time` may import no other layer.
+    let places = ["src/format/width.rs", "src/time.rs"];
+    let mut wrong = Vec::new();
+    for file in rust().iter().filter(|file| !places.contains(&file.path.as_str())) {
+        let code = file.code_without_tests();
+        for (at, _) in code.match_indices("::try_from(") {
+            let mut depth = 0;
+            let open = at + "::try_from".len();
+            let end = code[open..].find(|c| {
+                depth += i32::from(c == '(') - i32::from(c == ')');
+                depth == 0
+            });
+            let rest = code[open + end.unwrap() + 1..].trim_start();
+            if rest.starts_with(".unwrap_or") {
+                let line = code[..at].lines().count();
+                wrong.push(format!("{}:{line}: convert by `format::width`", file.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn the_layers_are_private() {
     let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let mut hidden = false;

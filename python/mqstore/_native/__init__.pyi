@@ -28,6 +28,12 @@ from mqstore._native._array_functions import _array_function as _array_function
 from mqstore._native._doctor import doctor, next_start
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
+    _setting_refusal as _setting_refusal,
+)
+from mqstore._native._functions import (
+    _settings as _settings,
+)
+from mqstore._native._functions import (
     _store_name as _store_name,
 )
 from mqstore._native._functions import (

@@ -77,6 +77,16 @@ def _store_name(path: str, /) -> tuple[str, str, bool] | None:
         The name directly below the root, the meaning of its files, and whether it is a folder.
     """
 
+def _settings() -> bytes:
+    """The table of settings as JSON, which ``mqstore._settings`` reads."""
+
+def _setting_refusal(name: str, value: str, /) -> str | None:
+    """The values that a setting can have, if ``value`` is none of them.
+
+    Raises:
+        KeyError: An unknown name.
+    """
+
 def read_config_json(path: _Path, /) -> str:
     """One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
 

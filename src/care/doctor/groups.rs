@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::losses::{Lost, LostInQueue};
 use crate::files::Storage;
 use crate::format::config::tables::OffsetTable;
+use crate::format::width::{at_least_0, at_most_i64};
 use crate::store::config_file;
 use crate::store::open::missing_end::MissingEnd;
 use crate::store::paths::StorePaths;
@@ -75,7 +76,7 @@ pub(super) fn fates(
             let mut add = |fate, messages: i64| {
                 let key = (at.group.to_owned(), at.topic.to_owned(), fate);
                 let sum = fates.entry(key).or_default();
-                *sum = (sum.0 + 1, sum.1.saturating_add(u64::try_from(messages).unwrap_or(0)));
+                *sum = (sum.0 + 1, sum.1.saturating_add(at_least_0(messages)));
             };
             if offset < 0 {
                 add(Fate::Anew, end - queue.min_offset());
@@ -87,7 +88,7 @@ pub(super) fn fates(
             let of_queue = |of: &&LostInQueue| of.topic == at.topic && of.queue_id == at.queue_id;
             if let Some(of) = lost.queues.iter().find(of_queue).filter(|of| of.last >= offset) {
                 let unread = of.last.saturating_sub(offset.max(of.first)).saturating_add(1);
-                add(Fate::Misses, unread.min(i64::try_from(of.messages).unwrap_or(i64::MAX)));
+                add(Fate::Misses, unread.min(at_most_i64(of.messages)));
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::ENTRY_LEN;
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::CommitLog;
 use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
@@ -78,9 +79,6 @@ pub(super) struct LogFacts {
 }
 
 /// Walks the log and skips damage.
-///
-/// # Errors
-/// [`crate::Error::Io`], of kind `Interrupted` if `progress` ended it.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,
@@ -93,7 +91,7 @@ pub(super) fn read(
         queues: HashMap::new(),
         queue_count: 0,
         newest_ms: i64::MIN,
-        entries_of_file: i64::try_from(queue_file_size / ENTRY_LEN as u64).unwrap_or(i64::MAX),
+        entries_of_file: at_most_i64(queue_file_size / ENTRY_LEN as u64),
     };
     let mut scanner = Scanner::new(log, log.min_offset(), log.end_offset(), true);
     let mut told = scanner.position();
@@ -162,7 +160,7 @@ struct Facts {
 
 impl Facts {
     fn see(&mut self, request: &DispatchRequest<'_>) {
-        let place = u64::try_from(request.physical_offset).unwrap_or(0);
+        let place = at_least_0(request.physical_offset);
         let time_ms = request.store_timestamp_ms;
         if time_ms < self.newest_ms {
             self.found.steps_back.add(|| (place, time_ms));
@@ -218,7 +216,7 @@ impl Facts {
     fn see_key(&mut self, topic: &[u8], key: &[u8], place: u64) {
         let hash = key_hash(topic, key);
         let fingerprint = self.hasher.hash_one((topic, key)).max(1);
-        let at = usize::try_from(hash).unwrap_or(0) % KEYS;
+        let at = to_usize(at_least_0(hash)) % KEYS;
         let Some(known) = self.keys.get_mut(at) else { return };
         if known.hash == hash && known.fingerprint != 0 && known.fingerprint != fingerprint {
             let places = [known.place, place];

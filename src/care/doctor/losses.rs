@@ -1,6 +1,7 @@
 //! Counts lost messages: queue entries that lead to no whole message.
 
 use crate::error::Result;
+use crate::format::width::{at_least_0, at_most_i64};
 use crate::store::open::missing_end::MissingEnd;
 use crate::store::queue_table::QueueTable;
 
@@ -54,7 +55,7 @@ pub(super) fn count(
     let Some(first) = first.min() else { return Ok(lost) };
     let end = missing.map_or(u64::MAX, |missing| missing.from);
     for queue in queues.all() {
-        if queue.reach() < i64::try_from(first).unwrap_or(i64::MAX) {
+        if queue.reach() < at_most_i64(first) {
             continue;
         }
         let mut found: Option<LostInQueue> = None;
@@ -85,7 +86,7 @@ pub(super) fn count(
                     first: unit.number,
                     last: unit.number,
                 });
-                of_queue.messages += u64::try_from(unit.count.max(1)).unwrap_or(1);
+                of_queue.messages += at_least_0(unit.count.max(1));
                 of_queue.last = unit.number;
             }
         }

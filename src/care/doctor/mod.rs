@@ -1,7 +1,5 @@
-//! Diagnoses known broken states of a store, each with evidence and a cure, and gives a verdict.
-//!
-//! Input: findings of [`verify`](super::verify()), facts of the messages, the plan of recovery, and
-//! a forecast of RocketMQ's next start. A finding outside the known states is its own diagnosis.
+//! Diagnoses known broken states of a store, each with evidence and a cure, and gives a verdict. A
+//! finding outside the known states is its own diagnosis.
 
 mod cure;
 mod diagnosis;
@@ -37,6 +35,7 @@ use crate::format::config::tables::TopicTable;
 use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
+use crate::format::width::{Unsigned, at_most_i64};
 use crate::log::CommitLog;
 use crate::store::config_file;
 use crate::store::dispatch::dispatcher::DispatchRequest;
@@ -90,8 +89,7 @@ pub fn doctor(
     // The second walk reads the log alone.
     let facts = log_facts::read(&log, queue_file_size, &mut |done| {
         let done = u128::from(whole) * u128::from(done) / u128::from(span);
-        let done = u64::try_from(done).unwrap_or(whole);
-        progress(whole.saturating_add(done), whole.saturating_mul(2))
+        progress(whole.saturating_add(done.widen()), whole.saturating_mul(2))
     })?;
     let cause = if in_use {
         Cause::None
@@ -500,7 +498,7 @@ impl Examined<'_> {
 
     #[expect(clippy::type_complexity, reason = "a topic and its keys, used twice here")]
     fn keys_at(&self, place: u64) -> Result<Option<(Vec<u8>, Vec<Vec<u8>>)>> {
-        let place = i64::try_from(place).unwrap_or(i64::MAX);
+        let place = at_most_i64(place);
         let Ok(record) = self.log.get(place, self.log.end_offset()) else { return Ok(None) };
         let Some(view) = queue_read::view_of(&record) else { return Ok(None) };
         let request = DispatchRequest::of(&view);

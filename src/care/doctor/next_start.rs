@@ -14,6 +14,7 @@ use crate::format::file_name::parse_index_name;
 use crate::format::index::{HEADER_LEN, IndexHeader};
 use crate::format::message::peek;
 use crate::format::release::Release;
+use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::lock;
 use crate::store::open::inspect::{Parts, load_parts};
@@ -155,7 +156,7 @@ fn read_again(
         peek::store_timestamp_ms(head.get(..read)?, base)
     };
     let matches = |base: u64, time: i64| {
-        let base = i64::try_from(base).unwrap_or(i64::MAX);
+        let base = at_most_i64(base);
         match reach {
             Some(reach) => base <= reach,
             None if !release.has_logics_offset() => time <= checkpoint.min_timestamp_ms(),

@@ -23,6 +23,7 @@ use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::files::Os;
 use crate::format::index::IndexHeader;
+use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
 use crate::log::index::builder::IndexBuilder;
 use crate::log::read::parallel;
@@ -219,7 +220,7 @@ pub fn settle(
     let mut found: HashMap<u64, Vec<(Head, Accepted)>> = HashMap::new();
     for scanned in scans {
         let scanned: Scanned = decode(part.path, scanned)?;
-        let spill = u32::try_from(spills.len()).unwrap_or(u32::MAX);
+        let spill = at_most_u32(spills.len());
         spills.push(scanned.spill);
         for (number, head) in (0..).zip(scanned.heads) {
             let accepted = Accepted { spill, number, keys: head.keys.count };
@@ -232,7 +233,7 @@ pub fn settle(
         let mut walk = Walk::new(log_start);
         let (mut chunks, mut keys) = (Vec::new(), KeyCount::default());
         let (mut again, mut read_again) = (Spill::new(groups), 0);
-        let own = u32::try_from(spills.len()).unwrap_or(u32::MAX);
+        let own = at_most_u32(spills.len());
         let parts = parallel::stretches(&job.log, STRETCH);
         for stretch in parts.iter().take_while(|one| one.places().start < end) {
             if walk.ended {
@@ -366,8 +367,8 @@ pub fn index(
                         ..IndexHeader::default()
                     });
                 }
-                let from = usize::try_from(own.start.saturating_sub(first)).unwrap_or(usize::MAX);
-                let to = usize::try_from(own.end.saturating_sub(first)).unwrap_or(usize::MAX);
+                let from = to_usize(own.start.saturating_sub(first));
+                let to = to_usize(own.end.saturating_sub(first));
                 let keys = keys.get(from.min(keys.len())..to.min(keys.len())).unwrap_or_default();
                 if !keys.is_empty() {
                     builder.put(keyed.physical_offset, keyed.store_timestamp_ms, keys)?;

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
+use crate::format::width::at_least_0;
 use crate::log::index::builder::BuiltIndex;
 use crate::log::read::parallel::{self, Stretch};
 use crate::log::{Queue, StoreCheckpoint};
@@ -405,7 +406,7 @@ impl<'a> Job<'a> {
         }
         let start = self.log.min_offset().unwrap_or(0);
         for queue in self.queues.all() {
-            let reach = u64::try_from(queue.reach()).unwrap_or(0);
+            let reach = at_least_0(queue.reach());
             let is_past = queue.max_offset() > 0 && reach > 0 && reach <= start;
             let is_wanted = self.is_wanted(queue.topic()) && is_own(&queue);
             if !is_wanted || build.has(&queue) || !is_past {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::stretch::Chunk;
 use crate::error::{Error, Result};
 use crate::format::crc::crc32;
+use crate::format::width::{at_most_u32, to_usize};
 use crate::store::dispatch::gather::{Gathered, Keyed, Lane, QueuedUnit};
 
 /// Consumer of a segment: a queue group or the index.
@@ -45,7 +46,7 @@ pub(super) struct Spill {
 
 impl Spill {
     pub(super) fn new(groups: u32) -> Self {
-        let count = usize::try_from(groups.max(1)).unwrap_or(1).saturating_add(1);
+        let count = to_usize(groups.max(1)).saturating_add(1);
         Self { shares: vec![Vec::new(); count], chunks: 0 }
     }
 
@@ -58,10 +59,10 @@ impl Spill {
             std::iter::repeat_with(Segment::default).take(groups).collect();
         let mut places = Vec::with_capacity(chunk.gathered.lanes.len());
         for lane in &chunk.gathered.lanes {
-            let groups = u32::try_from(groups).unwrap_or(u32::MAX);
+            let groups = at_most_u32(groups);
             let group = Share::of_queue(&lane.topic, lane.queue_id, groups) as usize;
             let Some(segment) = segments.get_mut(group) else { continue };
-            places.push((group, u32::try_from(segment.lanes.len()).unwrap_or(u32::MAX)));
+            places.push((group, at_most_u32(segment.lanes.len())));
             segment.lanes.push(lane.clone());
         }
         for unit in &chunk.gathered.units {
@@ -129,7 +130,7 @@ impl SpillReader {
         let Some((path, ends)) = self.files.get(spill as usize) else { return Ok(None) };
         if !self.open.contains_key(&spill) {
             // The last file is read beside all others.
-            let last = u32::try_from(self.files.len()).unwrap_or(u32::MAX) - 1;
+            let last = at_most_u32(self.files.len()) - 1;
             self.open.retain(|open, _| *open == last);
             let share = match self.share {
                 Share::Queues(group) => group as usize,
@@ -137,7 +138,7 @@ impl SpillReader {
             };
             let from = share.checked_sub(1).and_then(|before| ends.get(before)).copied();
             let (from, to) = (from.unwrap_or(0), ends.get(share).copied().unwrap_or(0));
-            let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+            let mut bytes = vec![0; to_usize(to.saturating_sub(from))];
             if !bytes.is_empty() {
                 let file = File::open(path).map_err(Error::io("open", path))?;
                 file.read_exact_at(&mut bytes, from).map_err(Error::io("read", path))?;

@@ -1,5 +1,4 @@
-//! Finds whole messages in any bytes: a damaged commit log file, parts of one or several, a disk
-//! image.
+//! Finds whole messages in any bytes, such as a damaged file or a disk image.
 //!
 //! A record may begin at any byte. It counts if its lengths are consistent and its checksums valid;
 //! without a body it needs a valid topic. A budget for failed checks, which grows with each byte
@@ -12,6 +11,7 @@ use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
 use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
+use crate::format::width::{at_least_0, to_usize};
 use crate::store::queue_table::names_a_folder;
 
 const BLOCK: usize = 1 << 20;
@@ -98,9 +98,6 @@ pub(super) struct Window<'f> {
 
 impl<'f> Window<'f> {
     /// Opens a window on a file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn new(file: &'f dyn StorageFile, path: &'f Path) -> Result<Self> {
         let len = file.stat().map_err(Error::io("stat", path))?.len;
         let block = Vec::new();
@@ -108,9 +105,6 @@ impl<'f> Window<'f> {
     }
 
     /// Bytes from `at` on, at least `wanted` unless the file ends.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
         let inside = at
             .checked_sub(self.start)
@@ -119,7 +113,7 @@ impl<'f> Window<'f> {
         let skip = match inside {
             Some(skip) => skip,
             None => {
-                let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
+                let left = to_usize(self.len.saturating_sub(at));
                 let len = wanted.max(BLOCK).min(left);
                 // A huge record must not keep its memory.
                 if self.block.len() < len || self.block.len() > len.max(4 * BLOCK) {
@@ -169,9 +163,6 @@ impl<'f> Window<'f> {
     }
 
     /// The whole record at `at`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn record(&mut self, at: u64) -> Result<Option<MessageView<'_>>> {
         let size = peek::claimed_size(self.bytes(at, BLANK_LEN)?).unwrap_or(0);
         match read_frame(self.bytes(at, size)?) {
@@ -194,9 +185,6 @@ struct Carver<'w, 'f> {
 
 /// Adds whole messages of a file to `extents` and doubtful ones to `flawed`. `tell` gets the
 /// progress.
-///
-/// # Errors
-/// [`Error::Io`], and errors of `tell`.
 pub(super) fn carve(
     window: &mut Window<'_>,
     source: u32,
@@ -251,7 +239,7 @@ pub(super) fn carve(
 
 impl Carver<'_, '_> {
     fn look(&mut self, at: u64) -> Result<Look> {
-        let left = usize::try_from(self.window.len - at).unwrap_or(usize::MAX);
+        let left = to_usize(self.window.len - at);
         let head = self.window.bytes(at, HEAD_MOST.min(left))?;
         if head.len() < MIN_RECORD_LEN || !peek::is_record(head) {
             return Ok(Look::Nothing);
@@ -287,7 +275,7 @@ impl Carver<'_, '_> {
         };
         let physical_offset = view.physical_offset();
         match flaw(&view) {
-            None => Ok(Look::Whole(size, u64::try_from(physical_offset).unwrap_or(0))),
+            None => Ok(Look::Whole(size, at_least_0(physical_offset))),
             Some(reason) => {
                 self.fuel -= cost;
                 Ok(Look::Flawed(Flawed { at, size: cost, physical_offset, reason }))
@@ -333,7 +321,7 @@ impl Carver<'_, '_> {
             next -= 7;
         }
         let mut next = next.max(at + 1);
-        let passed = usize::try_from(next - at).unwrap_or(usize::MAX);
+        let passed = to_usize(next - at);
         let zeros = bytes.iter().take(passed).all(|byte| *byte == 0);
         if zeros && passed >= LEAST_HOLE {
             // The rest of a log file is mostly a hole. A record's size may begin with zeros in it.

@@ -7,6 +7,7 @@ use crate::format::message::MessageView;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
+use crate::format::width::at_least_0;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
@@ -38,7 +39,7 @@ impl Census {
     pub(super) fn see(&mut self, view: &MessageView<'_>) {
         self.messages += 1;
         self.bytes += u64::from(view.store_size());
-        self.first.get_or_insert(u64::try_from(view.physical_offset()).unwrap_or(0));
+        self.first.get_or_insert(at_least_0(view.physical_offset()));
         let transaction = sys_flag::transaction(view.sys_flag());
         if !matches!(transaction, Transaction::None | Transaction::Commit) {
             return;
@@ -73,7 +74,7 @@ impl Census {
                 queues.insert(queue_id, Seen { first: at, next: end, missing: 0, broken: false });
             }
             Some(seen) => {
-                let gap = u64::try_from(at.saturating_sub(seen.next)).unwrap_or(0);
+                let gap = at_least_0(at.saturating_sub(seen.next));
                 seen.missing = seen.missing.saturating_add(gap);
                 // Entries of a batch queue state their own numbers.
                 seen.broken |= at < seen.next || (gap > 0 && kind == QueueKind::Plain);

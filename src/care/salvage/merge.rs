@@ -46,9 +46,6 @@ pub struct Merged {
 type Next = Reverse<(u64, usize, u64)>;
 
 /// Passes each message once to `take`, by physical offset; conflicting ones follow each other.
-///
-/// # Errors
-/// [`Error::Io`], and errors of `take`.
 pub(super) fn merge(
     sources: &[Source],
     extents: &[Extent],

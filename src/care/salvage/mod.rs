@@ -1,7 +1,7 @@
 //! Carves whole messages out of the remains of a store into a new one.
 //!
-//! Three passes: find runs of whole records; merge them in log order and check which queues are
-//! complete; write. Memory grows with the number of damaged places.
+//! Three passes: find runs of whole records, merge them in log order, write. Memory grows with the
+//! number of damaged places.
 
 mod carve;
 mod census;
@@ -26,6 +26,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
+use crate::format::width::to_usize;
 use crate::store::open::version::versions_of;
 use crate::store::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
@@ -124,7 +125,7 @@ pub fn salvage_on(
         ..SalvageReport::default()
     };
     let most_record = config.max_message_size.saturating_add(128 << 10).max(MOST_RECORD);
-    let most_record = usize::try_from(most_record).unwrap_or(usize::MAX).min(i32::MAX as usize);
+    let most_record = to_usize(most_record).min(i32::MAX as usize);
     let mut bytes = 0;
     for source in &sources {
         bytes += source.file.stat().map_err(Error::io("stat", &source.path))?.len;

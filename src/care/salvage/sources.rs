@@ -24,9 +24,6 @@ pub(super) struct Found {
 }
 
 /// Finds files at `from`: a store, folder or file.
-///
-/// # Errors
-/// [`Error::NotAStore`] without files; [`Error::Io`] if none can be read.
 pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig) -> Result<Found> {
     let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
     let (mut files, mut problems) = (Vec::new(), Vec::new());

@@ -1,5 +1,6 @@
 //! Latency histogram of fixed size, with a precision of one part in sixteen.
 
+use crate::format::width::{at_most_i64, at_most_u32, to_usize};
 /// Ranges of each power of two; lower milliseconds have their own.
 const PARTS: u32 = 16;
 const PARTS_BITS: u32 = PARTS.trailing_zeros();
@@ -88,17 +89,17 @@ impl Latency {
 fn range_of(time_ms: u64) -> usize {
     let power = time_ms.checked_ilog2().unwrap_or(0);
     let Some(shift) = power.checked_sub(PARTS_BITS) else {
-        return usize::try_from(time_ms).unwrap_or(RANGES);
+        return to_usize(time_ms);
     };
     let part = (time_ms >> shift) & u64::from(PARTS - 1);
-    ((shift + 1) * PARTS) as usize + usize::try_from(part).unwrap_or(RANGES)
+    ((shift + 1) * PARTS) as usize + to_usize(part)
 }
 
 fn begin_ms(range: usize) -> i64 {
-    let range = u32::try_from(range).unwrap_or(u32::MAX);
+    let range = at_most_u32(range);
     let Some(shift) = (range / PARTS).checked_sub(1) else { return i64::from(range) };
     let begin = u128::from(PARTS + range % PARTS).checked_shl(shift).unwrap_or(u128::MAX);
-    i64::try_from(begin).unwrap_or(i64::MAX)
+    at_most_i64(begin)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, Topic
 use crate::format::message::Record;
 use crate::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::format::width::at_least_0;
 use crate::log::QueueKind;
 use crate::store::config_file;
 use crate::store::dispatch::lmq;
@@ -107,7 +108,7 @@ impl Transfer {
         let numbered = self.numbering.number(record);
         let missing = numbered.missing;
         if !missing.is_empty() {
-            let count = u64::try_from(missing.end.saturating_sub(missing.start)).unwrap_or(0);
+            let count = at_least_0(missing.end.saturating_sub(missing.start));
             let allowed = FREE_STAND_INS.max(self.messages);
             if self.stand_ins.saturating_add(count) > allowed {
                 return Err(too_many(record, missing.start, missing.end));

@@ -100,10 +100,10 @@ impl NewStore {
         }
         let Some((_, writer)) = &mut self.writing else { return Err(Error::Closed) };
         let (at, window) = writer.window(size)?;
-        let physical_offset = i64::try_from(at).unwrap_or(i64::MAX);
+        let physical_offset = at.stored();
         Record { physical_offset, ..*record }.encode_into(window);
         writer.publish(size)?;
-        Ok(at)
+        Ok(at.get())
     }
 
     #[must_use]

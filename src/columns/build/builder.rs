@@ -54,7 +54,7 @@ impl BatchLimits {
     /// processor's cache.
     #[must_use]
     pub fn part_bytes(self, columns: &[Column]) -> u64 {
-        let most = u64::try_from(self.body_bytes).unwrap_or(u64::MAX);
+        let most = self.body_bytes as u64;
         let bodies = [Column::Body, Column::RawBody, Column::Record];
         let with_bodies = columns.iter().any(|column| bodies.contains(column));
         if with_bodies { most.min(PART_OF_BODIES) } else { most }

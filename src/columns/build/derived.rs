@@ -14,6 +14,7 @@ use super::variable::VariableColumn;
 use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
+use crate::format::width::at_most_i32;
 
 const MOST_PROPERTIES: usize = 1024;
 const USUAL_PROPERTIES: usize = 6;
@@ -141,7 +142,7 @@ impl Ends {
 
     #[inline]
     fn push(&mut self, values: usize) {
-        self.0.push(i32::try_from(values).unwrap_or(i32::MAX));
+        self.0.push(at_most_i32(values));
     }
 
     fn finish(&mut self) -> OffsetBuffer<i32> {

@@ -13,6 +13,7 @@ use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBu
 use arrow_schema::{ArrowError, DataType};
 
 use super::pool::Gathered;
+use crate::format::width::{at_most_i32, at_most_u32};
 
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
@@ -37,9 +38,6 @@ enum Layout {
 
 impl VariableColumn {
     /// An empty column of a text, binary or view type.
-    ///
-    /// # Errors
-    /// For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let (kind, views) = match data_type {
             DataType::Utf8 => (Kind::Text, false),
@@ -70,10 +68,10 @@ impl VariableColumn {
         match &mut self.layout {
             Layout::Offsets(ends) => {
                 self.values.extend_from_slice(value);
-                ends.push(i32::try_from(self.values.len()).unwrap_or(i32::MAX));
+                ends.push(at_most_i32(self.values.len()));
             }
             Layout::Views(views) => {
-                let place = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+                let place = at_most_u32(self.values.len());
                 views.push(make_view(value, 0, place));
                 if value.len() > INLINE {
                     self.values.extend_from_slice(value);
@@ -91,14 +89,14 @@ impl VariableColumn {
                 let (all, ends): (&mut Vec<u8>, &mut Vec<i32>) = (&mut self.values, ends);
                 for value in values {
                     all.extend_from_slice(value);
-                    ends.push(i32::try_from(all.len()).unwrap_or(i32::MAX));
+                    ends.push(at_most_i32(all.len()));
                 }
                 ends.len() - 1 - before
             }
             Layout::Views(views) => {
                 let (all, views): (&mut Vec<u8>, &mut Vec<u128>) = (&mut self.values, views);
                 for value in values {
-                    let place = u32::try_from(all.len()).unwrap_or(u32::MAX);
+                    let place = at_most_u32(all.len());
                     views.push(make_view(value, 0, place));
                     if value.len() > INLINE {
                         all.extend_from_slice(value);
@@ -125,9 +123,7 @@ impl VariableColumn {
     #[inline]
     pub(crate) fn push_null(&mut self) {
         match &mut self.layout {
-            Layout::Offsets(ends) => {
-                ends.push(i32::try_from(self.values.len()).unwrap_or(i32::MAX))
-            }
+            Layout::Offsets(ends) => ends.push(at_most_i32(self.values.len())),
             Layout::Views(views) => views.push(0),
         }
         self.nulls.append_null();
@@ -143,9 +139,6 @@ impl VariableColumn {
 
     /// Returns the column as an array and empties it. Memory comes back when the last holder drops
     /// the array. Invalid UTF-8 becomes U+FFFD.
-    ///
-    /// # Errors
-    /// Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = self.nulls.finish();
         let values = self.values.finish();

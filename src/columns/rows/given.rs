@@ -13,6 +13,7 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
 use crate::columns::schema::Column;
+use crate::format::width::{at_least_0, to_usize};
 
 /// Reason why a batch cannot be read as messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,7 +111,7 @@ fn reach(array: &ArrayRef) -> Range<usize> {
 
 /// Indexes of the values of rows `from..to`.
 fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
-    let place = |end: i64| usize::try_from(end).unwrap_or(0);
+    let place = |end: i64| to_usize(at_least_0(end));
     match array.data_type() {
         DataType::Map(..) => {
             let ends = array.as_map().offsets();
@@ -157,7 +158,7 @@ fn all_texts(column: Column, array: &ArrayRef) -> Result<LargeStringArray, RowsE
     let cast = cast(column, array, &DataType::LargeUtf8)?;
     let texts = cast.as_string::<i64>();
     let ends: Vec<i64> = texts.value_offsets().to_vec();
-    let place = |end: i64| usize::try_from(end).unwrap_or(0);
+    let place = |end: i64| to_usize(at_least_0(end));
     let first = ends.first().copied().unwrap_or(0);
     let whole = place(first)..place(ends.last().copied().unwrap_or(0));
     let values = Buffer::from(texts.value_data().get(whole).unwrap_or_default());

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::system::storage::{LARGEST_PAGE, StorageFile};
+use crate::format::width::to_usize;
 
 /// Search unit for holes: a disk's smallest block.
 const BLOCK: usize = 1024;
@@ -16,7 +17,7 @@ const BLOCK: usize = 1024;
 /// [`Error::Io`] when the file cannot be read or the disk is full.
 pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let len = to_usize(len);
     let end = range.end.next_multiple_of(LARGEST_PAGE).min(len);
     let mut at = range.start / LARGEST_PAGE * LARGEST_PAGE;
     let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];

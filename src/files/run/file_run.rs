@@ -19,6 +19,7 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
 use crate::format::file_name;
+use crate::format::width::to_usize;
 
 /// An entry of a run's folder that is no file of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,7 +304,7 @@ impl FileRun {
     /// [`Error::Io`].
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
-        let room = usize::try_from(self.file_size().saturating_sub(position)).unwrap_or(usize::MAX);
+        let room = to_usize(self.file_size().saturating_sub(position));
         let len = buffer.len().min(room);
         let Some(wanted) = buffer.get_mut(..len) else { return Ok(0) };
         let Some(open) = self.open_if_there(file)? else { return Ok(0) };

@@ -10,6 +10,7 @@ use lru::LruCache;
 
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, Storage, StorageFile};
+use crate::format::width::to_usize;
 
 /// Maximum open files of a store, beside mapped ones.
 const MOST_OPEN: usize = 256;
@@ -85,7 +86,7 @@ impl Default for OpenFiles {
     /// The maximum, or a part of the process's limit.
     fn default() -> Self {
         let allowed = crate::files::system::os::open_files_allowed().unwrap_or(u64::MAX);
-        Self::new(usize::try_from(allowed / PART_OF_ALLOWED).unwrap_or(MOST_OPEN).min(MOST_OPEN))
+        Self::new(to_usize(allowed / PART_OF_ALLOWED).min(MOST_OPEN))
     }
 }
 

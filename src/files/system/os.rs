@@ -16,6 +16,7 @@ use super::storage::{
 };
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
+use crate::format::width::{at_most_i64, to_usize};
 
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
@@ -315,7 +316,7 @@ impl StorageFile for OsFile {
         let end = position.saturating_add(len);
         let mut at = position;
         while at < end {
-            let step = usize::try_from(end - at).unwrap_or(usize::MAX).min(zeros.len());
+            let step = to_usize(end - at).min(zeros.len());
             self.file.write_all_at(zeros.get(..step).unwrap_or_default(), at)?;
             at = at.saturating_add(step as u64);
         }
@@ -420,7 +421,7 @@ fn lock_on(byte: u64, kind: i32) -> nix::libc::flock {
     nix::libc::flock {
         l_type: kind as nix::libc::c_short,
         l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
-        l_start: i64::try_from(byte).unwrap_or(i64::MAX),
+        l_start: at_most_i64(byte),
         l_len: 1,
         l_pid: 0,
     }

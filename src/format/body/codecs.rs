@@ -10,6 +10,7 @@ use super::BodyError;
 use super::lz4_frame;
 use super::output::Output;
 use crate::format::message::sys_flag::Compression;
+use crate::format::width::to_usize;
 
 const BLOCK: usize = 64 << 10;
 const ZSTD_WINDOW_LOG: u32 = 23;
@@ -73,7 +74,7 @@ fn inflate(stream: &mut Decompress, body: &[u8], out: &mut Output) -> Result<(),
 }
 
 fn progress(now: u64, before: u64) -> usize {
-    usize::try_from(now.saturating_sub(before)).unwrap_or(usize::MAX)
+    to_usize(now.saturating_sub(before))
 }
 
 fn unzstd(

@@ -21,6 +21,7 @@ use super::BodyError;
 use super::output::Output;
 use crate::format::bytes::{u32_of, u64_of};
 use crate::format::message::sys_flag::Compression;
+use crate::format::width::to_usize;
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 const VERSION_MASK: u8 = 0b1100_0000;
@@ -155,9 +156,9 @@ fn copy_stored(block: &[u8], out: &mut Output) -> Result<(), BodyError> {
 }
 
 fn decode_block(block: &[u8], header: &Header, out: &mut Output) -> Result<(), BodyError> {
-    let left = header.content_size.map_or(usize::MAX, |size| {
-        usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(out.bytes().len())
-    });
+    let left = header
+        .content_size
+        .map_or(usize::MAX, |size| to_usize(size).saturating_sub(out.bytes().len()));
     // The largest this block can be: by the frame, by the ratio, by the rest of the content.
     let most = header.max_block.min(block.len().saturating_mul(MAX_RATIO)).min(left);
     out.fill(most, |before, room| {

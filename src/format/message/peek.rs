@@ -3,6 +3,7 @@
 use super::sys_flag::born_host_is_v6;
 use super::{MAGIC_AT, MAGIC_V1, MAGIC_V2, MessageView, PHYSICAL_OFFSET_AT, SYS_FLAG_AT};
 use crate::format::bytes::{i32_at, i64_at};
+use crate::format::width::{at_least_0, to_usize};
 
 /// Bytes that [`store_timestamp_ms`] needs at most.
 pub const HEAD: usize = 76;
@@ -25,7 +26,8 @@ pub fn store_timestamp_ms(head: &[u8], physical_offset: u64) -> Option<i64> {
 pub fn claimed_size(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<8>()?;
     if is_record(head) {
-        Some(usize::try_from(i32_at(head, 0)?).unwrap_or(head.len()))
+        let size = i32_at(head, 0)?;
+        Some(if size < 0 { head.len() } else { to_usize(at_least_0(size)) })
     } else {
         Some(head.len())
     }
@@ -67,7 +69,7 @@ pub fn lacks_bytes(view: &MessageView<'_>) -> bool {
         return true;
     }
     let before = view.as_bytes().len() - properties.len();
-    let at = usize::try_from(view.physical_offset()).unwrap_or(0) % SECTOR;
+    let at = to_usize(at_least_0(view.physical_offset())) % SECTOR;
     let first = (SECTOR - (at + before) % SECTOR) % SECTOR;
     let (sectors, _) = properties.get(first..).unwrap_or_default().as_chunks::<SECTOR>();
     sectors.iter().any(|sector| sector.iter().all(|byte| *byte == 0))

@@ -13,6 +13,7 @@
 
 use crate::error::{CorruptionKind, FormatError};
 use crate::format::bytes::{array_at, i16_at, i16_in, i64_in, put_i16_in, put_i64_in};
+use crate::format::width::{at_least_0, to_usize};
 
 const SIZE_AT: usize = 0;
 const TAGS_CODE_AT: usize = SIZE_AT + 2;
@@ -121,7 +122,7 @@ pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
     };
     let bitmap_len = i16_in::<BITMAP_LEN_AT, MIN_UNIT_LEN>(head);
     // RocketMQ reads a negative length as 0, and does not compare it with the size.
-    let bitmap_len = usize::try_from(bitmap_len).unwrap_or(0);
+    let bitmap_len = to_usize(at_least_0(bitmap_len));
     let Some(bitmap) = unit[MIN_UNIT_LEN..].get(..bitmap_len) else {
         let room = unit.len() - MIN_UNIT_LEN;
         return bad(

@@ -11,6 +11,7 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{MappedFile, StorageFile};
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
+use crate::format::width::to_usize;
 
 /// Bytes read at once without a map; long chains have entries close together.
 const BLOCK_LEN: usize = 4096;
@@ -33,7 +34,7 @@ impl IndexBytes for MapBytes<'_> {
     #[inline]
     fn fresh<const N: usize>(&mut self, position: u64) -> Result<[u8; N]> {
         // Positions are below 2^31; others are outside the file anyway.
-        let at = usize::try_from(position).unwrap_or(usize::MAX);
+        let at = to_usize(position);
         self.0.get_at(at).ok_or_else(|| too_short(self.0.path(), position, N, self.0.len() as u64))
     }
 
@@ -44,7 +45,7 @@ impl IndexBytes for MapBytes<'_> {
 
     #[inline]
     fn prefetch(&self, position: u64) {
-        self.0.prefetch(usize::try_from(position).unwrap_or(usize::MAX));
+        self.0.prefetch(to_usize(position));
     }
 
     fn path(&self) -> &Path {
@@ -87,7 +88,7 @@ impl IndexBytes for ReadBytes<'_> {
         // Older entries come before this one, so the block ends with it.
         let end = position.saturating_add(ENTRY_LEN as u64);
         let start = end.saturating_sub(BLOCK_LEN as u64);
-        self.block.resize(usize::try_from(end - start).unwrap_or(BLOCK_LEN), 0);
+        self.block.resize(to_usize(end - start), 0);
         self.block_start = start;
         let read =
             self.file.read_at(&mut self.block, start).map_err(Error::io("read", self.path))?;

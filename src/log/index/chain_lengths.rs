@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::file::IndexFile;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::format::index::{ENTRY_LEN, IndexEntry};
+use crate::format::width::at_least_0_u32;
 
 const ENTRIES: u32 = 1 << 16;
 /// Slots counted at a time, which bounds memory.
@@ -36,7 +37,7 @@ impl IndexFile {
     fn entries_of(&self, first: u32, slots: u32) -> Result<Vec<u32>> {
         let layout = *self.layout();
         let mut counts = vec![0_u32; slots as usize];
-        let end = u32::try_from(self.header()?.index_count).unwrap_or(0);
+        let end = at_least_0_u32(self.header()?.index_count);
         let mut raw = Vec::new();
         let mut next = 1;
         while next < end {

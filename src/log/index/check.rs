@@ -9,6 +9,7 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
+use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
 
 const BLOCK_LEN: usize = 1 << 16;
 
@@ -36,12 +37,12 @@ impl<'a, const N: usize> Records<'a, N> {
         }
         self.fill()?;
         let (records, _) = self.block.as_chunks::<N>();
-        self.left = self.left.saturating_sub(u32::try_from(records.len()).unwrap_or(u32::MAX));
+        self.left = self.left.saturating_sub(at_most_u32(records.len()));
         Ok(Some(records))
     }
 
     fn fill(&mut self) -> Result<()> {
-        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(BLOCK_LEN / N);
+        let wanted = to_usize(self.left).min(BLOCK_LEN / N);
         self.block.resize(wanted * N, 0);
         self.at = 0;
         let read = self
@@ -155,9 +156,6 @@ impl IndexFile {
     }
 
     /// Physical offset of a counted entry.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
         Ok(self.entry_now(number)?.physical_offset)
     }
@@ -195,7 +193,7 @@ impl IndexFile {
                 let mut slots = [0; CHECK_CHUNK];
                 for (slot, raw) in slots.iter_mut().zip(chunk) {
                     let entry = IndexEntry::decode(raw);
-                    *slot = usize::try_from(layout.slot_of(entry.key_hash)).unwrap_or(usize::MAX);
+                    *slot = to_usize(layout.slot_of(entry.key_hash));
                 }
                 let slots = slots.get(..chunk.len()).unwrap_or_default();
                 newest.fetch(slots.iter().copied());
@@ -207,7 +205,7 @@ impl IndexFile {
                     if entry.key_hash < 0
                         || entry.seconds < 0
                         || entry.physical_offset < last
-                        || u32::try_from(entry.prev_entry).unwrap_or(0) != newest
+                        || at_least_0_u32(entry.prev_entry) != newest
                     {
                         let at = layout.entry_position(number);
                         tell_entry(&mut tell, at, &entry, last, newest);
@@ -240,7 +238,7 @@ impl IndexFile {
                     tell(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
                 }
             }
-            first += u32::try_from(block.len()).unwrap_or(0);
+            first += at_most_u32(block.len());
         }
         Ok(count.saturating_sub(1))
     }
@@ -249,7 +247,7 @@ impl IndexFile {
 /// The entry that a slot names; none if negative.
 #[inline]
 fn slot_value(raw: &[u8; SLOT_LEN]) -> u32 {
-    u32::try_from(i32_in::<0, SLOT_LEN>(raw)).unwrap_or(0)
+    at_least_0_u32(i32_in::<0, SLOT_LEN>(raw))
 }
 
 /// Reports what is wrong with the entry at byte `at`, after one of offset `before`; its slot named
@@ -271,7 +269,7 @@ fn tell_entry(
             (format!("an offset of {before} or more"), entry.physical_offset.to_string());
         tell(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
     }
-    if u32::try_from(entry.prev_entry).unwrap_or(0) != newest {
+    if at_least_0_u32(entry.prev_entry) != newest {
         let (expected, found) = (format!("entry {newest}"), format!("entry {}", entry.prev_entry));
         tell(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
     }

@@ -21,6 +21,7 @@ use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
+use crate::format::width::{at_most_u32, to_usize};
 
 /// Step in which disk space for entries is taken and pages are loaded: the preferred piece of the
 /// page cache.
@@ -339,9 +340,6 @@ impl IndexFile {
     }
 
     /// Takes disk space for the next `count` entries, so that puts cannot fail.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers.
     #[inline]
     pub(crate) fn reserve(&mut self, count: u32) -> Result<()> {
         let layout = self.layout;
@@ -487,7 +485,7 @@ impl Writer {
         self.map.reserve(position(layout.entry_position(end)))?;
         let begin = layout.entry_position(0);
         let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;
-        let reserved = u32::try_from(entries).unwrap_or(u32::MAX).min(layout.max_entry_count());
+        let reserved = at_most_u32(entries).min(layout.max_entry_count());
         if self.room_end == 0 {
             self.room_end = end.saturating_add(UNPREPARED_ENTRIES).min(reserved);
             return Ok(());
@@ -530,7 +528,7 @@ impl Writer {
 /// A position in a map: a layout has less than 2^31 bytes.
 #[inline]
 fn position(position: u64) -> usize {
-    usize::try_from(position).unwrap_or(usize::MAX)
+    to_usize(position)
 }
 
 fn wrong_length(path: &Path, layout: &IndexLayout, len: u64) -> Error {

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
+use crate::format::width::at_least_0_u32;
 
 /// Newer entries of a slot that a writer may add during detection.
 const OVERTAKING: usize = 64;
@@ -159,7 +160,7 @@ fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32)
             break;
         }
         let raw = bytes.fresh(layout.entry_position(number))?;
-        let prev = u32::try_from(IndexEntry::decode(&raw).prev_entry).unwrap_or(0);
+        let prev = at_least_0_u32(IndexEntry::decode(&raw).prev_entry);
         number = prev.min(number.saturating_sub(1));
     }
     Ok(number == wanted)

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::SLOT_LEN;
+use crate::format::width::to_usize;
 
 const SPARSE: u32 = 512;
 
@@ -17,11 +18,8 @@ pub(crate) struct SlotTable {
 
 impl SlotTable {
     /// An empty table for so many entries.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when memory is exhausted.
     pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
-        let len = usize::try_from(slots).unwrap_or(usize::MAX).saturating_mul(SLOT_LEN);
+        let len = to_usize(slots).saturating_mul(SLOT_LEN);
         let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;
         if entries > slots / SPARSE {
             memory.take_all();

@@ -15,6 +15,7 @@ use super::file::IndexFile;
 use crate::error::Result;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
+use crate::format::width::{at_least_0_u32, to_usize};
 
 /// Maximum entries or slots of a part: some MiB.
 const PART_ENTRIES: u32 = 1 << 17;
@@ -106,7 +107,7 @@ impl IndexSums<'_> {
             for raw in block {
                 let entry = IndexEntry::decode(raw);
                 let slot = layout.slot_of(entry.key_hash);
-                let older = u32::try_from(entry.prev_entry).unwrap_or(0);
+                let older = at_least_0_u32(entry.prev_entry);
                 may_be &= entry.key_hash >= 0
                     && entry.seconds >= 0
                     && entry.physical_offset >= last
@@ -129,7 +130,7 @@ impl IndexSums<'_> {
         let mut slot = slots.start;
         while let Some(block) = records.next_block()? {
             for raw in block {
-                let newest = u32::try_from(i32_in::<0, SLOT_LEN>(raw)).unwrap_or(0);
+                let newest = at_least_0_u32(i32_in::<0, SLOT_LEN>(raw));
                 if newest > 0 {
                     unnamed = unnamed.wrapping_sub(self.hash(slot, newest));
                 }
@@ -191,7 +192,7 @@ impl Sum {
 }
 
 fn ranges(from: u32, to: u32, most: u32) -> impl Iterator<Item = Range<u32>> {
-    let step = usize::try_from(most).unwrap_or(usize::MAX);
+    let step = to_usize(most);
     (from..to).step_by(step).map(move |start| start..to.min(start.saturating_add(most)))
 }
 

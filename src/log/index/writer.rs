@@ -17,6 +17,7 @@ use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::message::sys_flag::Transaction;
+use crate::format::width::{at_least_0, at_most_u32, to_usize};
 use crate::log::dispatch_request::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
@@ -257,7 +258,7 @@ impl IndexService {
 
     fn push(&mut self, put: IndexPut) -> Result<()> {
         self.make_room()?;
-        let ahead = u32::try_from(self.waiting.len() + 1).unwrap_or(u32::MAX);
+        let ahead = at_most_u32(self.waiting.len() + 1);
         let Some(file) = &mut self.current else { return Ok(()) };
         file.reserve(ahead)?;
         let slot = file.layout().slot_of(put.key_hash);
@@ -290,13 +291,13 @@ impl IndexService {
     #[must_use]
     pub fn waiting_from(&self) -> Option<u64> {
         let oldest = self.waiting.front()?;
-        Some(u64::try_from(oldest.put.physical_offset).unwrap_or(0))
+        Some(at_least_0(oldest.put.physical_offset))
     }
 
     #[inline]
     fn make_room(&mut self) -> Result<()> {
         if let Some(file) = &self.current {
-            let room = usize::try_from(file.room()).unwrap_or(usize::MAX);
+            let room = to_usize(file.room());
             if room > self.waiting.len() {
                 return Ok(());
             }

@@ -9,6 +9,7 @@ use crate::files::FileRun;
 use crate::files::run::new_files::Wanted;
 use crate::format::queue::batch::{BatchQueueEntry, ENTRY_LEN};
 use crate::format::queue::consume_queue::QueueEntry;
+use crate::format::width::{at_most_i64, to_usize};
 
 use super::seen_codes::SeenCodes;
 use super::tail_run::TailRun;
@@ -183,7 +184,7 @@ impl BatchConsumeQueue {
     /// [`Error::Io`].
     pub fn entries(&self, place: u64, count: usize) -> Result<Vec<BatchQueueEntry>> {
         let end = self.entries.tail().end() / ENTRY;
-        let count = usize::try_from(end.saturating_sub(place)).unwrap_or(usize::MAX).min(count);
+        let count = to_usize(end.saturating_sub(place)).min(count);
         self.entries.entries(place, count, BatchQueueEntry::decode)
     }
 
@@ -243,7 +244,7 @@ impl BatchConsumeQueue {
     /// Maximum gap in queue offsets: one file.
     #[must_use]
     pub fn most_skipped(&self) -> i64 {
-        let in_file = i64::try_from(self.run().file_size() / ENTRY).unwrap_or(i64::MAX);
+        let in_file = at_most_i64(self.run().file_size() / ENTRY);
         in_file.saturating_mul(i64::from(i16::MAX))
     }
 
@@ -296,7 +297,7 @@ impl BatchConsumeQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
-        let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
+        let limit = at_most_i64(physical_offset);
         let first = self.first_not(|unit| unit.entry.physical_offset < limit)?;
         let unit = self.entries(first, 1)?.pop();
         Ok(unit.map_or(self.max_offset(), |unit| unit.base_queue_offset))
@@ -318,7 +319,7 @@ impl BatchConsumeQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
-        let log_min = i64::try_from(log_min).unwrap_or(i64::MAX);
+        let log_min = at_most_i64(log_min);
         self.entries.delete_while(|entry| {
             let entry = BatchQueueEntry::decode(entry);
             !entry.is_valid() || entry.physical_offset < log_min

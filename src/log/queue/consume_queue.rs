@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::files::run::new_files::Wanted;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
 use super::consume_queue_ext::ConsumeQueueExt;
 use super::seen_codes::SeenCodes;
@@ -32,7 +33,7 @@ pub struct ConsumeQueue {
 }
 
 fn number_of(entries: u64) -> i64 {
-    i64::try_from(entries).unwrap_or(i64::MAX)
+    at_most_i64(entries)
 }
 
 impl ConsumeQueue {
@@ -91,7 +92,7 @@ impl ConsumeQueue {
         let mut count = 1;
         while end > start {
             let from = end.saturating_sub(count).max(start);
-            let wanted = usize::try_from(end - from).unwrap_or(0);
+            let wanted = to_usize(end - from);
             let entries = self.entries.entries(from, wanted, QueueEntry::decode)?;
             if let Some(last) = entries.into_iter().rfind(QueueEntry::is_valid) {
                 return Ok(Some(last));
@@ -194,7 +195,7 @@ impl ConsumeQueue {
         else {
             return Ok(Vec::new());
         };
-        let count = usize::try_from(left).unwrap_or(0).min(count);
+        let count = to_usize(at_least_0(left)).min(count);
         self.entries.entries(start, count, decode)
     }
 
@@ -292,7 +293,7 @@ impl ConsumeQueue {
         if target - tail.end() > size {
             return Err(too_far());
         }
-        let blanks = usize::try_from((target - tail.end()) / ENTRY).unwrap_or(0);
+        let blanks = to_usize((target - tail.end()) / ENTRY);
         self.entries.push(tail, &QueueEntry::PRE_BLANK.encode().repeat(blanks))?;
         self.max_offset.store(queue_offset, Ordering::Release);
         Ok(())
@@ -335,7 +336,7 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Io`]; entries behind `count` may remain.
     pub fn truncate(&self, count: i64) -> Result<()> {
-        self.entries.cut(u64::try_from(count).unwrap_or(0).saturating_mul(ENTRY))?;
+        self.entries.cut(at_least_0(count).saturating_mul(ENTRY))?;
         self.find_end()?;
         if let Some(ext) = &self.ext {
             ext.cut_behind(self.entry(self.max_offset().saturating_sub(1))?)?;
@@ -349,8 +350,8 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
-        let limit = i64::try_from(physical_offset).unwrap_or(i64::MAX);
-        let end = u64::try_from(self.max_offset()).unwrap_or(0);
+        let limit = at_most_i64(physical_offset);
+        let end = at_least_0(self.max_offset());
         let first = self.entries.first_not(self.head_end(end)?, end, |entry| {
             let entry = QueueEntry::decode(entry);
             // An entry for a lost message tells nothing of its neighbours.
@@ -364,7 +365,7 @@ impl ConsumeQueue {
     fn head_end(&self, end: u64) -> Result<u64> {
         let (mut at, mut count) = (self.entries.start() / ENTRY, 1);
         while at < end {
-            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(count);
+            let wanted = to_usize(end - at).min(count);
             let entries = self.entries.entries(at, wanted, QueueEntry::decode)?;
             let blanks = entries.iter().take_while(|entry| entry.is_pre_blank()).count();
             at += blanks as u64;
@@ -392,7 +393,7 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
-        let log_min = i64::try_from(log_min).unwrap_or(i64::MAX);
+        let log_min = at_most_i64(log_min);
         let deleted = self.entries.delete_while(|entry| {
             let entry = QueueEntry::decode(entry);
             entry.is_pre_blank() || !entry.is_valid() || entry.physical_offset < log_min

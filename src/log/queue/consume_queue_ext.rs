@@ -11,6 +11,7 @@ use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::queue::consume_queue_ext::{
     self, END, END_LEN, ExtFrame, ExtUnit, MAX_UNIT_LEN,
 };
+use crate::format::width::{or_nowhere, to_usize};
 
 use super::tail_run::TailRun;
 
@@ -43,9 +44,6 @@ impl ConsumeQueueExt {
     }
 
     /// Finds the end on disk, from the third last file on (`ConsumeQueueExt.recover`).
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub(crate) fn find_end(&self) -> Result<()> {
         let files = self.run().files();
         let mut end = files.first().map_or(0, |file| file.base_offset);
@@ -102,7 +100,7 @@ impl ConsumeQueueExt {
             if unit.len() as u64 > size.saturating_sub(END_LEN as u64) {
                 return Ok(None);
             }
-            let mut rest = vec![0; usize::try_from(room).unwrap_or(0)];
+            let mut rest = vec![0; to_usize(room)];
             if let Some(end) = rest.first_chunk_mut() {
                 *end = END;
             }
@@ -124,13 +122,13 @@ impl ConsumeQueueExt {
         let Some(offset) = consume_queue_ext::offset_of(tags_code) else {
             return Ok(TagsCode::Known(tags_code));
         };
-        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+        let offset = or_nowhere(offset);
         if offset < self.units.start() || offset >= self.units.tail().end() {
             return Ok(TagsCode::Unreadable);
         }
         // A unit does not cross files.
         let size = self.run().file_size();
-        let room = usize::try_from(size - offset % size).unwrap_or(usize::MAX);
+        let room = to_usize(size - offset % size);
         let mut block = vec![0; room.min(MAX_UNIT_LEN).min(512)];
         loop {
             let read = self.units.read_at(&mut block, offset)?;
@@ -169,7 +167,7 @@ impl ConsumeQueueExt {
             return Ok(None);
         };
         let size = self.run().file_size();
-        let room = usize::try_from(size - offset % size).unwrap_or(usize::MAX);
+        let room = to_usize(size - offset % size);
         let mut block = vec![0; room.min(MAX_UNIT_LEN)];
         let read = self.units.read_at(&mut block, offset)?;
         Ok(match consume_queue_ext::read_unit(&block[..read]) {

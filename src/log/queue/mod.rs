@@ -15,6 +15,7 @@ use crate::files::{FileRun, RunFile};
 use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue as plain;
 use crate::format::queue::consume_queue::QueueEntry;
+use crate::format::width::{at_least_0, to_usize};
 
 use self::consume_queue_ext::TagsCode;
 use self::seen_codes::SeenCodes;
@@ -172,12 +173,12 @@ impl Queue {
         let left = match self {
             Self::Plain(queue) => {
                 let in_file = queue.run().file_size() / plain::ENTRY_LEN as u64;
-                let number = u64::try_from(number).unwrap_or(0);
+                let number = at_least_0(number);
                 in_file - number.checked_rem(in_file).unwrap_or(0)
             }
             Self::Batch(queue) => queue.units_to_file_end(number)?,
         };
-        Ok(usize::try_from(left).unwrap_or(usize::MAX))
+        Ok(to_usize(left))
     }
 
     /// Resolves a tags code; without an extension it is the code itself.

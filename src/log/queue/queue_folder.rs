@@ -11,6 +11,7 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{FileRun, Storage};
 use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{self, QueueEntry};
+use crate::format::width::{at_most_i64, to_usize};
 use crate::log::folder;
 use crate::log::queue::QueueKind;
 
@@ -125,7 +126,7 @@ impl QueueFolder {
                 break;
             }
         }
-        let blank_number = i64::try_from(self.first).unwrap_or(i64::MAX);
+        let blank_number = at_most_i64(self.first);
         let first = self.unit(0)?;
         let last = match self.len().checked_sub(1) {
             Some(last) => self.unit(last)?,
@@ -210,7 +211,7 @@ impl QueueFolder {
     /// Entries `from..end` of the files, at most one block.
     fn raw(&self, from: u64, end: u64) -> Result<Vec<QueueUnit>> {
         let entry_len = self.kind.entry_len();
-        let count = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX).min(BLOCK);
+        let count = to_usize(end.saturating_sub(from)).min(BLOCK);
         let mut block = vec![0; count * entry_len];
         let read = self.run.read_at(&mut block, from.saturating_mul(entry_len as u64))?;
         let bytes = block.get(..read).unwrap_or_default();
@@ -247,7 +248,7 @@ impl QueueFolder {
 fn simple(raw: &[u8; consume_queue::ENTRY_LEN], number: u64) -> QueueUnit {
     let QueueEntry { physical_offset, store_size, tags_code } = QueueEntry::decode(raw);
     QueueUnit {
-        queue_offset: i64::try_from(number).unwrap_or(i64::MAX),
+        queue_offset: at_most_i64(number),
         physical_offset,
         store_size,
         tags_code,

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use super::Unit;
 use crate::error::Result;
+use crate::format::width::{at_least_0, to_usize};
 
 const IN_BLOCK: i64 = 256;
 /// Maximum blocks of a queue: four million entries, 9 MiB.
@@ -88,7 +89,7 @@ impl Seen256 {
 }
 
 fn place(unit: &Unit) -> usize {
-    usize::try_from(unit.number.rem_euclid(IN_BLOCK)).unwrap_or(0)
+    to_usize(at_least_0(unit.number.rem_euclid(IN_BLOCK)))
 }
 
 /// Digest in which each single bit of an entry counts.

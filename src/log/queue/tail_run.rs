@@ -5,6 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile};
+use crate::format::width::to_usize;
 
 /// Bytes in memory before the appender writes them out itself.
 const BUFFER: usize = 256 << 10;
@@ -77,9 +78,6 @@ impl TailRun {
     }
 
     /// Appends `bytes`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the run is unchanged.
     #[inline]
     pub(crate) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
         let waits = tail.buffer.len();
@@ -94,14 +92,11 @@ impl TailRun {
     }
 
     /// Moves bytes from memory into the files.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn write_out(&self, tail: &mut Tail) -> Result<()> {
         let size = self.run.file_size();
         while !tail.buffer.is_empty() {
             let base = tail.start / size * size;
-            let room = usize::try_from(base + size - tail.start).unwrap_or(usize::MAX);
+            let room = to_usize(base + size - tail.start);
             let len = tail.buffer.len().min(room);
             let file = self.run.create_if_missing(base)?;
             let bytes = tail.buffer.get(..len).unwrap_or_default();
@@ -137,9 +132,6 @@ impl TailRun {
     }
 
     /// Writes the bytes in memory to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn commit(&self) -> Result<()> {
         // So that appenders need not wait for new files.
         for base in self.missing_files() {
@@ -149,7 +141,7 @@ impl TailRun {
         self.write_out(&mut tail)?;
         // Only runs that are written constantly need more memory.
         let end = tail.end();
-        let added = usize::try_from(end.saturating_sub(tail.committed)).unwrap_or(usize::MAX);
+        let added = to_usize(end.saturating_sub(tail.committed));
         let kept = added.max(KEPT_BUFFER);
         if tail.buffer.capacity() / KEPT_TIMES > kept {
             tail.buffer.shrink_to(kept);
@@ -159,9 +151,6 @@ impl TailRun {
     }
 
     /// Flushes everything; returns whether anything was pending.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn flush(&self) -> Result<bool> {
         let dirty = {
             let mut tail = self.tail();
@@ -181,15 +170,12 @@ impl TailRun {
     }
 
     /// Reads from `offset` until `buffer` is full or the run ends; returns the bytes read.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (on_disk, in_memory) = {
             let tail = self.tail();
             let on_disk = tail.start.saturating_sub(offset);
-            let on_disk = usize::try_from(on_disk).unwrap_or(usize::MAX).min(buffer.len());
-            let skip = usize::try_from(offset.saturating_sub(tail.start)).unwrap_or(usize::MAX);
+            let on_disk = to_usize(on_disk).min(buffer.len());
+            let skip = to_usize(offset.saturating_sub(tail.start));
             let bytes = tail.buffer.get(skip..).unwrap_or_default();
             let room = buffer.get_mut(on_disk..).unwrap_or_default();
             let len = bytes.len().min(room.len());
@@ -213,9 +199,6 @@ impl TailRun {
     }
 
     /// Reads at most `count` entries from number `from` on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn entries<const LEN: usize, T>(
         &self,
         from: u64,
@@ -240,9 +223,6 @@ impl TailRun {
 
     /// Number of the first entry in `low..high` for which `before` is false, or `high`. An entry
     /// that tells nothing is judged by the next.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn first_not<const LEN: usize>(
         &self,
         mut low: u64,
@@ -254,7 +234,7 @@ impl TailRun {
             let mut told = self.entries::<LEN, _>(middle, 1, &mut before)?;
             let mut at = middle;
             if told == [None] {
-                let room = usize::try_from(high - middle).unwrap_or(usize::MAX);
+                let room = to_usize(high - middle);
                 told = self.entries::<LEN, _>(middle, room.min(MOST_SILENT), &mut before)?;
                 let silent = told.iter().take_while(|told| told.is_none()).count();
                 told.drain(..silent);
@@ -272,9 +252,6 @@ impl TailRun {
 
     /// Finds the end on disk, behind the last `valid` entry, and that entry. Searches from the
     /// third last file on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn find_end<const LEN: usize>(
         &self,
         valid: impl Fn(&[u8; LEN]) -> bool,
@@ -311,9 +288,6 @@ impl TailRun {
     }
 
     /// Whether the files hold non-zero bytes behind the end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn has_remains(&self) -> Result<bool> {
         let end = self.tail().end();
         let mut block = vec![0; BLOCK];
@@ -341,9 +315,6 @@ impl TailRun {
 
     /// Truncates at `end` and zeroes the rest, so that nothing comes back. Empty files are removed,
     /// even the first.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; some bytes behind `end` may remain.
     pub(crate) fn cut(&self, end: u64) -> Result<()> {
         let mut tail = self.tail();
         self.write_out(&mut tail)?;
@@ -367,7 +338,7 @@ impl TailRun {
         let zeros = vec![0; BLOCK];
         let mut at = position;
         while at < self.run.file_size() {
-            let left = usize::try_from(self.run.file_size() - at).unwrap_or(usize::MAX);
+            let left = to_usize(self.run.file_size() - at);
             let wanted = left.min(BLOCK);
             let read =
                 open.read_at(&mut block[..wanted], at).map_err(Error::io("read", &file.path))?;
@@ -385,9 +356,6 @@ impl TailRun {
 
     /// Deletes files whose last entry is `gone`, oldest first, never the last
     /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(crate) fn delete_while<const LEN: usize>(
         &self,
         gone: impl Fn(&[u8; LEN]) -> bool,

@@ -15,6 +15,7 @@ use crate::format::crc::{self, BodyCrc, RecordCrc};
 use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
+use crate::format::width::{at_most_u32, to_usize};
 
 /// Doubtful positions of a block that are examined closely.
 const LOOKS: usize = 256;
@@ -170,7 +171,7 @@ impl FrameReader {
     }
 
     fn room(&self, at: u64) -> usize {
-        usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX)
+        to_usize(self.len.saturating_sub(at))
     }
 
     /// Up to [`BLOCK_BYTES`] bytes at `at`: at least `wanted`, or as many as the file has.
@@ -238,11 +239,9 @@ impl FrameReader {
             self.faults = self.sum_up(at, size, &head, &tail)?;
         }
         Ok(match message::read_frame(&self.elided) {
-            Ok(Frame::Message(view)) => Lies::Record(Record {
-                view,
-                size: u32::try_from(size).unwrap_or(u32::MAX),
-                is_elided: true,
-            }),
+            Ok(Frame::Message(view)) => {
+                Lies::Record(Record { view, size: at_most_u32(size), is_elided: true })
+            }
             Err(FrameError::Bad(mut error)) => {
                 if error.position >= place.at {
                     error.position = error.position.saturating_add(place.len);
@@ -570,7 +569,7 @@ pub fn probe<'b>(
     let Some(head) = head.get(..body.at) else { return Ok(None) };
     elided::without_body(head, &tail, buffer);
     Ok(match message::read_frame(buffer) {
-        Ok(Frame::Message(view)) => Some((view, u32::try_from(size).unwrap_or(u32::MAX))),
+        Ok(Frame::Message(view)) => Some((view, at_most_u32(size))),
         _ => None,
     })
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Result};
 use crate::format::message::peek;
 use crate::format::message::{self, Frame, MessageView};
+use crate::format::width::{at_most_i64, to_usize};
 
 use super::block::{Block, BlockPool};
 use super::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
@@ -262,7 +263,7 @@ impl RangeScan {
             return Ok(Some(Judged::Certain));
         }
         let mut head = [0; peek::SIGNATURE];
-        let room = usize::try_from(file_end.saturating_sub(next)).unwrap_or(usize::MAX);
+        let room = to_usize(file_end.saturating_sub(next));
         let head = head.get_mut(..room.min(peek::SIGNATURE)).unwrap_or_default();
         let read = log.run().read_at(head, next)?;
         let head = head.get(..read).unwrap_or_default();
@@ -297,7 +298,7 @@ impl RangeScan {
         if self.lost == Lost::Accept {
             return Ok(());
         }
-        let number = |offset| i64::try_from(offset).unwrap_or(i64::MAX);
+        let number = |offset| at_most_i64(offset);
         Err(Error::OffsetOutOfRange {
             physical_offset: number(at),
             min: number(log.min_offset()),
@@ -313,7 +314,7 @@ fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     let mut block = Vec::new();
     while place < from {
         let len = (from - place).min(LOOK) + peek::SIGNATURE as u64 - 1;
-        block.resize(usize::try_from(len).unwrap_or(0), 0);
+        block.resize(to_usize(len), 0);
         let read = log.run().read_at(&mut block, place)?;
         let bytes = block.get(..read).unwrap_or_default();
         for (position, bytes) in bytes.windows(peek::SIGNATURE).enumerate() {

@@ -6,6 +6,7 @@ use crate::error::{Corruption, CorruptionKind, FormatError, Result};
 use crate::files::RunFile;
 use crate::format::message::peek;
 use crate::format::message::{self, MessageView};
+use crate::format::width::to_usize;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
 use super::frames::FrameReader;
@@ -96,7 +97,7 @@ impl Walk {
 
     fn room(&self) -> usize {
         let end = self.file_end.min(self.end);
-        usize::try_from(end.saturating_sub(self.next)).unwrap_or(usize::MAX)
+        to_usize(end.saturating_sub(self.next))
     }
 
     /// Returns to `offset`, the start of a record just given.
@@ -380,7 +381,7 @@ impl<'l> Scanner<'l> {
         let mut step = FIRST_LOOK;
         let mut block = Vec::new();
         while at < file_end {
-            let len = usize::try_from(file_end - at).unwrap_or(usize::MAX).min(step);
+            let len = to_usize(file_end - at).min(step);
             step = (step * 4).min(BLOCK_BYTES);
             block.resize(len, 0);
             let read = self.log.run().read_at(&mut block, at)?;

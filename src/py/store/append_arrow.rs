@@ -13,6 +13,7 @@ use pyo3_arrow::error::PyArrowError;
 use crate::columns::{MessageRows, RowsError};
 use crate::error::{self, Error};
 use crate::format::message::host::Host;
+use crate::format::width::at_most_i64;
 use crate::store::{MessageStore, NewMessage};
 
 use super::{CHUNK, CHUNK_BYTES, Store};
@@ -72,7 +73,7 @@ impl Store {
 
 /// The summary; the log ended at `first` before.
 fn summary(first: u64, written: &Written) -> AppendSummary {
-    let end = i64::try_from(first).unwrap_or(i64::MAX);
+    let end = at_most_i64(first);
     let last = written.last().map(|(last, _)| last);
     AppendSummary {
         count: written.len() as u64,

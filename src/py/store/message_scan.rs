@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::error::Result;
+use crate::format::width::at_least_0;
 use crate::log::CommitLog;
 use crate::log::read::scanner::Taken;
 use crate::store::MessageStore;
@@ -85,7 +86,7 @@ impl State {
             let outcome = scan.run(log, |view, _| {
                 bytes += view.as_bytes().len();
                 // The scan checked that the record stores its own offset.
-                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                let at = at_least_0(view.physical_offset());
                 ready.push_back((at + u64::from(view.store_size()), view.as_bytes().into()));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
                 Ok(if full { Taken::Last } else { Taken::More })

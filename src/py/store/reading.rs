@@ -11,6 +11,7 @@ use pyo3::types::{PyList, PyTuple, PyType};
 
 use crate::error::Result;
 use crate::format::queue::consume_queue::TagFilter;
+use crate::format::width::at_least_0;
 use crate::log::QueueKind;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::{Boundary, KeyQuery, MessageStore};
@@ -135,7 +136,7 @@ pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 
 /// A bound of the log, at least its beginning.
 pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
-    offset.map_or(otherwise, |offset| u64::try_from(offset).unwrap_or(0))
+    offset.map_or(otherwise, |offset| at_least_0(offset))
 }
 
 #[pymethods]

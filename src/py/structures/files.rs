@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, Os, Storage};
 use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
+use crate::format::width::to_usize;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::{self, folder};
 use crate::store::read::queue_view::find_end;
@@ -190,7 +191,7 @@ impl ConsumeQueue {
     }
 
     fn __len__(&self) -> usize {
-        usize::try_from(self.queue.len()).unwrap_or(usize::MAX)
+        to_usize(self.queue.len())
     }
 
     fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<QueueEntry> {
@@ -239,7 +240,7 @@ impl QueueEntries {
 impl Ahead {
     fn next(&mut self, queue: &QueueFolder) -> Result<Option<QueueUnit>> {
         if self.ready.is_empty() && self.next < self.stop {
-            let left = usize::try_from(self.stop - self.next).unwrap_or(usize::MAX);
+            let left = to_usize(self.stop - self.next);
             self.ready.extend(queue.units(self.next, left)?);
             self.next = self.next.saturating_add(self.ready.len() as u64);
         }

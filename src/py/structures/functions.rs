@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::config::{SETTINGS, Setting};
 use crate::files::Os;
 use crate::format::config::json;
 use crate::format::java;
@@ -150,6 +151,25 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
 pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, bool)> {
     let known = crate::store::inventory::known_name(path)?;
     Some((known.name, known.what, known.below.is_some()))
+}
+
+/// The table of settings as JSON, which ``mqstore._settings`` reads.
+#[pyfunction]
+pub(crate) fn _settings(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
+    let json =
+        serde_json::to_vec(SETTINGS).map_err(|error| invalid("settings", error.to_string()))?;
+    Ok(PyBytes::new(py, &json))
+}
+
+/// The values that a setting can have, if ``value`` is none of them.
+///
+/// Raises:
+///     KeyError: An unknown name.
+#[pyfunction]
+#[pyo3(signature = (name, value, /))]
+pub(crate) fn _setting_refusal(name: &str, value: &str) -> PyResult<Option<String>> {
+    let setting = Setting::of(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+    Ok(setting.refusal(value))
 }
 
 /// One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::files::{Os, StorageFile};
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::java::key_hash_of;
+use crate::format::width::{at_least_0, to_usize};
 use crate::log;
 use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
@@ -315,7 +316,7 @@ impl IndexFile {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let header = self.read(py, file::IndexFile::header)?;
-        Ok(usize::try_from(header.index_count.saturating_sub(1)).unwrap_or(0))
+        Ok(to_usize(at_least_0(header.index_count.saturating_sub(1))))
     }
 
     /// Adds one key (``IndexFile#putKey``).
@@ -396,7 +397,7 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<Vec<i64>> {
         let key_hash = key_hash_of(key.as_bytes());
-        let max = usize::try_from(max_entries).unwrap_or(0);
+        let max = to_usize(at_least_0(max_entries));
         self.read(py, |file| {
             // An invalid entry ends its chain; `verify` reports it.
             let (mut found, mut findings) = (Vec::new(), Vec::new());
@@ -416,7 +417,7 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
         let keys = IndexKeys::of("keys", keys)?;
-        let max = usize::try_from(max_entries).unwrap_or(0);
+        let max = to_usize(at_least_0(max_entries));
         let lists = self.read(py, |file| {
             // Capacity for the usual answer, to avoid moving it.
             let mut lists = log::OffsetLists::with_capacity(keys.len());

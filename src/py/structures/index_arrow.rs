@@ -17,6 +17,7 @@ use crate::columns::BatchError;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Os;
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
+use crate::format::width::{at_least_0_u32, at_most_i32, at_most_u32, to_usize};
 use crate::log;
 use crate::log::index::file::{IndexFile, IndexOpen};
 use crate::store::read::halt::Halt;
@@ -66,7 +67,7 @@ impl BatchSource for Entries {
         _halt: &Halt,
     ) -> std::result::Result<Box<dyn Batches>, BatchError> {
         let file = IndexFile::open(&Os, &self.path, self.layout, IndexOpen::Read)?;
-        let end = u32::try_from(file.header()?.index_count).unwrap_or(1);
+        let end = at_least_0_u32(file.header()?.index_count);
         Ok(Box::new(EntryBatches { file, schema, next: 1, end, raw: Vec::new() }))
     }
 }
@@ -81,7 +82,7 @@ struct EntryBatches {
 
 impl Batches for EntryBatches {
     fn next(&mut self) -> std::result::Result<Option<RecordBatch>, BatchError> {
-        let left = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(0);
+        let left = to_usize(self.end.saturating_sub(self.next));
         let count = left.min(BATCH_ROWS);
         if count == 0 {
             return Ok(None);
@@ -97,7 +98,7 @@ impl Batches for EntryBatches {
         let first = self.next.cast_signed();
         let numbers: Int32Array = (first..).take(count).map(Some).collect();
         let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
-        self.next = self.next.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        self.next = self.next.saturating_add(at_most_u32(count));
         Ok(Some(RecordBatch::try_new(
             Arc::clone(&self.schema),
             vec![
@@ -125,7 +126,7 @@ impl OffsetLists {
         i32::try_from(offsets.len()).ok()?;
         let mut ends = Vec::with_capacity(list_ends.len() + 1);
         ends.push(0);
-        ends.extend(list_ends.iter().map(|&end| i32::try_from(end).unwrap_or(i32::MAX)));
+        ends.extend(list_ends.iter().map(|&end| at_most_i32(end)));
         let offsets = PrimitiveArray::<Int64Type>::from(offsets);
         let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
         Some(Self { lists: ListArray::new(item(), ends, Arc::new(offsets), None) })

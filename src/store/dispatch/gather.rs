@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
+use crate::format::width::at_most_u32;
 use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::queue::Unit;
 use crate::log::{IndexBuilder, Queue, QueueKind};
@@ -279,7 +280,7 @@ impl<'a> Gather<'a> {
         self.gathered.keyed.push(Keyed {
             physical_offset: request.physical_offset,
             store_timestamp_ms: request.store_timestamp_ms,
-            keys: u32::try_from(hashes.len() - before).unwrap_or(0),
+            keys: at_most_u32(hashes.len() - before),
             has_tags: tags.is_some(),
             is_rolled_back: request.transaction == Transaction::Rollback,
         });
@@ -333,7 +334,7 @@ impl<'a> Gather<'a> {
             let (units, first, end) = (0, 0, 0);
             let (topic, kind) = (Arc::clone(&known.name), known.kind);
             lanes.push(Lane { topic, queue_id, kind, units, first, end });
-            u32::try_from(lanes.len() - 1).unwrap_or(u32::MAX)
+            at_most_u32(lanes.len() - 1)
         });
         Some((lane, known.kind))
     }

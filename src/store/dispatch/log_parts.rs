@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::message::peek;
+use crate::format::width::at_least_0;
 use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
 use crate::log::read::parallel::{self, Part, put_together};
@@ -134,7 +135,7 @@ impl<'a> LogReading<'a> {
         while scanner.position() < to && !gather.is_full() {
             match scanner.step()? {
                 Ok(Scanned::Message(view)) => {
-                    let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                    let at = at_least_0(view.physical_offset());
                     if !self.flushed.covers(at, view.store_timestamp_ms()) {
                         part.unproven = part.unproven.or(Some(at));
                         if peek::lacks_bytes(&view) {

@@ -9,6 +9,7 @@ use crate::files::Storage;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
+use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
@@ -121,7 +122,7 @@ impl FoundStore<'_> {
         if end > log.end_offset() || !matches!(scanner.step()?, Err(Stop::End | Stop::Empty)) {
             return Ok(None);
         }
-        let past = i64::try_from(end).unwrap_or(i64::MAX);
+        let past = at_most_i64(end);
         // Queues tell where their last message ends, the index where it begins.
         let indexed = self.index.map_or(Ok(None), IndexRun::last_keyed_offset)?;
         if indexed.is_some_and(|begin| begin >= past)
@@ -181,7 +182,7 @@ impl FoundStore<'_> {
                     index.see(of_record, hashes)?;
                 }
                 if of_record.keys > 0 {
-                    let at = u64::try_from(of_record.physical_offset).unwrap_or(0);
+                    let at = at_least_0(of_record.physical_offset);
                     keyed.see(at, of_record.keys > u32::from(of_record.has_tags));
                 }
             }

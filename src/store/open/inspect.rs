@@ -149,9 +149,6 @@ pub(crate) fn load_parts(
 impl Parts {
     /// Refuses a store with an unreadable table of topics, or with special files in log or queues,
     /// which a writer cannot replace.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Io`], naming it.
     pub(crate) fn refuse_what_is_in_the_way(&mut self) -> Result<()> {
         self.unread_topics.take().map_or(Ok(()), Err)?;
         self.in_the_way.as_ref().map_or(Ok(()), |path| {
@@ -183,9 +180,6 @@ pub(crate) fn layout_to_read(
 }
 
 /// Index layout for a writer, which rebuilds a damaged file; `None` without an index.
-///
-/// # Errors
-/// [`Error::InvalidConfig`] if it is unknown: another one would mislead a broker.
 pub(crate) fn layout_to_write(
     answer: LayoutAnswer,
     config: &mut StoreConfig,

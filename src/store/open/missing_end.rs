@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::format::file_name::offset_name;
+use crate::format::width::{at_least_0, to_usize};
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue};
 use crate::store::queue_table::QueueTable;
@@ -57,7 +58,7 @@ impl MissingEnd {
             first_place = first_place.min(first);
             found.reach = found.reach.max(reach);
             found.indexed = records;
-            units += usize::try_from(records).unwrap_or(usize::MAX);
+            units += to_usize(records);
         }
         // Damaged entries lead anywhere, those of a missing file to its first messages.
         let is_near = first_place < end.saturating_add(found.file_size.max(1));
@@ -76,7 +77,7 @@ impl MissingEnd {
     #[must_use]
     pub fn messages(&self) -> u64 {
         let in_queues = self.queues.iter().map(|range| range.end.saturating_sub(range.first));
-        u64::try_from(in_queues.sum::<i64>()).unwrap_or(0).max(self.indexed)
+        at_least_0(in_queues.sum::<i64>()).max(self.indexed)
     }
 
     #[must_use]
@@ -119,7 +120,7 @@ fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
         let open = index.open(file)?;
         let mut number = open.head()?.count.saturating_sub(1);
         while number > 0 && looked < MOST_ENTRIES {
-            let place = u64::try_from(open.physical_offset_of(number)?).unwrap_or(0);
+            let place = at_least_0(open.physical_offset_of(number)?);
             if place < end {
                 return Ok(found);
             }

@@ -25,6 +25,7 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::{Access, Anchored, Bell, LARGEST_PAGE, Room, Storage, make_folder};
 use crate::format::message::properties;
+use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
@@ -279,7 +280,7 @@ fn open_to_write(
     fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest).max(0);
     fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest).max(0);
     if let Some(last) = analysis.last_record {
-        fields.confirm_physical_offset = i64::try_from(last).unwrap_or(0);
+        fields.confirm_physical_offset = at_most_i64(last);
     }
     let per_mille = entries_per_mille(&config);
     let reserve = config.disk_reserve_bytes;
@@ -424,7 +425,7 @@ fn mend_index(
     if let Some(name) = analysis.unsound_index {
         service.remove_from_name(name)?;
     }
-    let end = i64::try_from(analysis.end).unwrap_or(i64::MAX);
+    let end = at_most_i64(analysis.end);
     service.truncate(end, |offset| stored_at(log, offset))?;
     let Some((first_keyed, _)) = analysis.keyed else { return Ok(analysis.end) };
     let first_file = service.run().files().first().map(Arc::clone);
@@ -433,7 +434,7 @@ fn mend_index(
         None => i64::MAX,
     };
     // Files cannot be added in front, so the whole index is rebuilt.
-    if u64::try_from(begins).unwrap_or(u64::MAX) > first_keyed {
+    if or_nowhere(begins) > first_keyed {
         service.remove_from(0)?;
         return Ok(log.min_offset());
     }
@@ -472,5 +473,5 @@ fn has_all_keys(
 
 /// Store time of a record; `None` if there is none, as in a file that retention deleted.
 fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
-    log.store_timestamp_ms(u64::try_from(offset).unwrap_or(u64::MAX), 0)
+    log.store_timestamp_ms(or_nowhere(offset), 0)
 }

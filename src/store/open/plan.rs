@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::{Access, Storage};
+use crate::format::width::at_most_i64;
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -201,5 +202,5 @@ fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Res
 }
 
 fn as_offset(place: u64) -> i64 {
-    i64::try_from(place).unwrap_or(i64::MAX)
+    at_most_i64(place)
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Corruption, Error, Result};
 use crate::files::run::new_files;
 use crate::files::{FileRun, Storage};
+use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, ConsumeQueue, StoreCheckpoint};
 
 use super::analysis::Analysis;
@@ -84,9 +85,6 @@ pub(crate) fn beside<T>(
 
 /// Lowers the checkpoint to existing queue entries before anything else changes: after a crash
 /// RocketMQ 5.5 begins there and builds no earlier entry.
-///
-/// # Errors
-/// [`Error::Io`].
 pub(crate) fn lower_checkpoint(
     analysis: &Analysis,
     checkpoint: &mut StoreCheckpoint,
@@ -96,7 +94,7 @@ pub(crate) fn lower_checkpoint(
     // A sealed log tells only its end.
     let last = if analysis.sealed { analysis.end.checked_sub(1) } else { analysis.last_record };
     let most = last.unwrap_or(0).min(analysis.first_missing.unwrap_or(u64::MAX));
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let most = at_most_i64(most);
     if (0..=most).contains(&fields.logics_physical_offset) {
         return Ok(());
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 use crate::files::{Storage, StorageFile, make_folder};
 use crate::format::file_name;
+use crate::format::width::{at_least_0, to_usize};
 use crate::log::CommitLog;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
@@ -70,7 +71,7 @@ impl Tail {
         while more && scanner.position() < data_end {
             match scanner.step()? {
                 Ok(Scanned::Message(view)) => {
-                    let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
+                    let begin = at_least_0(view.physical_offset());
                     let record_end = begin.saturating_add(u64::from(view.store_size()));
                     tail.data_end = tail.data_end.max(Some(record_end));
                     tail.count += 1;
@@ -135,7 +136,7 @@ impl Tail {
 /// End of the last non-zero byte from `end` on.
 fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     let mut found = None;
-    let most = usize::try_from(log.run().file_size()).unwrap_or(usize::MAX);
+    let most = to_usize(log.run().file_size());
     for file in log.run().files().iter() {
         let file_end = file.base_offset.saturating_add(log.run().file_size());
         if file_end <= end {
@@ -174,7 +175,7 @@ fn zero_data(file: &dyn StorageFile, from: u64, end: u64) -> std::io::Result<()>
     let mut block = vec![0; BLOCK];
     let mut position = from;
     while let Some(data) = file.next_data(position)? {
-        let len = usize::try_from(end.saturating_sub(data)).unwrap_or(usize::MAX).min(BLOCK);
+        let len = to_usize(end.saturating_sub(data)).min(BLOCK);
         let read = file.read_at(block.get_mut(..len).unwrap_or_default(), data)?;
         if read == 0 {
             break;
@@ -241,7 +242,7 @@ fn copy(
     let mut block = vec![0; BLOCK];
     let mut at = from;
     while at < to {
-        let len = usize::try_from(to - at).unwrap_or(usize::MAX).min(BLOCK);
+        let len = to_usize(to - at).min(BLOCK);
         let read = log.run().read_at(block.get_mut(..len).unwrap_or_default(), at)?;
         if read == 0 {
             break;

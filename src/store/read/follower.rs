@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Access;
 use crate::format::checkpoint::CheckpointFields;
+use crate::format::width::at_least_0;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
 
@@ -214,9 +215,8 @@ fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
                 if view.store_timestamp_ms() >= flushed_ms {
                     return Ok(end);
                 }
-                end = u64::try_from(view.physical_offset())
-                    .unwrap_or(0)
-                    .saturating_add(u64::from(view.store_size()));
+                end =
+                    at_least_0(view.physical_offset()).saturating_add(u64::from(view.store_size()));
             }
             Ok(Scanned::Blank { .. }) => {}
             Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),

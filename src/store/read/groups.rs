@@ -10,6 +10,7 @@ use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
+use crate::format::width::at_least_0;
 use crate::log::queue::Unit;
 
 use super::queue_read::GetStatus;
@@ -394,7 +395,7 @@ impl ConsumerGroup {
         let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
         Ok(unit.map_or(0, |Unit { entry, .. }| {
             let end = entry.physical_offset.saturating_add(i64::from(entry.store_size));
-            u64::try_from(end).unwrap_or(0)
+            at_least_0(end)
         }))
     }
 

@@ -8,6 +8,7 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::DelayLevels;
+use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::queue::Unit;
 use crate::log::read::scanner::{Scanned, Scanner, Stop, zeros};
@@ -114,7 +115,7 @@ impl Held<'_> {
     /// [`Error::Io`].
     pub fn seek(&self, number: i64, from: Option<u64>) -> Result<Sought> {
         let mut buffer = Vec::new();
-        let behind = usize::try_from(NEIGHBOURS).unwrap_or(0);
+        let behind = NEIGHBOURS as usize;
         let before = self.view.units(number.saturating_sub(NEIGHBOURS).max(0), behind)?;
         let mut start = from.unwrap_or(0).max(self.log.min_offset());
         for unit in before.iter().rev().filter(|unit| unit.end() <= number) {
@@ -127,7 +128,9 @@ impl Held<'_> {
         let first_behind = number.saturating_add(1).max(self.view.first_listed());
         for unit in self.view.units(first_behind, behind)? {
             if unit.number > number && self.end_of(&unit, &mut buffer)?.is_some() {
-                stop = u64::try_from(unit.entry.physical_offset).unwrap_or(stop);
+                if let Ok(at) = u64::try_from(unit.entry.physical_offset) {
+                    stop = at;
+                }
                 next = unit.number;
                 break;
             }
@@ -210,8 +213,7 @@ impl Held<'_> {
         if let Some(unit) = queue.unit(first)?
             && self.end_of(&unit, &mut Vec::new())?.is_some()
         {
-            let at = u64::try_from(unit.entry.physical_offset).unwrap_or(stop);
-            stop = stop.min(at.saturating_add(1));
+            stop = stop.min(or_nowhere(unit.entry.physical_offset).saturating_add(1));
         }
         let mut found = i64::MAX;
         self.walk(log_start, stop, |view| match self.range_in(view, -1) {
@@ -258,7 +260,7 @@ impl Held<'_> {
         };
         // A number may leave out as many others as a file holds.
         let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
-        let in_file = i64::try_from(in_file).unwrap_or(i64::MAX);
+        let in_file = at_most_i64(in_file);
         let walked = self.walk(start, known_from.min(self.log.end_offset()), |view| {
             let is_near = |range: &InnerRange| range.base_queue_offset - found <= in_file;
             if let Some(range) = self.range_in(view, found).filter(is_near) {
@@ -282,7 +284,7 @@ impl Held<'_> {
 
     /// End of the last record that an entry before `end` leads to.
     fn start_before(&self, queue: &Queue, end: i64, buffer: &mut Vec<u8>) -> Result<u64> {
-        let count = usize::try_from(NEIGHBOURS).unwrap_or(0);
+        let count = NEIGHBOURS as usize;
         let units = queue.units(end.saturating_sub(NEIGHBOURS).max(0), count)?;
         for unit in units.iter().rev().filter(|unit| unit.end() <= end) {
             if let Some(end) = self.end_of(unit, buffer)? {

@@ -10,6 +10,7 @@ use crate::format::java::{TAG_PREFIX, TopicHash, key_hash};
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::release::Release;
+use crate::format::width::{at_least_0, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexPut;
 use crate::log::index::query::Candidate;
@@ -131,7 +132,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
     offsets.sort_unstable();
     let mut buffer = Vec::new();
     for offset in offsets {
-        let at = u64::try_from(offset).unwrap_or(u64::MAX);
+        let at = or_nowhere(offset);
         match log.read(at, 0, &mut buffer)? {
             Found::Message(view) => {
                 log.check_body(&view)?;
@@ -263,7 +264,7 @@ impl Asking<'_> {
                 }
                 if !is_sound || !findings.is_empty() {
                     let (from, to) = candidates.span();
-                    let from = u64::try_from(from).unwrap_or(0).max(self.reader.log().min_offset());
+                    let from = at_least_0(from).max(self.reader.log().min_offset());
                     let to = to.and_then(|to| u64::try_from(to).ok()?.checked_add(1));
                     let to = to.unwrap_or(u64::MAX).min(last.unwrap_or(u64::MAX));
                     let to = to.min(self.tail_from);
@@ -356,8 +357,8 @@ impl Asking<'_> {
             return Ok(Entry::Sound);
         }
         let ends = [candidate.before, candidate.physical_offset];
-        let from = u64::try_from(candidate.before).unwrap_or(0).max(self.reader.log().min_offset());
-        let to = u64::try_from(self.behind).unwrap_or(0);
+        let from = at_least_0(candidate.before).max(self.reader.log().min_offset());
+        let to = at_least_0(self.behind);
         let mut is_passed_over = false;
         let is_whole = self.walk(from, to, |asking, _, view| {
             let request = DispatchRequest::of(view);

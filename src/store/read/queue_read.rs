@@ -6,6 +6,7 @@ use crate::format::message::properties::names;
 use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
+use crate::format::width::{at_least_0, or_nowhere, to_usize};
 use crate::log::commit_log::Found;
 use crate::log::queue::Unit;
 use crate::log::queue::consume_queue_ext::TagsCode;
@@ -237,7 +238,7 @@ impl<'a> Taken<'a> {
                 if unit.end() <= self.next {
                     continue;
                 }
-                let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
+                let size = at_least_0(unit.entry.store_size);
                 unasked = unasked.saturating_add(size).saturating_add(ENTRY_COST);
                 if unasked >= ASK_EVERY {
                     unasked = 0;
@@ -303,9 +304,9 @@ impl<'a> Taken<'a> {
             }
             left_out = Some(code);
         }
-        let at = u64::try_from(unit.entry.physical_offset).unwrap_or(u64::MAX);
-        let size = u64::try_from(unit.entry.store_size).unwrap_or(0);
-        let hint = usize::try_from(size).unwrap_or(0);
+        let at = or_nowhere(unit.entry.physical_offset);
+        let size = at_least_0(unit.entry.store_size);
+        let hint = to_usize(size);
         let size_hint = if size > 1 << 26 { 0 } else { hint };
         let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
             // Two consecutive entries before the log show that it begins behind them.
@@ -344,7 +345,7 @@ impl<'a> Taken<'a> {
         }
         self.log.check_body(view)?;
         self.bytes += u64::from(view.store_size());
-        self.count += usize::try_from(unit.count).unwrap_or(1);
+        self.count += messages_of(unit.count);
         self.records.push(view.as_bytes().into());
         self.ends.push(unit.end());
         Ok(true)
@@ -361,7 +362,7 @@ impl<'a> Taken<'a> {
                 if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
                     return Ok(false);
                 }
-                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                let at = at_least_0(view.physical_offset());
                 self.end = Some(at.saturating_add(u64::from(view.store_size())));
                 self.next = unit.end();
                 self.give(&unit, &view)
@@ -405,7 +406,7 @@ impl<'a> Taken<'a> {
         }
         let count = self.count;
         let bytes = self.bytes + size;
-        if count + usize::try_from(messages).unwrap_or(1) > self.request.max_messages {
+        if count + messages_of(messages) > self.request.max_messages {
             return true;
         }
         let Some((limits, memory)) = self.request.limits else {
@@ -415,7 +416,7 @@ impl<'a> Taken<'a> {
         if bytes > most {
             return true;
         }
-        let behind = self.log.end_offset().saturating_sub(u64::try_from(offset).unwrap_or(0));
+        let behind = self.log.end_offset().saturating_sub(at_least_0(offset));
         let recent = behind <= memory / 100 * limits.access_message_in_memory_max_ratio;
         let (most_bytes, most_count) = if recent {
             (
@@ -466,4 +467,9 @@ pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
         Ok(Frame::Message(view)) => Some(view),
         _ => None,
     }
+}
+
+/// Messages of a unit; an invalid count is one.
+fn messages_of(count: i16) -> usize {
+    if count < 0 { 1 } else { to_usize(at_least_0(count)) }
 }

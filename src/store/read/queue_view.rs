@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use crate::error::{Error, Result};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::peek;
+use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::commit_log::Found;
 use crate::log::queue::Unit;
 use crate::log::queue::consume_queue_ext::TagsCode;
@@ -122,7 +123,7 @@ impl QueueView {
             Some(Queue::Plain(queue)) => {
                 let start =
                     queue.run().min_offset().unwrap_or(0) / QueueKind::Plain.entry_len() as u64;
-                i64::try_from(start).unwrap_or(0)
+                at_most_i64(start)
             }
             _ => 0,
         }
@@ -290,7 +291,7 @@ pub fn start_of_doubt(
         }
     }
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
-    let reach = u64::try_from(reach).unwrap_or(0).max(log.min_offset());
+    let reach = at_least_0(reach).max(log.min_offset());
     // An entry without its message tells nothing.
     if !crashed && let Some(end) = held_to_log::end_of_queues(log, &all)? {
         let reach = end.max(log.min_offset());
@@ -366,7 +367,7 @@ pub fn find_end(
                     continue;
                 }
                 newest = newest.max(view.store_timestamp_ms());
-                let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
+                let begin = at_least_0(view.physical_offset());
                 end = begin.saturating_add(u64::from(view.store_size()));
                 last = Some(begin);
             }

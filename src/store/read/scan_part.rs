@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
+use crate::format::width::at_least_0;
 use crate::log::read::range_scan::{Met, RangeScan};
 use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
@@ -90,7 +91,7 @@ impl ScanPart {
         };
         range.run(log, |met| match met {
             Met::Message(view, _) if !filter.takes(view) => {
-                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                let at = at_least_0(view.physical_offset());
                 if at.saturating_sub(*asked_at) < ASK_EVERY {
                     return Ok(Taken::More);
                 }
@@ -98,7 +99,7 @@ impl ScanPart {
                 Ok(if halt.is_wanted() { Taken::Last } else { Taken::More })
             }
             Met::Message(view, block) => take(view, block).or_else(|error| {
-                let at = u64::try_from(view.physical_offset()).unwrap_or(0);
+                let at = at_least_0(view.physical_offset());
                 pass_over(at, Damage::Content(error))
             }),
             Met::Damage(damaged) => pass_over(damaged.begin, Damage::Frame(damaged.corruption)),

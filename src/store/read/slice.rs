@@ -15,6 +15,7 @@ use crate::files::{Access, FileRun, Roots, Storage};
 use crate::format::message::MessageView;
 use crate::format::message::properties;
 use crate::format::queue::consume_queue;
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::commit_log::Found;
 use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::range_scan::{DamagedRange, Lost, Met, RangeScan};
@@ -145,9 +146,6 @@ impl Damage {
 pub trait Sink {
     /// Takes a message and, if it may be shared, its block. A refusal counts as damage of that
     /// message; positions count from the record's first byte.
-    ///
-    /// # Errors
-    /// The message's fault.
     fn message(
         &mut self,
         view: &MessageView<'_>,
@@ -298,7 +296,7 @@ fn give(
     match sink.message(view, block) {
         Ok(taken) => Ok(taken),
         Err(error) => {
-            let begin = u64::try_from(view.physical_offset()).unwrap_or(0);
+            let begin = at_least_0(view.physical_offset());
             let mut corruption = error.into_corruption();
             if let Some(file) = log.run().find(begin) {
                 corruption.path = Some(file.path.clone());
@@ -362,7 +360,7 @@ fn record<'b>(
         Read::Damage(corruption)
     };
     // A size given by a caller may be anything.
-    let hint = usize::try_from(size).unwrap_or(0).min(1 << 20);
+    let hint = to_usize(size).min(1 << 20);
     Ok(match log.read(at, hint, buffer)? {
         Found::Message(view) => match view.check_body_crc() {
             Err(error) if verify_crc => in_file(error),
@@ -375,7 +373,7 @@ fn record<'b>(
 }
 
 fn gone(log: &CommitLog, at: u64) -> Error {
-    let number = |offset| i64::try_from(offset).unwrap_or(i64::MAX);
+    let number = |offset| at_most_i64(offset);
     Error::OffsetOutOfRange {
         physical_offset: number(at),
         min: number(log.min_offset()),

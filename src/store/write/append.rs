@@ -13,6 +13,7 @@ use crate::format::message::host::Host;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
+use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
 use crate::store::queue_table::{self, QueueTable};
@@ -363,7 +364,7 @@ impl Appender {
         }
         let room = self.writer.file_size().saturating_sub(BLANK_LEN as u64);
         if bodies > config.max_message_size {
-            let found = usize::try_from(bodies).unwrap_or(usize::MAX);
+            let found = to_usize(bodies);
             let limit = config.max_message_size;
             return Err(too_large("messages", found, limit, PutStatus::MessageIllegal));
         }
@@ -419,14 +420,14 @@ impl Appender {
         record.born_timestamp_ms = checked.born_timestamp_ms.unwrap_or(store_timestamp_ms);
         let before = self.writer.end_offset();
         let (offset, window) = self.writer.window(size)?;
-        let physical_offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        let physical_offset = offset.stored();
         record.physical_offset = physical_offset;
         match checked.sum {
             Sum::Now => record.encode_into(window),
             Sum::OfCopy => record.encode_and_sum_into(window),
         }
         self.writer.publish(size)?;
-        self.last_begin = offset;
+        self.last_begin = offset.get();
         if queued {
             let count = i64::from(checked.inner_count.unwrap_or(1));
             queue.set_next_offset(queue_offset.saturating_add(count));
@@ -438,7 +439,7 @@ impl Appender {
         if checked.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
             self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         }
-        let store_size = u32::try_from(size).unwrap_or(u32::MAX);
+        let store_size = at_most_u32(size);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
         let as_given = matches!(stored_properties, Cow::Borrowed(_));
         Ok((Placed { result, before, as_given }, queue, new))
@@ -464,9 +465,6 @@ struct KnownTopic {
 
 impl KnownQueues {
     /// Finds a message's queue; `true` if it is new to the store.
-    ///
-    /// # Errors
-    /// As [`QueueTable::get_or_create`].
     #[inline]
     fn get(
         &mut self,

@@ -9,6 +9,7 @@ use crate::format::message::MessageView;
 use crate::format::message::properties::{self, names};
 use crate::format::message::sys_flag;
 use crate::format::queue::batch;
+use crate::format::width::at_most_i64;
 use crate::log::QueueKind;
 
 use super::append::{self, NewMessage};
@@ -20,10 +21,6 @@ fn refused(field: &'static str, reason: String) -> Error {
 
 /// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
 /// `DefaultMessageStore.getMessageNum`).
-///
-/// # Errors
-/// [`Error::InvalidMessage`] for a batch in a topic without batch queues or without a
-/// count, and for a count in another message.
 #[inline]
 pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
     let is_batch = sys_flag::is_inner_batch(message.sys_flag);
@@ -80,7 +77,7 @@ pub fn members(
     let mut members = Vec::new();
     for item in batch::items(&body) {
         let item = item.map_err(|error| error.at(body_at))?;
-        let number = i64::try_from(members.len()).unwrap_or(i64::MAX);
+        let number = at_most_i64(members.len());
         let message = NewMessage {
             queue_id: view.queue_id(),
             properties: item.properties,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::writer::Writer;
 use crate::files::Ahead;
+use crate::format::width::to_usize;
 use crate::log::log_writer::NEAR_THE_END;
 
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ impl Writer {
         prepared.index.take_if(|(known, _)| !Arc::ptr_eq(known, &active));
         if busy && prepared.index.is_none() {
             let end = self.files.index.as_ref().map_or(0, |index| index.layout().entry_position(0));
-            let slots = 0..usize::try_from(end).unwrap_or(0);
+            let slots = 0..to_usize(end);
             prepared.index = Some((Arc::clone(&active), slots));
         }
         if waited {

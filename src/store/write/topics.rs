@@ -36,9 +36,6 @@ impl TopicTable {
     }
 
     /// Adds new topics to the file; existing ones only get more queues if needed.
-    ///
-    /// # Errors
-    /// [`Error::Io`], or [`Error::Corrupt`] when the file cannot be read.
     pub(crate) fn save(
         &mut self,
         storage: &dyn Storage,

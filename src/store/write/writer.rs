@@ -14,6 +14,7 @@ use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Result};
 use crate::files::{Bell, Front, Moved};
 use crate::format::release::Release;
+use crate::format::width::at_least_0;
 use crate::log::StoreCheckpoint;
 use crate::log::index::writer::IndexService;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
@@ -228,7 +229,7 @@ impl Writer {
         {
             let mut dispatcher = self.dispatcher.lock();
             // A reader may have dispatched it meanwhile.
-            let at = u64::try_from(placed.result.physical_offset).unwrap_or(0);
+            let at = at_least_0(placed.result.physical_offset);
             if (placed.before..=at).contains(&self.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {
                     let request = checked.request(&placed.result);
@@ -255,9 +256,7 @@ impl Writer {
         if self.files.config.flush_disk_type == FlushDiskType::Async {
             return Ok(result);
         }
-        let end = u64::try_from(result.physical_offset)
-            .unwrap_or(0)
-            .saturating_add(u64::from(result.store_size));
+        let end = at_least_0(result.physical_offset).saturating_add(u64::from(result.store_size));
         let timeout_ms = self.files.config.sync_flush_timeout;
         match self.gate.wait(end, Duration::from_millis(timeout_ms))? {
             Waited::Flushed => Ok(result),

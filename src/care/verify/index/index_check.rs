@@ -14,6 +14,7 @@ use crate::files::FileRun;
 use crate::format::index::{IndexEntry, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
+use crate::format::width::at_most_i64;
 use crate::log::dispatch_request::MAX_KEYS;
 
 /// Keys of a message that must be indexed.
@@ -120,7 +121,7 @@ impl<'a> IndexCheck<'a> {
             behind: Unindexed::default(),
             before: Unindexed::default(),
         };
-        let start = i64::try_from(start).unwrap_or(i64::MAX);
+        let start = at_most_i64(start);
         check.at = index.files.partition_point(|state| state.seen.last < start);
         if let (Some(state), Some(run)) = (index.files.get(check.at), &index.run) {
             let open = run.open(&state.file)?;
@@ -384,7 +385,7 @@ impl<'a> IndexCheck<'a> {
 
     /// Handles entries before `end` that no message matched.
     pub(in crate::care::verify) fn finish(&mut self, end: u64) -> Result<()> {
-        let end = i64::try_from(end).unwrap_or(i64::MAX);
+        let end = at_most_i64(end);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
             if self.cx.is_cancelled() {
                 return Ok(());

@@ -16,6 +16,7 @@ use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::properties::{self, Indexed, split_keys};
+use crate::format::width::to_usize;
 use crate::log::index::file::IndexFile;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
@@ -291,13 +292,13 @@ impl Entries {
     /// Entries already read, from the next one on.
     #[inline]
     pub(super) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
-        let skip = usize::try_from(self.number.wrapping_sub(self.from)).unwrap_or(usize::MAX);
+        let skip = to_usize(self.number.wrapping_sub(self.from));
         self.bytes.as_chunks().0.get(skip..).unwrap_or_default()
     }
 
     #[cold]
     fn fill(&mut self) -> Result<()> {
-        let count = usize::try_from((self.count - self.number).min(BLOCK)).unwrap_or(0);
+        let count = to_usize((self.count - self.number).min(BLOCK));
         self.from = self.number;
         self.bytes.resize(count * ENTRY_LEN, 0);
         let at = self.open.layout().entry_position(self.number);

@@ -1,5 +1,4 @@
-//! Checks batch queues in both directions: each record during the log walk, and each entry if not
-//! all were matched.
+//! Checks batch queues in both directions.
 //!
 //! An entry's position does not tell its number, so a record's entry is searched by physical offset
 //! and by number, in case one is damaged.
@@ -18,6 +17,7 @@ use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::{self, BatchQueueEntry, ENTRY_LEN, InnerRange};
+use crate::format::width::{at_least_0, at_most_i32, at_most_i64};
 use crate::log::QueueKind;
 use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
@@ -56,7 +56,7 @@ pub(in crate::care::verify) fn read_structure(
     queue: &mut Queue,
     log_start: u64,
 ) -> Result<u64> {
-    let log_start = i64::try_from(log_start).unwrap_or(i64::MAX);
+    let log_start = at_most_i64(log_start);
     let (mut count, mut live) = (0_u64, 0_u64);
     let (mut first, mut empty) = (None, None);
     let mut last: Option<BatchQueueEntry> = None;
@@ -183,7 +183,7 @@ impl<'a> BatchCheck<'a> {
     fn messages_in(&self, record: &Record<'_>) -> Result<std::result::Result<i64, FormatError>> {
         // The walk leaves out a large record's body.
         let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
-        let place = u64::try_from(record.view.physical_offset()).unwrap_or(0);
+        let place = at_least_0(record.view.physical_offset());
         let read = self.log.read_at(&mut whole, place)?;
         let view = match read_frame(whole.get(..read).unwrap_or_default()) {
             Ok(Frame::Message(view)) => view,
@@ -220,7 +220,7 @@ impl<'a> BatchCheck<'a> {
             }
             Has::Broken => {}
             Has::Other(entry) => {
-                let leads = u64::try_from(entry.physical_offset).unwrap_or(0);
+                let leads = at_least_0(entry.physical_offset);
                 if let Some((view, _)) = probe(self.log, leads, &mut self.probed)? {
                     let other = DispatchRequest::of(&view);
                     if is_of(known, &other) && is_range(&entry, other.range(QueueKind::Batch)) {
@@ -242,7 +242,7 @@ impl<'a> BatchCheck<'a> {
         entry: &BatchQueueEntry,
         request: &DispatchRequest<'_>,
     ) {
-        let place = i64::try_from(place).unwrap_or(i64::MAX);
+        let place = at_most_i64(place);
         let tell = |code, expected, found| {
             let (path, offset) = spot::<ENTRY_LEN>(queue, place);
             self.cx.findings.add(code, Severity::Error, &path, Some(offset), expected, found);
@@ -269,7 +269,7 @@ impl<'a> BatchCheck<'a> {
 }
 
 fn size_of(request: &DispatchRequest<'_>) -> i32 {
-    i32::try_from(request.store_size).unwrap_or(i32::MAX)
+    at_most_i32(request.store_size)
 }
 
 fn is_range(entry: &BatchQueueEntry, range: InnerRange) -> bool {

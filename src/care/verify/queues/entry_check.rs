@@ -8,12 +8,13 @@ use crate::care::verify::context::{Context, State, Walked};
 use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::message::MessageView;
+use crate::format::width::at_least_0;
 use crate::log::read::frames::probe;
 
 pub(in crate::care::verify) type Wrong = (Code, String, String);
 
 pub(in crate::care::verify) fn spot<const LEN: usize>(queue: &Queue, place: i64) -> (PathBuf, u64) {
-    let offset = u64::try_from(place).unwrap_or(0).saturating_mul(LEN as u64);
+    let offset = at_least_0(place).saturating_mul(LEN as u64);
     match queue.run.find(offset) {
         Some(file) => (file.path.clone(), offset - file.base_offset),
         None => (queue.dir(), 0),

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::consume_queue_ext::{self, ExtFrame, MAX_UNIT_LEN, MIN_UNIT_LEN};
+use crate::format::width::to_usize;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 /// Bytes read at a time: the longest unit, and more usual ones.
@@ -28,9 +29,9 @@ pub(in crate::care::verify) fn read_structure(cx: &Context<'_>, run: &FileRun) -
         let len = file.len.min(run.file_size());
         let (mut position, mut begins, mut filled) = (0_u64, 0_u64, 0_usize);
         while position < len && !cx.is_cancelled() {
-            let mut at = usize::try_from(position - begins).unwrap_or(usize::MAX);
+            let mut at = to_usize(position - begins);
             if at.saturating_add(MAX_UNIT_LEN) > filled {
-                let room = usize::try_from(len - position).unwrap_or(usize::MAX).min(BLOCK);
+                let room = to_usize(len - position).min(BLOCK);
                 let bytes = block.get_mut(..room).unwrap_or_default();
                 filled = open.read_at(bytes, position).map_err(Error::io("read", &file.path))?;
                 (begins, at) = (position, 0);
@@ -134,18 +135,18 @@ impl<'a> ExtCheck<'a> {
     fn bytes(&mut self, queue: u32, run: &FileRun, offset: u64) -> Result<Option<&[u8]>> {
         let Some(file) = run.find(offset) else { return Ok(None) };
         let end = file.base_offset.saturating_add(file.len.min(run.file_size()));
-        let needed = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let needed = to_usize(end.saturating_sub(offset));
         let needed = needed.min(MAX_UNIT_LEN);
         let skip = offset.checked_sub(self.from).and_then(|skip| usize::try_from(skip).ok());
         let there = skip.and_then(|skip| self.block.get(skip..)).map_or(0, <[u8]>::len);
         if self.queue != Some(queue) || there < needed {
-            let room = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let room = to_usize(end.saturating_sub(offset));
             self.block.resize(room.min(BLOCK), 0);
             let read = run.read_at(&mut self.block, offset)?;
             self.block.truncate(read);
             (self.queue, self.from) = (Some(queue), offset);
         }
-        let skip = usize::try_from(offset - self.from).unwrap_or(usize::MAX);
+        let skip = to_usize(offset - self.from);
         Ok(self.block.get(skip..))
     }
 }

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::format::width::{at_most_i64, at_most_u32, to_usize};
 use crate::log::QueueKind;
 use crate::store::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds, names_a_folder};
@@ -148,7 +149,7 @@ impl Queues {
             cx.findings.add(Code::ConfigKind, Severity::Error, &path, None, expected, found);
             return Ok(());
         }
-        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let number = at_most_u32(self.list.len());
         let topics = match kind {
             QueueKind::Plain => &mut self.topics,
             QueueKind::Batch => &mut self.batch_topics,
@@ -191,7 +192,7 @@ impl Queues {
         let most = numbers.map(|(_, most)| most.saturating_add(1));
         match (queue, numbers) {
             (Some(queue), _) => {
-                let live = i64::try_from(queue.live).unwrap_or(0);
+                let live = at_most_i64(queue.live);
                 let first = match kind {
                     QueueKind::Plain => queue.end.saturating_sub(live),
                     // An entry covers many messages.
@@ -347,7 +348,7 @@ pub(super) fn each_block<const LEN: usize>(
     mut take: impl FnMut(i64, &[[u8; LEN]]) -> Result<()>,
 ) -> Result<()> {
     let entry_len = LEN as u64;
-    let most = usize::try_from(run.file_size() / entry_len).unwrap_or(usize::MAX);
+    let most = to_usize(run.file_size() / entry_len);
     let mut block = vec![0; BLOCK.min(most) * LEN];
     for file in run.files().iter() {
         if file.base_offset % entry_len != 0 {
@@ -360,9 +361,8 @@ pub(super) fn each_block<const LEN: usize>(
             }
             other => other?,
         };
-        let number = |position: u64| {
-            i64::try_from(file.base_offset.saturating_add(position) / entry_len).unwrap_or(i64::MAX)
-        };
+        let number =
+            |position: u64| at_most_i64(file.base_offset.saturating_add(position) / entry_len);
         let mut position = 0;
         while position < len {
             // Files are sparse: holes are not read.
@@ -373,7 +373,7 @@ pub(super) fn each_block<const LEN: usize>(
                 position = data;
                 continue;
             }
-            let wanted = usize::try_from(len - position).unwrap_or(usize::MAX).min(block.len());
+            let wanted = to_usize(len - position).min(block.len());
             let wanted = block.get_mut(..wanted).unwrap_or_default();
             let read = open.read_at(wanted, position).map_err(Error::io("read", &file.path))?;
             let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<LEN>();

@@ -16,6 +16,7 @@ use crate::format::message::MessageView;
 use crate::format::message::sys_flag;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
+use crate::format::width::{at_least_0, to_usize};
 use crate::log::QueueKind;
 use crate::log::queue::Unit;
 use crate::log::read::frames::{Record, probe};
@@ -153,7 +154,7 @@ impl<'a> QueueCheck<'a> {
                 flush_window(window, self.queues);
                 window.queue = queue;
             }
-            let left = usize::try_from(known.end.saturating_sub(number)).unwrap_or(usize::MAX);
+            let left = to_usize(at_least_0(known.end.saturating_sub(number)));
             read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
             window.from = number;
         }
@@ -248,7 +249,7 @@ impl<'a> QueueCheck<'a> {
 /// Index of a queue's window; unique if there are enough.
 #[inline]
 fn slot_of(queue: u32, windows: usize) -> usize {
-    match usize::try_from(queue).unwrap_or(0) {
+    match to_usize(queue) {
         slot if slot < windows => slot,
         number => number % windows.max(1),
     }
@@ -263,7 +264,7 @@ fn flush_window(window: &mut Window, queues: &Queues) {
 }
 
 fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
-    let at = u64::try_from(number).unwrap_or(0).saturating_mul(ENTRY_LEN as u64);
+    let at = at_least_0(number).saturating_mul(ENTRY_LEN as u64);
     bytes.resize(count * ENTRY_LEN, 0);
     let read = run.read_at(bytes, at)?;
     bytes.truncate(read);

@@ -8,13 +8,14 @@ use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State};
 use crate::error::Result;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::format::width::at_most_i64;
 
 pub(in crate::care::verify) fn read(
     cx: &Context<'_>,
     queue: &mut Queue,
     log_start: u64,
 ) -> Result<u64> {
-    let log_start = i64::try_from(log_start).unwrap_or(i64::MAX);
+    let log_start = at_most_i64(log_start);
     let mut structure = Structure::new(cx, queue, log_start);
     each_block(cx, &queue.run, |first, entries: &[[u8; ENTRY_LEN]]| {
         structure.take_block(first, entries);

@@ -8,6 +8,7 @@ use crate::care::verify::context::{Context, State};
 use crate::care::verify::tables::Tables;
 use crate::files::FileRun;
 use crate::format::queue::consume_queue::dispatch_tags_code;
+use crate::format::width::at_least_0;
 use crate::log::QueueKind;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
@@ -32,7 +33,7 @@ pub(in crate::care::verify) fn miss(
     request: &DispatchRequest<'_>,
 ) {
     let behind = queue.is_none_or(|queue| number >= queue.end);
-    let at = u64::try_from(request.physical_offset).unwrap_or(0);
+    let at = at_least_0(request.physical_offset);
     queues.miss(topic, id, |missing: &mut Missing| {
         missing.place = missing.place.min(at);
         if behind {
@@ -56,7 +57,7 @@ pub(in crate::care::verify) fn tell_twice(
     leads: u64,
     request: &DispatchRequest<'_>,
 ) {
-    let at = u64::try_from(request.physical_offset).unwrap_or(0);
+    let at = at_least_0(request.physical_offset);
     let file = log.find(at);
     let path = file.as_ref().map(|file| file.path.clone()).unwrap_or_default();
     let offset = file.map_or(0, |file| at - file.base_offset);
@@ -105,7 +106,7 @@ pub(in crate::care::verify) fn report_missing(
             tail_from = tail_from.min(missing.place);
         }
         let span = missing.numbers.map(|(least, most)| {
-            let count = u64::try_from(most.saturating_sub(least)).unwrap_or(0).saturating_add(1);
+            let count = at_least_0(most.saturating_sub(least)).saturating_add(1);
             (least, most, count)
         });
         if let Some((least, most, count)) = span

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::config::DeleteRules;
 use crate::error::{Error, Result};
 use crate::files::RunFile;
+use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::index::run::IndexRunFile;
 
 use super::unread::{self, Unread};
@@ -44,7 +45,7 @@ impl MessageStore {
         let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
         let messages = queues.iter().try_fold(0_u64, |sum, queue| {
             let first = queue.first_at_or_behind(start)?;
-            Ok::<_, Error>(sum.saturating_add(u64::try_from(first).unwrap_or(0)))
+            Ok::<_, Error>(sum.saturating_add(at_least_0(first)))
         })?;
         Ok((messages, start))
     }
@@ -163,7 +164,7 @@ impl Writer {
             queue.correct_min_offset(log_start)?;
         }
         if let Some(index) = &mut self.dispatcher.lock().index {
-            let start = i64::try_from(log_start).unwrap_or(i64::MAX);
+            let start = at_most_i64(log_start);
             cleaned.index_files += index.delete_before(start)?.len();
         }
         Ok(())

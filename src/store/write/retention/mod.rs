@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile, Storage};
+use crate::format::width::at_most_i64;
 use crate::log::CommitLog;
 use crate::time::CalendarTime;
 
@@ -273,7 +274,7 @@ pub fn judge_log(
                 return Ok(Fate::Beyond { behind });
             }
             let Some(hours) = hours else { return Ok(Fate::Kept) };
-            let kept_ms = i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
+            let kept_ms = at_most_i64(hours).saturating_mul(HOUR_MS);
             let until_ms = occasion.now_ms.saturating_sub(kept_ms);
             Ok(match ages.newest_ms(log, file, until_ms)? {
                 None => Fate::Damaged,
@@ -317,7 +318,7 @@ fn judge_by_rocketmq(
     let is_time =
         occasion.by_hand || pressure > Pressure::None || is_time_to_delete(config, occasion.now_ms);
     let forced = pressure >= Pressure::Forced && config.clean_file_forcibly_enable;
-    let kept_hours = i64::try_from(config.file_reserved_time).unwrap_or(i64::MAX);
+    let kept_hours = at_most_i64(config.file_reserved_time);
     let kept_ms = kept_hours.saturating_mul(HOUR_MS);
     judge_in_turn(&log.files(), |number, file| {
         let age_ms = occasion.now_ms.saturating_sub(modified_ms(log, file)?);

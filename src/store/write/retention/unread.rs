@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::error::Result;
+use crate::format::width::at_least_0;
 
 use crate::store::store_files::StoreFiles;
 
@@ -21,10 +22,6 @@ pub struct Unread {
 impl StoreFiles {
     /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
     /// queue. A group with an offset in one queue of a topic counts in all of them.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
-    /// unreadable table of offsets.
     pub(crate) fn unread(&self, old_start: u64, new_start: u64) -> Result<Vec<Unread>> {
         if old_start == new_start {
             return Ok(Vec::new());
@@ -47,7 +44,7 @@ impl StoreFiles {
         for ((group, topic), read) in offsets {
             for &(queue_id, first, end) in gone.get(topic.as_bytes()).into_iter().flatten() {
                 let next = read.get(&queue_id).map_or(first, |&next| first.max(next));
-                let messages = u64::try_from(end.saturating_sub(next)).unwrap_or(0);
+                let messages = at_least_0(end.saturating_sub(next));
                 if messages > 0 {
                     let (group, topic) = (group.to_owned(), topic.to_owned());
                     unread.push(Unread { group, topic, queue_id, messages });

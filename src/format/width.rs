@@ -1,0 +1,138 @@
+//! Conversions between widths of numbers, the only ones with a fallback. Each has an answer for every
+//! value: all of them, or the nearest.
+
+const _: () = assert!(usize::BITS == u64::BITS, "mqstore runs on 64-bit systems only");
+
+/// A number that has no sign.
+pub trait Unsigned: Copy {
+    /// The number, or the largest of 64 bits.
+    fn widen(self) -> u64;
+}
+
+impl Unsigned for u32 {
+    #[inline]
+    fn widen(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Unsigned for u64 {
+    #[inline]
+    fn widen(self) -> u64 {
+        self
+    }
+}
+
+impl Unsigned for usize {
+    #[inline]
+    fn widen(self) -> u64 {
+        self as u64
+    }
+}
+
+impl Unsigned for u128 {
+    #[inline]
+    fn widen(self) -> u64 {
+        self.min(u128::from(u64::MAX)) as u64
+    }
+}
+
+/// The number as a length or position in memory, where each fits.
+#[inline]
+#[must_use]
+pub fn to_usize(number: impl Unsigned) -> usize {
+    number.widen() as usize
+}
+
+/// The number, or the largest of Java's `long`.
+#[inline]
+#[must_use]
+pub fn at_most_i64(number: impl Unsigned) -> i64 {
+    number.widen().min(i64::MAX.cast_unsigned()).cast_signed()
+}
+
+/// The number, or the largest of Java's `int`.
+#[inline]
+#[must_use]
+pub fn at_most_i32(number: impl Unsigned) -> i32 {
+    i32::try_from(number.widen()).unwrap_or(i32::MAX)
+}
+
+/// The number, or the largest of 32 bits.
+#[inline]
+#[must_use]
+pub fn at_most_u32(number: impl Unsigned) -> u32 {
+    u32::try_from(number.widen()).unwrap_or(u32::MAX)
+}
+
+/// The number, or 0 for a negative one.
+#[inline]
+#[must_use]
+pub fn at_least_0(number: impl Into<i64>) -> u64 {
+    number.into().max(0).cast_unsigned()
+}
+
+/// The offset; for a negative one the largest, which no log holds.
+#[inline]
+#[must_use]
+pub fn or_nowhere(offset: i64) -> u64 {
+    u64::try_from(offset).unwrap_or(u64::MAX)
+}
+
+/// [`at_least_0`] in 32 bits.
+#[inline]
+#[must_use]
+pub const fn at_least_0_u32(number: i32) -> u32 {
+    if number < 0 { 0 } else { number.cast_unsigned() }
+}
+
+/// Offset of a record to be written: one that Java's `long` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhysicalOffset(i64);
+
+impl PhysicalOffset {
+    /// `None` past the largest `long`.
+    #[inline]
+    #[must_use]
+    pub fn new(offset: u64) -> Option<Self> {
+        i64::try_from(offset).ok().map(Self)
+    }
+
+    /// As stored.
+    #[inline]
+    #[must_use]
+    pub const fn stored(self) -> i64 {
+        self.0
+    }
+
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0.cast_unsigned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_has_the_nearest_answer() {
+        assert_eq!(to_usize(u64::MAX), usize::MAX);
+        assert_eq!(to_usize(7u32), 7);
+        assert_eq!([7u128.widen(), u128::MAX.widen()], [7, u64::MAX]);
+        assert_eq!([at_most_i64(7u32), at_most_i64(u64::MAX)], [7, i64::MAX]);
+        assert_eq!([at_most_i32(7u64), at_most_i32(1u64 << 31)], [7, i32::MAX]);
+        assert_eq!([at_most_u32(7usize), at_most_u32(1u64 << 32)], [7, u32::MAX]);
+        assert_eq!([at_least_0(7i64), at_least_0(-1i32), at_least_0(i64::MIN)], [7, 0, 0]);
+        assert_eq!([or_nowhere(7), or_nowhere(-1)], [7, u64::MAX]);
+        assert_eq!([at_least_0_u32(7), at_least_0_u32(i32::MIN)], [7, 0]);
+    }
+
+    #[test]
+    fn an_offset_to_be_written_fits_a_long() {
+        let largest = PhysicalOffset::new(i64::MAX as u64).unwrap();
+        assert_eq!((largest.stored(), largest.get()), (i64::MAX, i64::MAX as u64));
+        assert_eq!(PhysicalOffset::new(1 << 63), None);
+    }
+}
