@@ -70,6 +70,8 @@ from mqstore.store import doctor, open, verify  # noqa: A004 - `mqstore.open` is
 from mqstore.upkeep import clean, rebuild, recover
 
 if TYPE_CHECKING:
+    from mqstore.asking import why
+    from mqstore.asking_results import WhyAnswer, WhyPlace, WhyReport
     from mqstore.config import ConfigWarning, StoreConfig
     from mqstore.exchange import (
         CopyReport,
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
         CleanReport,
         RebuildReport,
         RebuiltQueue,
+        RebuiltTopic,
         UnreadMessages,
     )
 
@@ -165,6 +168,7 @@ __all__ = [
     "ReadResult",
     "RebuildReport",
     "RebuiltQueue",
+    "RebuiltTopic",
     "RecoveryReport",
     "SalvageConflict",
     "SalvageProblem",
@@ -184,6 +188,9 @@ __all__ = [
     "UnreadMessages",
     "UnsupportedError",
     "VerifyReport",
+    "WhyAnswer",
+    "WhyPlace",
+    "WhyReport",
     "__version__",
     "clean",
     "copy",
@@ -208,6 +215,7 @@ __all__ = [
     "stats",
     "tags_code",
     "verify",
+    "why",
 ]
 
 # Modules that need msgspec or dataclasses are imported on first use.
@@ -250,8 +258,13 @@ _LATER = {
     "CleanedFile": "mqstore.upkeep_results",
     "RebuildReport": "mqstore.upkeep_results",
     "RebuiltQueue": "mqstore.upkeep_results",
+    "RebuiltTopic": "mqstore.upkeep_results",
     "UnreadMessages": "mqstore.upkeep_results",
     "report": "mqstore.html_report",
+    "WhyAnswer": "mqstore.asking_results",
+    "WhyPlace": "mqstore.asking_results",
+    "WhyReport": "mqstore.asking_results",
+    "why": "mqstore.asking",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from typing import NamedTuple
 __all__ = ["Zone", "day_begin", "parse_zone", "set_zone", "zone"]
 
 _ZONE_FOLDER = "zoneinfo/"
+# As in POSIX: CET-1CEST, <+0330>-3:30.
+_WRITTEN_OUT = re.compile(r"(<[^>]+>|[A-Za-z]{3,})[+-]?\d")
 
 
 class Zone(NamedTuple):
@@ -33,9 +36,26 @@ class Zone(NamedTuple):
             moment = moment.replace(tzinfo=self.rules)
         return moment.astimezone(UTC)
 
+    def is_on_hours(self) -> bool:
+        """Whether its days begin at full hours of UTC."""
+        years = range(1970, 2051)
+        moments = (datetime(year, month, 1, tzinfo=UTC) for year in years for month in (1, 7))
+        offsets = (self.local(moment).utcoffset() or timedelta() for moment in moments)
+        return not any(offset % timedelta(hours=1) for offset in offsets)
+
 
 def _local_zone() -> Zone:
+    """Returns the system's zone.
+
+    Raises:
+        ValueError: ``TZ`` names none.
+    """
     name = os.environ.get("TZ", "").removeprefix(":")
+    if name and not _WRITTEN_OUT.match(name):
+        folder = os.environ.get("TZDIR", f"/usr/share/{_ZONE_FOLDER}")
+        # The system takes a name that it does not know for UTC, in silence.
+        if not Path(folder, name).is_file():
+            return _named(name, "TZ: ")
     if not name:
         try:
             _, _, name = str(Path("/etc/localtime").readlink()).rpartition(_ZONE_FOLDER)
@@ -63,15 +83,22 @@ def parse_zone(text: str | None) -> Zone:
             offset = None
         if offset is not None:
             return Zone(text, timezone(offset) if offset else UTC)
-    else:
-        import zoneinfo  # 5 ms that only a named zone needs
+        raise _no_zone(text)
+    return _named(text)
 
-        try:
-            return Zone(text, zoneinfo.ZoneInfo(text))
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            pass
-    raise ValueError(
-        f"{text!r} is no time zone: expected a name (Europe/Berlin), an offset (+02:00), "
+
+def _named(name: str, source: str = "") -> Zone:
+    import zoneinfo  # 5 ms that only a named zone needs
+
+    try:
+        return Zone(name, zoneinfo.ZoneInfo(name))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise _no_zone(name, source) from None
+
+
+def _no_zone(text: str, source: str = "") -> ValueError:
+    return ValueError(
+        f"{source}{text!r} is no time zone: expected a name (Europe/Berlin), an offset (+02:00), "
         "UTC or local"
     )
 
@@ -80,10 +107,13 @@ _in_force: Zone | None = None
 
 
 def zone() -> Zone:
-    """The zone in force: the system's unless ``set_zone`` was called."""
+    """The zone in force: the system's unless ``set_zone`` was called, UTC if it has none."""
     global _in_force
     if _in_force is None:
-        _in_force = _local_zone()
+        try:
+            _in_force = _local_zone()
+        except ValueError:
+            _in_force = Zone("UTC", UTC)
     return _in_force
 
 

@@ -1,4 +1,4 @@
-"""How many messages and bytes a store holds: by topic, queue, hour, day, tags."""
+"""How many messages and bytes a store holds: by topic, queue, time, tags."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreStats", "Totals", "stats"]
 
-Grouping: TypeAlias = Literal["topic", "queue_id", "hour", "day", "tags"]
+Grouping: TypeAlias = Literal["topic", "queue_id", "minute", "quarter_hour", "hour", "day", "tags"]
 
-_ROW_NAMES = {"hour": "hour_ms", "day": "day_ms"}
+_ROW_NAMES = {name: f"{name}_ms" for name in ("minute", "quarter_hour", "hour", "day")}
 
 
 class Totals(NamedTuple):
@@ -40,7 +40,8 @@ class StoreStats:
 
     It is an Arrow stream for whatever takes one, with the columns that were grouped by, then
     ``messages``, ``bytes`` (sizes of the records), ``first_store_timestamp`` and
-    ``last_store_timestamp``; ``hour`` and ``day`` are the times at which these begin, in UTC.
+    ``last_store_timestamp``; ``minute``, ``quarter_hour``, ``hour`` and ``day`` are the times at
+    which these begin, in UTC.
     Iterated it gives a dict for each row, with times as ``..._ms``.
     """
 
@@ -144,8 +145,8 @@ def stats(
     Args:
         path: The store's root folder.
         by: Groupings, one or several in the order of the columns: ``"topic"``,
-            ``"queue_id"``, ``"hour"``, ``"day"``, ``"tags"``; hours and days are those of the
-            store time in UTC. Nothing gives one row.
+            ``"queue_id"``, ``"minute"``, ``"quarter_hour"``, ``"hour"``, ``"day"``, ``"tags"``;
+            times are those of the store time in UTC. Nothing gives one row.
         topics: Only these topics.
         tags: Only messages that match this tag expression.
         begin_ms: Only store times from here on.

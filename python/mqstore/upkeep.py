@@ -39,7 +39,9 @@ def rebuild(
     Args:
         path: The store's root folder.
         what: ``"consumequeue"``: plain, batch and light queues and their extensions; ``"index"``:
-            the index files. Both by default.
+            the index files. Both by default. ``"topics"``, which goes alone: ``topics.json``, with
+            each topic that queues or log name and as many queues as are in use; a table that can be
+            read keeps its entries.
         topics: The topics whose queues are made; ``None`` for all. The index always has the keys of
             all topics.
         out: A folder to make them in, which must be empty or not there; the store is left as it is.
@@ -68,10 +70,35 @@ def rebuild(
         >>> report.messages, report.queues[0].max_offset, report.index_keys
         (1, 1, 1)
     """
-    from mqstore.upkeep_results import RebuildReport, RebuiltQueue  # not needed to import mqstore
+    from mqstore.upkeep_results import (  # not needed to import mqstore
+        RebuildReport,
+        RebuiltQueue,
+        RebuiltTopic,
+    )
 
     wanted = (what,) if isinstance(what, str) else tuple(what)
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
+    if "topics" in wanted:
+        if len(wanted) > 1:
+            raise ValueError("what: 'topics' goes alone; rebuild the others in a call of their own")
+        found, told = _native._rebuild_topics(  # noqa: SLF001 - this package's own
+            path,
+            topics=names,
+            out=out,
+            dry_run=dry_run,
+            progress=progress,
+            settings=_settings(config),
+        )
+        kept = told.pop("quarantine")
+        return RebuildReport(
+            path=os.fspath(path),
+            what=wanted,
+            applied=not dry_run,
+            out=None if out is None else os.fspath(out),
+            topics=tuple(RebuiltTopic(*row) for row in found),
+            quarantine=None if kept is None else os.fspath(kept),
+            **told,
+        )
     rows, fields = _native.rebuild(
         path,
         what=wanted,

@@ -7,7 +7,14 @@ from typing import Literal
 
 from mqstore.results import _Report
 
-__all__ = ["CleanReport", "CleanedFile", "RebuildReport", "RebuiltQueue", "UnreadMessages"]
+__all__ = [
+    "CleanReport",
+    "CleanedFile",
+    "RebuildReport",
+    "RebuiltQueue",
+    "RebuiltTopic",
+    "UnreadMessages",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +41,29 @@ class RebuiltQueue(_Report):
 
 
 @dataclass(frozen=True, slots=True)
+class RebuiltTopic(_Report):
+    """A topic of a table that was made again.
+
+    Attributes:
+        name: Its name.
+        queues: Queues to read and write.
+        kind: ``"SimpleCQ"`` or ``"BatchCQ"``.
+        was: Queues in the table before; ``None`` without an entry.
+    """
+
+    name: str
+    queues: int
+    kind: Literal["SimpleCQ", "BatchCQ"]
+    was: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RebuildReport(_Report):
     """Result or plan of ``mqstore.rebuild``.
 
     Attributes:
         path: The store.
-        what: What was to be made: ``"consumequeue"``, ``"index"`` or both.
+        what: What was to be made: ``"consumequeue"``, ``"index"`` or both, or ``"topics"``.
         applied: Whether it was made; ``False`` for a dry run.
         out: The folder it was made in; ``None`` for the store itself.
         messages: How many messages the log has.
@@ -57,7 +81,9 @@ class RebuildReport(_Report):
         left_out: Entries of light queues (``%LMQ%``) that were not made, because neither
             ``enable_lmq`` with ``enable_multi_dispatch`` was given nor the queue there.
         quarantine: The folder in which the old queues and index are kept; ``None`` where there were
-            none or nothing was replaced.
+            none or nothing was replaced. Of ``"topics"``: where a table that could not be read is.
+        topics: The topics that queues and log name, with ``what=("topics",)``.
+        skipped_ranges: Damaged ranges of the log that were skipped for them.
     """
 
     path: str
@@ -75,6 +101,8 @@ class RebuildReport(_Report):
     refused: int = 0
     left_out: int = 0
     quarantine: str | None = None
+    topics: tuple[RebuiltTopic, ...] = ()
+    skipped_ranges: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ codes! {
     ConfigKind "MQ-CFG-06" "the table of topics names another kind of queue than there is"
         "correct `queue.type` of the topic in config/topics.json; RocketMQ does not start like this"
     ConfigTopicsGone "MQ-CFG-07" "the table of topics is gone, so no consumer gets anything"
-        "put back a copy of config/topics.json, or make each topic again with RocketMQ's `mqadmin updateTopic`; a topic's next append with mqstore enters it too"
+        "put back a copy of config/topics.json; else `mqstore rebuild STORE --what topics --apply` makes it from the queues and the log"
     CheckpointTime "MQ-CK-01" "the checkpoint has a time that cannot be"
         "`mqstore recover STORE --apply` sets it to the newest message's; RocketMQ keeps a time from the future, and then trusts an index that was never flushed"
     CheckpointConfirm "MQ-CK-02" "the checkpoint confirms a place that the log does not reach"

@@ -24,9 +24,6 @@ pub enum Recover {
 
 /// Plans recovery of the store at `path`, or does it. `progress` can end it before anything
 /// changes.
-///
-/// # Errors
-/// As [`plan::plan`], and as [`MessageStore::open_cutting`] if it is done.
 pub fn recover(
     path: &Path,
     config: StoreConfig,

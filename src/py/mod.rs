@@ -77,6 +77,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::rebuild::_rebuild_settle, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_queues, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_index, module)?,
+        wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(structures::functions::_store_name, module)?,
         wrap_pyfunction!(structures::functions::_settings, module)?,
         wrap_pyfunction!(structures::functions::_setting_refusal, module)?,

@@ -59,9 +59,6 @@ impl MessageStore {
     }
 
     /// Opens with another storage and clock.
-    ///
-    /// # Errors
-    /// As [`MessageStore::open`].
     pub fn open_with(
         path: &Path,
         mode: OpenMode,
@@ -76,9 +73,6 @@ impl MessageStore {
 
     /// Opens for writing. With `drop_beyond` the log ends at damage even if flushed messages lie
     /// behind it, and these are kept in quarantine; else any whole message behind it is refused.
-    ///
-    /// # Errors
-    /// As [`MessageStore::open`]; [`Error::Io`] of kind `Interrupted` if `progress` ended it.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
@@ -175,9 +169,6 @@ impl MessageStore {
 
     /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
     /// checksum is computed from the copy in the record.
-    ///
-    /// # Errors
-    /// As [`MessageStore::append_many`].
     pub fn append_shared(
         &self,
         messages: &[NewMessage<'_>],
@@ -254,9 +245,6 @@ impl MessageStore {
     }
 
     /// [`MessageStore::read`] that returns early when `halt` says so.
-    ///
-    /// # Errors
-    /// As [`MessageStore::read`].
     #[expect(clippy::too_many_arguments, reason = "those of a read, and one")]
     pub fn read_halting(
         &self,

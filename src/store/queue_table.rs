@@ -99,9 +99,6 @@ impl QueueTable {
     }
 
     /// Finds new queues and the new ends of known ones.
-    ///
-    /// # Errors
-    /// As [`QueueTable::load`].
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         let (mut strays, mut met) = (Vec::new(), HashSet::new());
         self.is_torn.store(false, Ordering::Release);
@@ -356,9 +353,6 @@ impl QueueTable {
     }
 
     /// Flushes all queues.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn flush(&self) -> Result<()> {
         let queues = self.all();
         self.commit_all(&queues)?;
@@ -370,9 +364,6 @@ impl QueueTable {
     }
 
     /// Flushes the file systems of the queues; each kind may have its own.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn sync_file_systems(&self) -> Result<()> {
         let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
         for dir in [dir, batch_dir, ext_dir] {

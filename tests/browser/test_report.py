@@ -37,7 +37,7 @@ CONFIG = {
     "max_hash_slot_num": 50,
     "max_index_num": 200,
 }
-SIZES = [(360, 740), (1280, 900)]
+SIZES = [(360, 740), (420, 800), (1400, 900)]
 
 
 @pytest.fixture(scope="session")
@@ -207,6 +207,27 @@ def test_every_plot_is_drawn_and_nothing_else_happens(
         assert page.evaluate(POOR_CONTRAST) == []
 
 
+def test_tables_are_sorted_and_filtered(browser: Browser, usual: Path) -> None:
+    with opened(browser, usual, SIZES[-1], "light") as seen:
+        page = seen.page
+        table = page.locator("#topics table").first
+        column = (
+            "[...document.querySelector('#topics table').tBodies[0].rows]"
+            ".filter(row => !row.hidden).map(row => row.cells[0].textContent)"
+        )
+        before = page.evaluate(column)
+        table.locator("th button", has_text="Topic").click()
+        assert page.evaluate(column) == sorted(before)
+        table.locator("th button", has_text="Messages").click()
+        counts = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
+        numbers = [int(text.replace(",", "")) for text in counts]
+        assert numbers == sorted(numbers, reverse=True)
+        page.locator("#topics .filter").first.fill("PAY")
+        assert page.evaluate(column) == ["payments"]
+        assert "%RETRY%billing" not in before
+        assert seen.console == []
+
+
 def test_the_theme_is_followed_while_the_page_is_open(browser: Browser, usual: Path) -> None:
     with opened(browser, usual, SIZES[1], "light") as seen:
         fill = "getComputedStyle(document.querySelector('[data-figure=topics] .point path')).fill"
@@ -233,7 +254,7 @@ def test_ho02_hostile_strings_are_shown_and_do_nothing(
         assert seen.requests == [hostile.as_uri()]
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
         # Nothing of the page but what the template put there.
-        assert page.locator("script").count() == 2
+        assert page.locator("script").count() == 3
         assert page.locator("img, iframe, object, embed, form, base, link").count() == 0
         links = page.evaluate("[...document.links].map((link) => link.getAttribute('href'))")
         assert all(link.startswith("#") for link in links)

@@ -134,7 +134,17 @@ def test_a_schema_that_is_of_no_use_is_wrong_usage(run, shop, tmp_path):
         assert (code, out, name in err) == (2, "", True)
     assert run(*cat, "--proto", shop / "order.proto")[0] == 2
     assert run(*cat, "--avro", shop / "order.avsc", "--body", "hex")[0] == 2
-    assert run(*cat, "--avro", tmp_path / "missing.avsc")[0] == 5
+    for option, more in (("--avro", []), ("--proto", ["--message", "A"])):
+        code, out, err = run(*cat, option, tmp_path / "missing.x", *more)
+        assert (code, out) == (5, "")
+        assert f"mqstore: {option}: {tmp_path / 'missing.x'}: No such file" in err
+
+
+def test_the_compilers_complaint_is_in_the_error_and_nowhere_else(mq, shop, tmp_path):
+    (tmp_path / "x.proto").write_text("{{{")
+    said = mq("cat", shop / "store", "--proto", tmp_path / "x.proto", "--message", "A", code=2).err
+    assert len(said.splitlines()) == 3
+    assert "x.proto:1:1: Expected" in said
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ VALUES = {
     "topics": "orders",
     "queue_id": "0",
     "key": "order-5",
+    "group": "billing",
     "to": "5.5",
 }
 # Parameters that name something new.
@@ -47,8 +48,16 @@ def arguments(name, store, folder, conf=None):
         else:
             value = VALUES.get(param.name, str(store))
         given += [value] if isinstance(param, click.Argument) else [param.opts[-1], value]
-    # It takes either a key or tags.
-    return [*given, "--key", VALUES["key"]] if name == "query" else given
+    # They take one of several options.
+    return [*given, "--key", VALUES["key"]] if name in {"query", "why"} else given
+
+
+@pytest.fixture
+def store(store):
+    """A store with a consumer group."""
+    offsets = '{"offsetTable":{"orders@billing":{"0":3,"1":3}}}'
+    (store / "config/consumerOffset.json").write_text(offsets)
+    return store
 
 
 WORKING = [name for name in NAMES if name not in ALONE]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+from pathlib import Path
+
 import mqstore
 
 
@@ -51,12 +55,22 @@ def test_salvage_looks_first_and_then_writes(mq, store, tmp_path):
     with log.open("r+b") as file:
         file.seek(third.physical_offset + 95)
         file.write(b"?")
-    ran = mq("salvage", store, "--out", tmp_path / "out", "--json", code=1)
-    assert ran.json["messages"] == 39
-    assert ran.json["renumbered"] == [["orders", 0]]
-    ran = mq("salvage", store, "--out", tmp_path / "text", code=1)
-    assert "numbered anew, as they are not complete: orders/0" in ran.out
-    assert mq("verify", tmp_path / "out").code == 0
+    ran = mq("salvage", store, "--json", code=1)
+    assert (ran.json["messages"], ran.json["missing"]) == (39, 1)
+    assert "it needs about 8.0 MiB, " in ran.err
+    (command,) = ran.json["next"]
+    ran = mq(*shlex.split(command)[1:], "--json")
+    assert (ran.json["renumbered"], ran.json["stand_ins"]) == ([], 1)
+    taken = [path.stat().st_blocks * 512 for path in Path(f"{store}.salvaged").rglob("*")]
+    assert sum(taken) <= ran.json["space_bytes"]
+    doctor, *moves = ran.json["next"]
+    mq(*shlex.split(doctor)[1:])
+    for move in moves:
+        subprocess.run(shlex.split(move), check=True)
+    assert mq("verify", store).code == 0
+    ran = mq("salvage", f"{store}.damaged", "--out", tmp_path / "text")
+    assert "1 queue offsets have no message; 1 stand-ins keep the others' offsets" in ran.out
+    assert f"next: mqstore doctor {tmp_path / 'text'} ; mv " in ran.err
 
 
 def test_mistakes_have_their_codes(mq, store, tmp_path):

@@ -196,3 +196,14 @@ def test_each_error_has_its_exit_code(monkeypatch, capsys, error, code):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines()[-1] == ("interrupted" if code == 130 else f"mqstore: {error}")
+
+
+def test_a_pager_that_is_no_command_is_not_used(made_long):
+    code, out, err = on_terminal(["topics", str(made_long)], MQSTORE_PAGER="less 'x")
+    assert (code, b"TOPIC" in out, b"Traceback" in err) == (0, True, False)
+
+
+def test_a_missing_choice_lists_the_choices_in_lines(run, made_once):
+    code, _, err = run("preflight", made_once)
+    assert (code, "\\t" in err) == (2, False)
+    assert "5.5" in err

@@ -98,7 +98,7 @@ def test_cat_gives_programs_every_field(mq, store):
         (["--grep", r"[37]\}", "-t", "audit"], [3, 7, 23, 27]),
         (["-t", "nothing", "--allow-empty"], []),
         (["-t", "orders", "-q", 9, "--allow-empty"], []),
-        (["--from", "-2h"], []),
+        (["--from", "-2h", "--allow-empty"], []),
     ],
 )
 def test_cat_takes_what_is_asked_for(mq, store, conf, options, expected):

@@ -143,3 +143,38 @@ def test_a_redacted_copy_lists_what_was_left_as_it_is(run, made_once, tmp_path, 
         assert {tuple(row["properties"]) for row in left.values()} == {("UNIQ_KEY",)}
         assert message.body == (b"" if default == "drop" else bytes(13))
         assert message.properties.get("source") == (None if default == "drop" else "00")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--jsonl"]])
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["cat", "--tags", "none"], "--tags matches"),
+        (["cat", "-t", "orders", "-q", "0", "--tags", "none"], "--tags matches"),
+        (["cat", "--grep", "none", "--from", "2030-01-01"], "--grep and --from match"),
+        (["cat", "-t", "orders", "-q", "0", "-o", "99"], "--offset matches"),
+        (["tail", "--tags", "none"], "--tags matches"),
+        (["tail", "--grep", "none"], "--grep matches"),
+        (["stats", "--tags", "none"], "--tags matches"),
+        (["stats", "--to", "1999-01-01"], "--to matches"),
+    ],
+    ids=str,
+)
+def test_a_filter_that_matches_nothing_says_so(run, made_once, command, named, form):
+    name, *options = command
+    empty = "[]\n" if form == ["--json"] else ""
+    code, out, err = run(name, made_once, *options, *form)
+    assert (code, out) == (1, empty)
+    assert f"mqstore: {named} no message in {made_once}" in err
+    assert run(name, made_once, *options, *form, "--allow-empty") == (0, empty, "")
+    assert "no message" in run(name, "-h")[1]
+
+
+def test_a_chain_that_is_cut_before_the_key_says_so(run, made_once):
+    options = ["index", made_once, "-t", "orders", "--chain"]
+    code, out, err = run(*options, "nothing", "-n", 1)
+    assert (code, len(out.splitlines())) == (1, 2)
+    assert "none of the first 1 entries is of key 'orders#nothing'; leave out -n" in err
+    code, _, err = run(*options, "nothing", "-n", 1000)
+    assert (code, "no entry of key 'orders#nothing' in the index" in err) == (1, True)
+    assert run(*options, "order-0", "-n", 1000)[0] == 0

@@ -1,5 +1,6 @@
 """``stats``: counts by topic, queue, hour, day and tags."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -70,3 +71,38 @@ def test_stats_escapes_what_messages_say(mq, tmp_path):
     with mqstore.open(path, "a", config=SETTINGS) as store:
         store.append("t", b"", tags="\x1b[31m\u202e")
     assert r"\x1b[31m\u202e" in mq("stats", path, "--by", "tags").out
+
+
+def test_days_of_a_zone_off_the_full_hour(run, tmp_path):
+    path, midnight = tmp_path / "store", 1_700_073_000_000  # 2023-11-16T00:00+05:30
+    with mqstore.open(path, "a", config=SETTINGS) as store:
+        times = [midnight - 1, midnight, midnight + 60_000, midnight + 86_400_000]
+        store.append_many(mqstore.Message("t", b"", store_timestamp_ms=time) for time in times)
+    code, out, _ = run("stats", path, "--by", "day", "--tz", "Asia/Kolkata", "--json")
+    days = {row["day_ms"] - midnight: row["messages"] for row in json.loads(out)}
+    assert (code, days) == (0, {-86_400_000: 1, 0: 2, 86_400_000: 1})
+
+
+def test_groupings_that_are_repeated_are_all_taken(run, made_once):
+    once = run("stats", made_once, "--by", "topic,tags", "--json")
+    assert run("stats", made_once, "--by", "topic", "--by", "tags", "--json") == once
+    assert run("stats", made_once, "--by", "topic", "--by", "topic")[0] == 2
+
+
+def test_growth_needs_a_grouping_by_time(run, made_once):
+    code, out, err = run("stats", made_once, "--by", "topic", "--sort", "growth")
+    assert (code, out) == (2, "")
+    assert "--sort growth needs one of minute, hour, day in --by; found 'topic'" in err
+    assert run("stats", made_once, "--by", "topic,minute", "--sort", "growth")[0] == 0
+
+
+def test_minutes_are_counted_in_bounded_memory(tmp_path):
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config=SETTINGS) as store:
+        store.append_many(
+            mqstore.Message("t", b"", store_timestamp_ms=BEGIN_MS + 20_000 * n) for n in range(9)
+        )
+    rows = list(mqstore.stats(path, by=["minute"]))
+    assert [row["messages"] for row in rows] == [2, 3, 3, 1]
+    assert rows[1]["minute_ms"] == BEGIN_MS + 40_000
+    assert mqstore.stats(path, by="quarter_hour").schema is not None

@@ -54,3 +54,24 @@ def test_text_for_people_has_no_milliseconds(run, made_once, name):
     least = {"get": [0], "query": ["-k", "all"], "at": ["-t", "orders", BEGIN_MS]}
     _, out, _ = run(name, made_once, *least.get(name, []))
     assert str(BEGIN_MS)[:7] not in out
+
+
+def test_a_zone_that_is_none_is_refused_by_the_name_it_came_by(run, made_once, monkeypatch, mq):
+    monkeypatch.setenv("MQSTORE_TZ", "Bad/Zone")
+    code, _, err = run("cat", made_once)
+    assert (code, "mqstore: MQSTORE_TZ: 'Bad/Zone' is no time zone" in err) == (2, True)
+    assert "--tz'" not in err
+    assert run("cat", made_once, "--tz", "UTC")[0] == 0
+    ran = mq("cat", made_once, MQSTORE_TZ="", TZ="Bad/Zone", code=2)
+    assert "mqstore: TZ: 'Bad/Zone' is no time zone" in ran.err
+    assert mq("cat", made_once, "--tz", "UTC", TZ="Bad/Zone").err == ""
+    for name in ("CET-1CEST", ":Europe/Berlin", "<+0330>-3:30"):
+        mq("cat", made_once, MQSTORE_TZ="", TZ=name)
+
+
+def test_the_zone_may_stand_before_the_command(run, made_once):
+    behind = run("cat", made_once, "--tz", "+05:30")
+    assert run("--tz", "+05:30", "cat", made_once) == behind
+    assert run("--tz", "UTC", "cat", made_once, "--tz", "+05:30") == behind
+    assert run("--tz", "Bad/Zone", "cat", made_once)[0] == 2
+    assert run("--no-pager", "cat", made_once)[0] == 0

@@ -370,7 +370,7 @@ DAMAGES = [
     damage(queue_entry_changed),
     damage(queue_file_cut_short, starts=False),
     # Their batch queues need the table.
-    damage(topics_gone, "MQ-CFG-07", bases=BROKERS, starts=False, curable=False),
+    damage(topics_gone, "MQ-CFG-07", bases=BROKERS, starts=False, commands=(REBUILD,)),
     damage(topics_gone_but_for_the_backup, "MQ-CFG-02", bases=BROKERS, commands=("cp ",)),
     damage(offsets_gone, "MQ-OFF-05", bases=BROKERS, commands=("mqstore groups ",)),
     damage(offsets_empty, "MQ-OFF-05", bases=BROKERS, commands=("mqstore groups ",)),

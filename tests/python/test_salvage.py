@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import struct
 from collections import Counter
@@ -12,7 +13,7 @@ import pytest
 
 import mqstore
 from helpers.golden import Case, manifest
-from helpers.stores import TIME, TINY, message
+from helpers.stores import PLACE, TIME, TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 SETTINGS = {**TINY, "mapped_file_size_commit_log": 16384}
 
 
-def made(root: Path, seed: int, count: int = 150) -> Path:
+def made(root: Path, seed: int, count: int = 150, settings: dict[str, Any] = SETTINGS) -> Path:
     """A store with messages of all sizes in a few queues, over several files."""
     choose = random.Random(seed)
-    with mqstore.open(root, "a", config=SETTINGS) as store:
+    with mqstore.open(root, "a", config=settings) as store:
         store.append_many(
             [
                 message(
@@ -227,8 +228,8 @@ def test_looking_writes_nothing_and_finds_the_same(tmp_path: Path) -> None:
     assert (written.messages, written.files) == (looked.messages, looked.files)
 
 
-def test_a_queue_with_a_message_lost_is_closed_up_and_its_groups_with_it(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def damaged_queue(root: Path) -> None:
+    """A store with a group, whose fourth to sixth message of ``T`` are damaged."""
     with mqstore.open(root, "a", config=SETTINGS) as store:
         for number in range(20):
             store.append("T", b"body %d" % number)
@@ -244,14 +245,78 @@ def test_a_queue_with_a_message_lost_is_closed_up_and_its_groups_with_it(tmp_pat
         for found in lost:
             file.seek(found.physical_offset + 90)
             file.write(b"?")
+
+
+def test_offsets_stay_as_they_are_with_stand_ins_for_what_is_lost(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    damaged_queue(root)
     report = mqstore.salvage(root, tmp_path / "out", config=SETTINGS)
-    assert report.renumbered == (("T", 0),)
-    assert report.missing == 3
-    assert report.in_place is False
+    assert (report.renumbered, report.missing, report.stand_ins) == ((), 3, 3)
     with mqstore.open(tmp_path / "out") as store:
-        assert {at.topic: at.queue_offset for at in store.groups()["g"]} == {"T": 9, "U": 5}
-        assert store.read("T", 0, 9).messages[0].body == b"body 12"
+        assert {at.topic: at.queue_offset for at in store.groups()["g"]} == {"T": 12, "U": 5}
+        assert store.read("T", 0, 12).messages[0].body == b"body 12"
         assert store.read("U", 0, 5).messages[0].body == b"other 5"
+        stand_ins = store.read("T", 0, 3).messages[:3]
+        assert [found.queue_offset for found in stand_ins] == [3, 4, 5]
+        assert all(found.properties == {"MQSTORE_LEFT_OUT": "true"} for found in stand_ins)
+    assert mqstore.verify(tmp_path / "out").ok
+
+
+def test_a_gap_too_wide_for_stand_ins_is_closed_up(tmp_path: Path) -> None:
+    root = tmp_path / "found"
+    root.mkdir()
+    places = [("T", 0, 0), ("T", 500, 100_000), ("U", 900, 0), ("U", 1400, 2)]
+    host = PLACE["store_host"]
+    records = [
+        mqstore.encode(
+            message(topic=topic), physical_offset=at, queue_offset=number, store_host=host
+        )
+        for topic, at, number in places
+    ]
+    (root / "pieces").write_bytes(b"".join(records))
+    report = mqstore.salvage(root, tmp_path / "out", config=SETTINGS)
+    assert (report.renumbered, report.stand_ins) == ((("T", 0),), 1)
+    with mqstore.open(tmp_path / "out") as store:
+        ends = {queue.topic: queue.max_offset for queue in store.queues()}
+    assert ends == {"T": 2, "U": 3}
+
+
+def test_sizes_index_owner_and_mode_are_those_of_the_source(tmp_path: Path) -> None:
+    # The index is proven by its files where it has RocketMQ's ratio.
+    settings = SETTINGS | {"max_hash_slot_num": 10, "max_index_num": 40}
+    root = made(tmp_path / "store", 7, settings=settings)
+    (root / "config/mqstore.json").unlink()  # as a broker leaves it
+    (root / "config/topics.json").chmod(0o640)
+    for path in (root / "commitlog").iterdir():
+        path.chmod(0o660)
+    (root / "commitlog").chmod(0o750)
+    if os.geteuid() == 0:
+        for path in (root, *root.rglob("*")):
+            os.chown(path, 1234, 2345)
+    last = max((root / "commitlog").iterdir())
+    os.truncate(last, 5000)
+    mqstore.salvage(root, tmp_path / "out")
+    with mqstore.open(tmp_path / "out") as store:
+        for name, size in settings.items():
+            assert getattr(store.config, name) == size, name
+    assert {path.stat().st_size for path in (tmp_path / "out/commitlog").iterdir()} == {16384}
+    modes = {"config/topics.json": 0o640, "commitlog": 0o750, f"commitlog/{0:020}": 0o660}
+    for name, mode in modes.items():
+        assert (tmp_path / "out" / name).stat().st_mode & 0o777 == mode, name
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in root.rglob("*")}
+    assert {
+        (path.stat().st_uid, path.stat().st_gid) for path in (tmp_path / "out").rglob("*")
+    } == owners
+
+
+def test_the_size_of_log_files_is_told_by_their_names(tmp_path: Path) -> None:
+    root = made(tmp_path / "store", 8)
+    (root / "config/mqstore.json").unlink()
+    for path in (root / "commitlog").iterdir():
+        os.truncate(path, 5000)
+    mqstore.salvage(root, tmp_path / "out")
+    with mqstore.open(tmp_path / "out") as store:
+        assert store.config.mapped_file_size_commit_log == 16384
 
 
 def test_two_stores_in_one_folder_keep_both(tmp_path: Path) -> None:

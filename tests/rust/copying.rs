@@ -127,6 +127,7 @@ fn plan(rule: NumberRule, files: &[(&str, &str)]) -> Plan {
             .iter()
             .map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()))
             .collect(),
+        expected: 0,
     }
 }
 

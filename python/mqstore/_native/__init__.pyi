@@ -57,6 +57,7 @@ from mqstore._native._rebuild import _rebuild_index as _rebuild_index
 from mqstore._native._rebuild import _rebuild_queues as _rebuild_queues
 from mqstore._native._rebuild import _rebuild_scan as _rebuild_scan
 from mqstore._native._rebuild import _rebuild_settle as _rebuild_settle
+from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import rebuild
 from mqstore._native._salvage import salvage
 from mqstore._native._scan import ARROW_SCHEMA, ArrowScan, ArrowSchema

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypedDict, type_check_only
+from typing import Any, Literal, TypedDict, type_check_only
 
 from mqstore._native._types import _Path
 
@@ -110,6 +110,31 @@ def _rebuild_index(
         spills: The folder of the files that were written.
         out: An empty folder.
         settings: As for ``open_store``.
+    """
+
+def _rebuild_topics(
+    path: _Path,
+    /,
+    *,
+    topics: Sequence[str] | None,
+    out: _Path | None,
+    dry_run: bool,
+    progress: Callable[[int, int], object] | None,
+    settings: Mapping[str, object],
+) -> tuple[list[tuple[str, int, Literal["SimpleCQ", "BatchCQ"], int | None]], dict[str, Any]]:
+    """Makes the table of topics again; ``mqstore.rebuild`` is the public door to this.
+
+    Args:
+        path: The store's root folder.
+        topics: Only these; ``None`` for all.
+        out: The folder to make it in; ``None`` is the store itself.
+        dry_run: Makes nothing.
+        progress: As for ``rebuild``.
+        settings: As for ``open_store``.
+
+    Returns:
+        The topics, each ``(name, queues, kind, was)``; and other fields of
+        ``mqstore.RebuildReport`` by name.
     """
 
 @type_check_only

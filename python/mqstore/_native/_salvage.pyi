@@ -15,6 +15,7 @@ class _Salvaged(TypedDict):
     queues: int
     renumbered: list[tuple[str, int]]
     missing: int
+    stand_ins: int
     passed_over: list[tuple[str, int, int, int, str]]
     problems: list[tuple[str, str]]
     in_place: bool | None

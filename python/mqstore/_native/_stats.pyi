@@ -26,7 +26,8 @@ def stats(
 
     Args:
         path: The store's root folder.
-        by: Names out of ``topic``, ``queue_id``, ``hour``, ``day``, ``tags``.
+        by: Names out of ``topic``, ``queue_id``, ``minute``, ``quarter_hour``, ``hour``, ``day``,
+            ``tags``.
         topics: As for ``Store.scan``, and so are the next four.
         tags: As for ``Store.scan``.
         begin_ms: As for ``Store.scan``.

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 import mqstore
 from mqstore._names import nearest
@@ -37,6 +38,7 @@ _COMMANDS = {
     "get": "messages",
     "query": "messages",
     "at": "messages",
+    "why": "why",
     "cq": "structures",
     "index": "index",
     "checkpoint": "structures",
@@ -58,6 +60,8 @@ _COMMANDS = {
     "clean": "clean",
     "demo": "demo",
 }
+
+_ZONE = "mqstore.zone"
 
 _EXIT_CODES: Sequence[tuple[type[BaseException], int]] = (
     (mqstore.NotAStoreError, 3),
@@ -100,19 +104,27 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _take_zone(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    value: str | None,
-) -> None:
+def _take_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    source = ctx.get_parameter_source(param.name or "")
+    if ctx.parent is None:
+        # Read with the command's own, which comes before it.
+        if source is ParameterSource.COMMANDLINE:
+            ctx.meta[_ZONE] = value
+        return
+    if source is not ParameterSource.COMMANDLINE:
+        value = ctx.meta.get(_ZONE, value)
     try:
         set_zone(value)
     except ValueError as error:
+        if source is ParameterSource.ENVIRONMENT and value == os.environ.get("MQSTORE_TZ"):
+            raise click.UsageError(f"MQSTORE_TZ: {error}", ctx) from None
+        if not value:
+            raise click.UsageError(str(error), ctx) from None
         raise click.BadParameter(str(error)) from None
 
 
 def _common_options() -> list[click.Option]:
-    """Options that every command takes."""
+    """Options that every command takes, and ``mqstore`` itself before the command."""
     return [
         click.Option(
             ["--tz"],
@@ -168,6 +180,9 @@ def command() -> None:
     milliseconds, or relative to now (-2h), in the zone of --tz, MQSTORE_TZ or the system; SIZE is
     bytes or 64k, 16m, 1g.
     """
+
+
+command.params.extend(_common_options())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -230,7 +245,12 @@ def _show_click_error(error: click.ClickException) -> None:
         for line in error.ctx.get_usage().splitlines():
             note(line)
         note(f"Try '{error.ctx.command_path} --help' for help.")
-    note(f"mqstore: {error.format_message()}")
+    text = error.format_message()
+    # Its choices stand in lines of their own.
+    lines = text.splitlines() if isinstance(error, click.MissingParameter) else [text]
+    note(f"mqstore: {lines[0]}")
+    for line in lines[1:]:
+        note(line.replace("\t", "  "))
 
 
 def _show_warning(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,7 +18,7 @@ from mqstore._names import nearest
 from mqstore.cli.extras import needs_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["BodyForm", "Decoder", "avro_decoder", "protobuf_decoder", "protobuf_fields"]
 
@@ -124,7 +127,9 @@ def protobuf_decoder(path: str, message: str) -> Decoder:
         from google.protobuf.message import DecodeError
     files = descriptor_pb2.FileDescriptorSet()
     try:
-        files.ParseFromString(_compiled(path) if path.endswith(".proto") else _read(path))
+        files.ParseFromString(
+            _compiled(path) if path.endswith(".proto") else _read("--proto", path)
+        )
         pool = descriptor_pool.DescriptorPool()
         for file in files.file:
             pool.Add(file)
@@ -170,14 +175,31 @@ def _compiled(path: str) -> bytes:
         import grpc_tools
         from grpc_tools import protoc
     well_known = Path(grpc_tools.__file__).with_name("_proto")
-    _read(path)
+    _read("--proto", path)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "set")
         asked = ["", f"-I{Path(path).absolute().parent}", f"-I{well_known}", "--include_imports"]
-        # It says on standard error what is wrong.
-        if protoc.main([*asked, f"--descriptor_set_out={out}", str(Path(path).absolute())]):
-            raise click.UsageError(f"--proto: {path} cannot be compiled")
+        arguments = [*asked, f"--descriptor_set_out={out}", str(Path(path).absolute())]
+        with _standard_error_to(Path(folder, "said")) as said:
+            failed = protoc.main(arguments)
+        if failed:
+            why = "; ".join(said.read_text("utf-8", "replace").split("\n")).rstrip("; ")
+            raise click.UsageError(f"--proto: {path} cannot be compiled: {why}")
         return out.read_bytes()
+
+
+@contextmanager
+def _standard_error_to(path: Path) -> Iterator[Path]:
+    """Sends standard error of this process to a file; the compiler writes there from C++."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield path
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def avro_decoder(path: str) -> Decoder:
@@ -196,7 +218,7 @@ def avro_decoder(path: str) -> Decoder:
         import fastavro
         from fastavro.repository.base import SchemaRepositoryError
         from fastavro.schema import SchemaParseException, load_schema
-    _read(path)
+    _read("--avro", path)
     try:
         schema = load_schema(path)
     except (SchemaParseException, SchemaRepositoryError, ValueError) as error:
@@ -227,5 +249,8 @@ def avro_decoder(path: str) -> Decoder:
     return Decoder("avro", decode)
 
 
-def _read(path: str) -> bytes:
-    return Path(path).read_bytes()
+def _read(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OSError(f"{option}: {path}: {error.strerror}") from None

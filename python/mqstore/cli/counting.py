@@ -1,4 +1,4 @@
-"""Counts of messages for ``stats``: by minute and by local day too, with growth, sorted and cut."""
+"""Counts of messages for ``stats``: by local day too, with growth, sorted and cut."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from mqstore._zone import day_begin, zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mqstore import StoredMessage
-
-__all__ = ["GROUPINGS", "SORTS", "Counts", "count", "largest_first", "with_rates"]
+__all__ = ["GROUPINGS", "SORTS", "TIMES", "Counts", "count", "largest_first", "with_rates"]
 
 GROUPINGS = ("topic", "queue_id", "minute", "hour", "day", "tags")
 SORTS = ("messages", "bytes", "growth", "first", "last")
 
-_TIMES = ("minute", "hour", "day")
+TIMES = ("minute", "hour", "day")
 _SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400}
-_SORT_FIELDS = {"first": "first_store_timestamp_ms", "last": "last_store_timestamp_ms"}
-_KEYS: dict[str, Callable[[StoredMessage], object]] = {
-    "topic": lambda message: message.topic,
-    "queue_id": lambda message: message.queue_id,
-    "minute": lambda message: _floor(message.store_timestamp_ms, 60_000),
-    "hour": lambda message: _floor(message.store_timestamp_ms, 3_600_000),
-    "day": lambda message: day_begin(message.store_timestamp_ms),
-    "tags": lambda message: message.tags,
+_COUNTED: dict[str, Callable[[tuple[int, int]], int]] = {
+    "messages": sum,
+    "bytes": sum,
+    "first_store_timestamp_ms": min,
+    "last_store_timestamp_ms": max,
 }
-
+_SORT_FIELDS = {"first": "first_store_timestamp_ms", "last": "last_store_timestamp_ms"}
 Row = dict[str, Any]
 
 
@@ -62,15 +57,14 @@ def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN4
         by: The groupings.
         options: As for ``mqstore.stats``.
     """
-    if "minute" in by:
-        return _count_messages(path, by, **options)
     # The extension knows days of UTC only: those of another zone are put together from hours.
     local = "day" in by and zone().name != "UTC"
-    asked: list[Any] = ["hour" if name == "day" and local else name for name in by]
+    part = "hour" if zone().is_on_hours() else "quarter_hour"
+    asked: list[Any] = [part if name == "day" and local else name for name in by]
     counted = mqstore.stats(path, by=list(dict.fromkeys(asked)), **options)
     rows: list[Row] = list(counted)
     if local:
-        rows = _merged(({**row, "day_ms": day_begin(row["hour_ms"])} for row in rows), by)
+        rows = _merged(({**row, "day_ms": day_begin(row[f"{part}_ms"])} for row in rows), by)
     return Counts(
         rows,
         counted.others.messages,
@@ -82,15 +76,11 @@ def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN4
 
 
 def _field(name: str) -> str:
-    return f"{name}_ms" if name in _TIMES else name
-
-
-def _floor(timestamp_ms: int, step_ms: int) -> int:
-    return timestamp_ms // step_ms * step_ms
+    return f"{name}_ms" if name in TIMES else name
 
 
 def _sorted(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
-    names = sorted(by, key=("topic", "queue_id", *reversed(_TIMES), "tags").index)
+    names = sorted(by, key=("topic", "queue_id", *reversed(TIMES), "tags").index)
     return sorted(
         rows, key=lambda row: [(row[_field(name)] is not None, row[_field(name)]) for name in names]
     )
@@ -101,65 +91,13 @@ def _merged(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
     fields = [_field(name) for name in by]
     for row in rows:
         key = tuple(row[name] for name in fields)
-        _add(merged, key, fields, row["messages"], row["bytes"], row["first_store_timestamp_ms"])
-        last = merged[key]["last_store_timestamp_ms"]
-        merged[key]["last_store_timestamp_ms"] = max(last, row["last_store_timestamp_ms"])
+        total = merged.get(key)
+        if total is None:
+            merged[key] = {name: row[name] for name in (*fields, *_COUNTED)}
+            continue
+        for name, together in _COUNTED.items():
+            total[name] = together((total[name], row[name]))
     return _sorted(merged.values(), by)
-
-
-def _add(
-    rows: dict[tuple[object, ...], Row],
-    key: tuple[object, ...],
-    fields: Sequence[str],
-    messages: int,
-    size: int,
-    time_ms: int,
-) -> None:
-    row = rows.get(key)
-    if row is None:
-        rows[key] = dict(zip(fields, key, strict=True)) | {
-            "messages": messages,
-            "bytes": size,
-            "first_store_timestamp_ms": time_ms,
-            "last_store_timestamp_ms": time_ms,
-        }
-        return
-    row["messages"] += messages
-    row["bytes"] += size
-    row["first_store_timestamp_ms"] = min(row["first_store_timestamp_ms"], time_ms)
-    row["last_store_timestamp_ms"] = max(row["last_store_timestamp_ms"], time_ms)
-
-
-def _count_messages(
-    path: str,
-    by: Sequence[str],
-    *,
-    progress: Callable[[int, int], object],
-    config: str | None,
-    **filters: Any,  # noqa: ANN401 - of `scan`
-) -> Counts:
-    """Counts message by message, for groupings that the extension does not know."""
-    fields = [_field(name) for name in by]
-    keys = [_KEYS[name] for name in by]
-    rows: dict[tuple[object, ...], Row] = {}
-    with mqstore.open(path, config=config) as store:
-        scan = store.scan(**filters)
-        begin, told = scan.physical_offset, 0
-        for message in scan:
-            key = tuple(of(message) for of in keys)
-            _add(rows, key, fields, 1, message.store_size, message.store_timestamp_ms)
-            if scan.physical_offset - told > 1 << 20:
-                told = scan.physical_offset
-                progress(told - begin, scan.stop_physical_offset - begin)
-        deleted = sum(queue.min_offset for queue in store.queues())
-        return Counts(
-            _sorted(rows.values(), by),
-            0,
-            deleted,
-            store.min_physical_offset,
-            scan.skipped_ranges,
-            scan.skipped_bytes,
-        )
 
 
 def with_rates(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
@@ -168,11 +106,11 @@ def with_rates(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
     ``growth`` is how many messages more there are than in the minute, hour or day before, ``None``
     in a group's first.
     """
-    finest = next((name for name in _TIMES if name in by), None)
+    finest = next((name for name in TIMES if name in by), None)
     rows = [row | {"messages_per_s": _rate(row, finest)} for row in rows]
     if finest is None:
         return rows
-    others = [_field(name) for name in by if name not in _TIMES]
+    others = [_field(name) for name in by if name not in TIMES]
     time_field = _field(finest)
     known = {(row[time_field], *(row[name] for name in others)): row for row in rows}
     firsts: dict[tuple[object, ...], int] = {}

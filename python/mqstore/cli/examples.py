@@ -29,6 +29,10 @@ EXAMPLES = {
         "mqstore at /data/store -t orders -2h",
         "mqstore at /data/store -t orders -q 0 '2026-11-21 10:00' --tz Europe/Berlin",
     ),
+    "why": (
+        "mqstore why /data/store -g billing -k order-17",
+        "mqstore why /data/store -g billing -t orders -q 0 -o 1200 --json",
+    ),
     "cq": (
         "mqstore cq /data/store -t orders -q 0 -n 20",
         "mqstore cq /data/store -t orders -q 0 --check",
@@ -65,7 +69,7 @@ EXAMPLES = {
     "recover": ("mqstore recover /data/store", "mqstore recover /data/store --apply"),
     "rebuild": (
         "mqstore rebuild /data/store --what index --apply",
-        "mqstore rebuild /data/store -t orders --out /data/rebuilt",
+        "mqstore rebuild /data/store --what topics --apply",
     ),
     "report": (
         "mqstore report /data/store -o store.html",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqstore._names import missing_topics, nearest, table_names
+from mqstore.cli.output import note
 from mqstore.errors import MessageNotFoundError
 
 if TYPE_CHECKING:
@@ -15,7 +16,18 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
-__all__ = ["check_group", "check_queue", "check_topics", "refusals"]
+__all__ = ["check_group", "check_queue", "check_topics", "note_nothing", "refusals"]
+
+
+def note_nothing(store: str, **filters: object) -> int:
+    """Says that filters match no message, and returns the exit code; 0 where none is given."""
+    given = [f"--{name}" for name, value in filters.items() if value is not None]
+    if not given:
+        return 0
+    names = f"{', '.join(given[:-1])} and {given[-1]}" if given[1:] else given[0]
+    verb = "match" if given[1:] else "matches"
+    note(f"mqstore: {names} {verb} no message in {store}; --allow-empty makes that no error")
+    return 1
 
 
 @contextmanager

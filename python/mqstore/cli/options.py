@@ -23,6 +23,7 @@ __all__ = [
     "output_options",
     "print_report",
     "queue_option",
+    "quiet_empty_option",
     "store_argument",
     "threads_option",
     "topic_option",
@@ -93,7 +94,14 @@ allow_empty_option = click.option(
     is_flag=True,
     help="Go on where a topic, filter or rule matches nothing.",
 )
-"""``--allow-empty``."""
+"""``--allow-empty`` of what makes a new store or file."""
+
+quiet_empty_option = click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Exit with 0, not 1, where a topic, key or filter matches no message.",
+)
+"""``--allow-empty`` of what only prints."""
 
 
 def queue_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:

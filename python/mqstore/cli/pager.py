@@ -10,24 +10,26 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mqstore.cli.output import on_terminal
+from mqstore.cli.output import note, on_terminal
 
 if TYPE_CHECKING:
     import click
 
 __all__ = ["Pager", "set_paging"]
 
+_META = "mqstore.no_pager"
 _off = False
 
 
 def set_paging(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's signature
     value: bool,  # noqa: FBT001
 ) -> None:
-    """Takes what ``--no-pager`` says."""
+    """Takes what ``--no-pager`` says, before the command or behind it."""
     global _off
-    _off = value
+    _off = value or bool(ctx.meta.get(_META))
+    ctx.meta[_META] = _off
 
 
 class Pager:
@@ -110,8 +112,12 @@ def _command() -> list[str] | None:
     """The pager's command; ``None`` where there is to be none."""
     if _off or not on_terminal() or not sys.stdin.isatty():
         return None
-    given = os.environ.get("MQSTORE_PAGER", os.environ.get("PAGER"))
-    command = shlex.split("less" if given is None else given)
+    name = "MQSTORE_PAGER" if "MQSTORE_PAGER" in os.environ else "PAGER"
+    try:
+        command = shlex.split(os.environ.get(name, "less"))
+    except ValueError as error:
+        note(f"mqstore: {name} is no command: {error}; no pager is used")
+        return None
     if not command or command == ["cat"] or shutil.which(command[0]) is None:
         return None
     return command

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
 from mqstore.results import _Report as Report
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from mqstore.config import ConfigLike
@@ -22,6 +24,11 @@ __all__ = [
     "SalvagedFile",
     "salvage",
 ]
+
+
+# Entries of queue and index, the record of a stand-in; and files of a store without messages.
+_BESIDE_MESSAGE = 300
+_BESIDE_STORE = 8 << 20
 
 
 class SalvagedFile(NamedTuple):
@@ -99,10 +106,14 @@ class SalvageReport(Report):
         conflicts: The first 1,000 of them.
         overlapping: Messages that begin inside of the one before them in the log.
         queues: Queues that hold one of the messages.
-        renumbered: Queues, as topic and number, in which messages are missing or stand twice: their
-            messages stand close together now, and the consumer offsets were moved with them. The
-            others have kept their numbers.
+        renumbered: Queues, as topic and number, that could not keep their numbers: messages stand
+            twice, a broker would act on stand-ins, or they would be too many. Their messages stand
+            close together now, and the consumer offsets were moved with them. All others, and the
+            consumer offsets in them, have kept their numbers.
         missing: How many queue offsets have no message, between the first and the last of a queue.
+        stand_ins: How many empty messages stand in for missing ones, with the property
+            ``MQSTORE_LEFT_OUT``.
+        space_bytes: About how much room the new store takes on the disk.
         in_place: Whether every record lies at the physical offset that it names; ``None`` where
             nothing was written.
         config_files: The files of the store's ``config`` that came along; of a damaged one its
@@ -125,11 +136,33 @@ class SalvageReport(Report):
     queues: int = 0
     renumbered: tuple[tuple[str, int], ...] = ()
     missing: int = 0
+    stand_ins: int = 0
+    space_bytes: int = 0
     in_place: bool | None = None
     config_files: tuple[str, ...] = ()
     passed_over_count: int = 0
     passed_over: tuple[PassedOver, ...] = ()
     problems: tuple[SalvageProblem, ...] = ()
+
+
+def _space(messages: int, size: int) -> int:
+    return size + _BESIDE_MESSAGE * messages + _BESIDE_STORE
+
+
+def _keep_owner(source: Path, out: Path) -> None:
+    """Gives the new files owner and mode of the source's: of the same file, else of its first."""
+    inside = sorted(source.rglob("*")) if source.is_dir() else []
+    first = next((path for path in inside if path.is_file()), source)
+    for path in (out, *out.rglob("*")):
+        like = source / path.relative_to(out)
+        if like.is_symlink() or not like.exists() or like.is_dir() != path.is_dir():
+            like = source if path.is_dir() else first
+        if path.is_dir() and not like.is_dir():
+            continue
+        stat = like.stat()
+        with suppress(PermissionError):
+            os.chown(path, stat.st_uid, stat.st_gid)
+        path.chmod(stat.st_mode & 0o777 | (0o700 if path.is_dir() else 0o600))
 
 
 def salvage(
@@ -144,7 +177,9 @@ def salvage(
     A message counts as whole when its lengths add up and its body has its checksum, and so has the
     record where it holds one. Nothing else is asked for: it may begin at any byte of any file, so
     damaged, cut, renamed and joined commit log files will do, and images of disks. What lies in
-    several files comes once. Queue offsets are kept where a queue is complete. A file or a place
+    several files comes once. Queue offsets are kept, with empty stand-ins for lost messages, and so
+    are consumer offsets, sizes of files, the layout of the index, and owner and mode of the
+    source's files, the owner where the system lets this process give files away. A file or a place
     that cannot be read and a damaged table of the configuration stop nothing: the report names
     them, and each message that looks whole and was not taken.
 
@@ -168,6 +203,8 @@ def salvage(
 
         settings = load_config(config).given()
     found = _native.salvage(source, out, progress=progress, settings=settings)
+    if out is not None:
+        _keep_owner(Path(source), Path(out))
     files = tuple(SalvagedFile(*row) for row in found["files"])
     return SalvageReport(
         source=str(source),
@@ -182,6 +219,8 @@ def salvage(
         queues=found["queues"],
         renumbered=tuple(found["renumbered"]),
         missing=found["missing"],
+        stand_ins=found["stand_ins"],
+        space_bytes=_space(found["messages"] + found["stand_ins"], found["bytes"]),
         in_place=found["in_place"],
         config_files=tuple(found["config_files"]),
         passed_over_count=sum(file.passed_over for file in files),

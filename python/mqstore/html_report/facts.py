@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import mqstore
 from mqstore._native import _survey
+from mqstore._zone import zone
+from mqstore.html_report.now import LagRow, Mood, Now, failed, is_system, lags, look
 from mqstore.html_report.timeline import Timeline, make_timeline
 from mqstore.layout import index_files, list_files, open_index_file
 from mqstore.store import _settings
@@ -18,14 +22,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from mqstore import Finding, GroupOffset, Store, VerifyReport
+    from mqstore import Finding, Store, VerifyReport
     from mqstore._native import _Survey
     from mqstore.config import ConfigLike
     from mqstore.layout import FileGroup
 
 __all__ = ["Facts", "gather"]
 
-Mood: TypeAlias = Literal["good", "warn", "bad"]
 _Progress: TypeAlias = "Callable[[int, int], object]"
 
 # How many rows the tables have, so that the page stays small whatever the store holds.
@@ -82,6 +85,9 @@ class TopicRow:
     first_ms: int
     last_ms: int
     part: float
+    is_system: bool = False
+    queues: int = 0
+    skew: float | None = None
 
 
 @dataclass(slots=True)
@@ -119,16 +125,6 @@ class Index:
 
 
 @dataclass(slots=True)
-class LagRow:
-    """A group's lag in a topic."""
-
-    group: str
-    topic: str
-    queues: int
-    lag: int
-
-
-@dataclass(slots=True)
 class Facts:
     """Everything that the page shows."""
 
@@ -148,6 +144,8 @@ class Facts:
     queue_count: int
     first_ms: int | None
     last_ms: int | None
+    records: int
+    now: Now
     files: list[FileGroup]
     unknown: list[str]
     health: Health
@@ -160,7 +158,13 @@ class Facts:
     index: Index
     lags: list[LagRow]
     more_lags: int
+    zone: str
     took_s: float = 0.0
+
+    @property
+    def moods(self) -> dict[str, Mood]:
+        """Moods by severity."""
+        return _MOODS
 
     @property
     def log_bytes(self) -> int:
@@ -177,7 +181,7 @@ def gather(
     report = mqstore.verify(path, config=config, progress=halves.first)
     found = _survey(path, progress=halves.second, settings=_settings(config))
     with mqstore.open(path, config=config) as store:
-        facts = _facts(store, report, found)
+        facts = _facts(store, report, found, config)
     facts.took_s = time.monotonic() - began
     return facts
 
@@ -197,7 +201,7 @@ class _Halves:
             self._progress(total + done, 2 * total)
 
 
-def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
+def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLike) -> Facts:
     locked, _ = mqstore.lock_state(store.path)
     state = "open" if locked else "crashed" if Path(store.path, "abort").exists() else "closed"
     files = list_files(store.path)
@@ -209,7 +213,8 @@ def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
     largest = max((topic.bytes for topic in topics), default=1)
     for topic in topics:
         topic.part = topic.bytes / largest
-    lags = _lags(store.groups())
+    _add_queues(store, topics)
+    groups = lags(store)
     versions = store.versions()
     other_messages = found["others"][0]
     return Facts(
@@ -220,7 +225,9 @@ def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
         state_text=_STATES[state],
         releases=" or ".join(versions["can_be"]),
         marks=[mark["path"] for mark in versions["marks"]],
-        messages=sum(topic.messages for topic in topics) + other_messages,
+        messages=sum(queue.max_offset - queue.min_offset for queue in store.queues()),
+        records=sum(topic.messages for topic in topics) + other_messages,
+        now=look(store.path, config, groups, failed(store, groups), files.groups),
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=end,
         unflushed_bytes=max(end - store.flushed_offset, 0),
@@ -232,15 +239,18 @@ def _facts(store: Store, report: VerifyReport, found: _Survey) -> Facts:
         files=files.groups,
         unknown=files.unknown,
         health=_health(report),
-        timeline=make_timeline([topic.name for topic in topics], found["step_ms"], found["cells"]),
+        timeline=make_timeline(
+            [topic.name for topic in topics], found["step_ms"], _local_cells(found["cells"])
+        ),
         topics=topics[:_MOST_TOPICS],
         more_topics=max(len(topics) - _MOST_TOPICS, 0),
         skipped_ranges=found["skipped_ranges"],
         skipped_bytes=found["skipped_bytes"],
         latency=_latency(found),
         index=_index(store),
-        lags=lags[:_MOST_LAGS],
-        more_lags=max(len(lags) - _MOST_LAGS, 0),
+        lags=groups[:_MOST_LAGS],
+        more_lags=max(len(groups) - _MOST_LAGS, 0),
+        zone=zone().name,
     )
 
 
@@ -331,11 +341,27 @@ def _index(store: Store) -> Index:
     return index
 
 
-def _lags(groups: dict[str, list[GroupOffset]]) -> list[LagRow]:
-    rows: dict[tuple[str, str], LagRow] = {}
-    for group, offsets in groups.items():
-        for offset in offsets:
-            row = rows.setdefault((group, offset.topic), LagRow(group, offset.topic, 0, 0))
-            row.queues += 1
-            row.lag += max(offset.lag, 0)
-    return sorted(rows.values(), key=lambda row: (-row.lag, row.group, row.topic))
+def _add_queues(store: Store, topics: list[TopicRow]) -> None:
+    """How evenly a topic's messages lie in its queues: the fullest queue by the mean."""
+    counts: dict[str, list[int]] = defaultdict(list)
+    for queue in store.queues():
+        counts[queue.topic].append(queue.max_offset - queue.min_offset)
+    for topic in topics:
+        found = counts.get(topic.name, [])
+        topic.is_system, topic.queues = is_system(topic.name), len(found)
+        if sum(found) > 0:
+            topic.skew = max(found) * len(found) / sum(found)
+
+
+def _local_cells(cells: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """The cells by the wall clock of the zone in force."""
+    epoch = datetime.fromtimestamp(0, UTC)
+    local = []
+    for begin_ms, topic, messages, size in cells:
+        try:
+            moment = zone().local(epoch + timedelta(milliseconds=begin_ms))
+            shift = moment.utcoffset() or timedelta()
+        except (OverflowError, ValueError, OSError):
+            shift = timedelta()
+        local.append((begin_ms + round(shift.total_seconds() * 1000), topic, messages, size))
+    return sorted(local)

@@ -37,7 +37,8 @@ def figures(facts: Facts) -> dict[str, Figure]:
         made["messages"] = _over_time(facts.timeline, "messages")
         made["bytes"] = _over_time(facts.timeline, "bytes")
     if facts.topics:
-        rows = [(topic.name, topic.bytes, size_text(topic.bytes)) for topic in facts.topics]
+        shown = [topic for topic in facts.topics if not topic.is_system] or facts.topics
+        rows = [(topic.name, topic.bytes, size_text(topic.bytes)) for topic in shown]
         made["topics"] = _bars(rows, "bytes")
     if facts.latency.messages:
         made["latency"] = _latency(facts.latency)

@@ -170,6 +170,7 @@ pub fn copy(
         rule: if options.renumber { Rule::FromZero } else { Rule::Keep },
         closed_up: HashSet::new(),
         files,
+        expected: 0,
     };
     let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
     let mut scanner = store.scanner(begin, None, true);

@@ -59,9 +59,6 @@ pub struct DoctorReport {
 }
 
 /// Diagnoses the store at `path`. `progress` is called on the calling thread.
-///
-/// # Errors
-/// As [`verify`].
 pub fn doctor(
     path: &Path,
     config: &StoreConfig,

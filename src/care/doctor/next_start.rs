@@ -39,9 +39,6 @@ pub struct NextStart {
 }
 
 /// Forecasts the next start.
-///
-/// # Errors
-/// As [`super::super::verify()`].
 pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result<NextStart> {
     let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
     let mut go_on = |_, _| ControlFlow::Continue(());

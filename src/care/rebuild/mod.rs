@@ -8,6 +8,7 @@ mod build;
 pub mod divided;
 mod spill;
 mod stretch;
+mod topic_table;
 mod walk;
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use self::build::Build;
 pub use self::build::{RebuiltQueue, What};
 use self::stretch::{Chunk, Reading, STRETCH, Spare};
+pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
 use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
@@ -109,9 +111,6 @@ pub fn rebuild(
 }
 
 /// [`rebuild`] on another storage, with another clock.
-///
-/// # Errors
-/// As [`rebuild`].
 pub fn rebuild_on(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,

@@ -2,7 +2,8 @@
 
 use hashbrown::HashMap;
 
-use crate::care::transfer::QueueName;
+use crate::care::transfer::numbering::has_no_stand_ins;
+use crate::care::transfer::{QueueName, most_stand_ins};
 use crate::format::message::MessageView;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
@@ -17,6 +18,7 @@ struct Seen {
     first: i64,
     next: i64,
     missing: u64,
+    stand_ins: u64,
     /// Whether RocketMQ could not serve it unchanged.
     broken: bool,
 }
@@ -55,14 +57,21 @@ impl Census {
             QueueKind::Plain => alone,
             QueueKind::Batch => batch::inner_range(&indexed, view.queue_offset()).unwrap_or(alone),
         };
-        self.see_in(topic, view.queue_id(), kind, range);
+        let stands_in = kind == QueueKind::Plain && !has_no_stand_ins(topic);
+        self.see_in(topic, view.queue_id(), (kind, stands_in), range);
         for (name, number) in lmq::pairs(topic, &indexed) {
             let range = InnerRange { base_queue_offset: number, message_count: 1 };
-            self.see_in(name, 0, QueueKind::Plain, range);
+            self.see_in(name, 0, (QueueKind::Plain, false), range);
         }
     }
 
-    fn see_in(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind, range: InnerRange) {
+    fn see_in(
+        &mut self,
+        topic: &[u8],
+        queue_id: i32,
+        (kind, stands_in): (QueueKind, bool),
+        range: InnerRange,
+    ) {
         let at = range.base_queue_offset;
         let end = at.saturating_add(i64::from(range.message_count));
         if !self.queues.contains_key(topic) {
@@ -71,13 +80,17 @@ impl Census {
         let Some(queues) = self.queues.get_mut(topic) else { return };
         match queues.get_mut(&queue_id) {
             None => {
-                queues.insert(queue_id, Seen { first: at, next: end, missing: 0, broken: false });
+                let (first, next) = (at, end);
+                let seen = Seen { first, next, missing: 0, stand_ins: 0, broken: false };
+                queues.insert(queue_id, seen);
             }
             Some(seen) => {
                 let gap = at_least_0(at.saturating_sub(seen.next));
                 seen.missing = seen.missing.saturating_add(gap);
                 // Entries of a batch queue state their own numbers.
-                seen.broken |= at < seen.next || (gap > 0 && kind == QueueKind::Plain);
+                let is_gap = gap > 0 && kind == QueueKind::Plain && !stands_in;
+                seen.broken |= at < seen.next || is_gap;
+                seen.stand_ins += if stands_in { gap } else { 0 };
                 seen.next = seen.next.max(end);
             }
         }
@@ -91,6 +104,21 @@ impl Census {
     pub(super) fn missing(&self) -> u64 {
         let all = self.queues.values().flat_map(HashMap::values);
         all.fold(0, |sum, seen| sum.saturating_add(seen.missing))
+    }
+
+    /// Gives up the numbers of the queues with the widest gaps, where they need too many stand-ins;
+    /// returns how many all need.
+    pub(super) fn limit_stand_ins(&mut self) -> u64 {
+        let all = self.queues.values_mut().flat_map(HashMap::values_mut);
+        let mut kept: Vec<_> = all.filter(|seen| !seen.broken).collect();
+        kept.sort_unstable_by_key(|seen| seen.stand_ins);
+        let mut sum = 0_u64;
+        for seen in kept {
+            let more = sum.saturating_add(seen.stand_ins);
+            seen.broken = more > most_stand_ins(self.messages);
+            sum = if seen.broken { sum } else { more };
+        }
+        sum
     }
 
     /// Queues that cannot keep their numbers, sorted.

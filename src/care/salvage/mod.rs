@@ -27,6 +27,8 @@ use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
 use crate::format::width::to_usize;
+use crate::store::open::index_settings::{self, NoLayout};
+use crate::store::open::inspect;
 use crate::store::open::version::versions_of;
 use crate::store::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
@@ -67,10 +69,12 @@ pub struct SalvageReport {
     pub merged: Merged,
     /// Queues with messages.
     pub queues: u64,
-    /// Queues with missing or duplicate messages, which are renumbered.
+    /// Queues that cannot keep their numbers and are renumbered: of duplicates, of a broker's own.
     pub renumbered: Vec<QueueName>,
-    /// Missing queue offsets in these.
+    /// Missing queue offsets.
     pub missing: u64,
+    /// Stand-ins for them.
+    pub stand_ins: u64,
     /// Whether every record keeps its physical offset; `None` if nothing was written.
     pub in_place: Option<bool>,
     /// Copied configuration files.
@@ -98,9 +102,6 @@ pub fn salvage(
 }
 
 /// [`salvage`] on another storage.
-///
-/// # Errors
-/// As [`salvage`].
 pub fn salvage_on(
     storage: Arc<dyn Storage>,
     from: &Path,
@@ -118,7 +119,8 @@ pub fn salvage_on(
         refuse_what_is_there(&*storage, out)?;
     }
     let remembered = Remembered::load(&*storage, &StorePaths::new(from, &config));
-    let Found { sources, files, hint, problems } = find(&storage, from, &config)?;
+    let known = remembered.config.mapped_file_size_commit_log;
+    let Found { sources, files, hint, problems } = find(&storage, from, &config, known)?;
     let mut report = SalvageReport {
         config_files: files.iter().map(|(name, _)| name.clone()).collect(),
         problems,
@@ -173,6 +175,7 @@ pub fn salvage_on(
     let file_size = file_size.or(remembered.config.mapped_file_size_commit_log);
     let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
     config.mapped_file_size_commit_log = Some(file_size);
+    take_sizes(&storage, from, &mut config);
     remembered.fill_in_copy(&mut config);
     // Write for the source's release, to hold as much. A source that is no store any more tells
     // none.
@@ -189,6 +192,7 @@ pub fn salvage_on(
     report.bytes = census.bytes;
     report.queues = census.queues();
     report.missing = census.missing();
+    report.stand_ins = census.limit_stand_ins();
     report.renumbered = census.broken();
     let Some(out) = out else {
         meter.end();
@@ -200,7 +204,9 @@ pub fn salvage_on(
     // As in a partial copy: messages missing at a queue's start lie before the log.
     let base_offset = if census.begins_late() { first.max(file_size) } else { first };
     let closed_up: HashSet<QueueName> = report.renumbered.iter().cloned().collect();
-    let plan = Plan { config, base_offset, rule: Rule::Keep, closed_up, files };
+    let rule = Rule::Keep;
+    let expected = census.messages;
+    let plan = Plan { config, base_offset, rule, closed_up, files, expected };
     let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
     merge(&sources, &extents, &mut |view| {
         transfer.put(&Record::of(view))?;
@@ -210,6 +216,19 @@ pub fn salvage_on(
     transfer.finish()?;
     meter.end();
     Ok(report)
+}
+
+/// Takes the sizes of queues and index from the source's files.
+fn take_sizes(storage: &Arc<dyn Storage>, from: &Path, config: &mut StoreConfig) {
+    let paths = StorePaths::new(from, config);
+    if let Ok(layout) = inspect::queue_layout(&**storage, &paths, config) {
+        inspect::settle_queues(config, &layout);
+    }
+    if let Ok(Ok(layout) | Err(NoLayout { fits: Some(layout), .. })) =
+        index_settings::index_layout(&**storage, &paths, config)
+    {
+        inspect::settle(config, layout);
+    }
 }
 
 struct Meter<'p> {

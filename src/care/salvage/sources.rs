@@ -24,7 +24,12 @@ pub(super) struct Found {
 }
 
 /// Finds files at `from`: a store, folder or file.
-pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig) -> Result<Found> {
+pub(super) fn find(
+    storage: &Arc<dyn Storage>,
+    from: &Path,
+    config: &StoreConfig,
+    remembered: Option<u64>,
+) -> Result<Found> {
     let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     let mut paths: Vec<PathBuf> = Vec::new();
@@ -81,22 +86,31 @@ pub(super) fn find(storage: &Arc<dyn Storage>, from: &Path, config: &StoreConfig
         return Err(error);
     }
     problems.sort_by(|a, b| a.path.cmp(&b.path));
-    let hint = file_size(&sources)?;
+    let hint = file_size(&sources, remembered)?;
     Ok(Found { sources, files, hint, problems })
 }
 
-/// File size of the log, if every file has its name: the most frequent length among files at its
-/// multiples.
-fn file_size(sources: &[Source]) -> Result<Option<u64>> {
-    let mut bases = Vec::with_capacity(sources.len());
+/// File size of the log by the files with a name: the remembered one if none contradicts it, else
+/// the most frequent length among files at its multiples, else the step between names.
+fn file_size(sources: &[Source], remembered: Option<u64>) -> Result<Option<u64>> {
+    let (mut step, mut longest) = (0, 0);
     let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
     for Source { path, file } in sources {
         let name = path.file_name().and_then(|name| name.to_str());
-        let Some(base) = name.and_then(file_name::parse_offset_name) else { return Ok(None) };
-        bases.push(base);
-        *votes.entry(file.stat().map_err(Error::io("stat", path))?.len).or_default() += 1;
+        let Some(base) = name.and_then(file_name::parse_offset_name) else { continue };
+        step = common_divisor(step, base);
+        let len = file.stat().map_err(Error::io("stat", path))?.len;
+        longest = longest.max(len);
+        *votes.entry(len).or_default() += 1;
     }
-    let fits = |size: u64| size > 0 && bases.iter().all(|base| base % size == 0);
+    // Every file begins at a multiple of the step, and so of what divides it.
+    let fits = |size: u64| size > 0 && step % size == 0;
+    let known = remembered.filter(|size| !votes.is_empty() && fits(*size) && longest <= *size);
     let most = votes.into_iter().filter(|(size, _)| fits(*size)).max_by_key(|(_, votes)| *votes);
-    Ok(most.map(|(size, _)| size))
+    let spaced = (step > 0 && longest <= step).then_some(step);
+    Ok(known.or(most.map(|(size, _)| size)).or(spaced))
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -1,4 +1,4 @@
-//! Counts messages and bytes by topic, queue, hour, day or tags.
+//! Counts messages and bytes by topic, queue, time or tags.
 //!
 //! One walk over the log in bounded memory: beyond [`StatsOptions::most_bytes`] new groups are
 //! counted together.
@@ -17,7 +17,9 @@ use crate::store::progress::Progress;
 use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{MessageStore, OpenMode};
 
-const HOUR_MS: i64 = 3_600_000;
+const MINUTE_MS: i64 = 60_000;
+const QUARTER_HOUR_MS: i64 = 15 * MINUTE_MS;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 /// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
@@ -29,6 +31,10 @@ pub enum Grouping {
     Topic,
     /// Queue number.
     QueueId,
+    /// Minute of the store time.
+    Minute,
+    /// Quarter of an hour: days of any zone consist of them.
+    QuarterHour,
     /// Hour of the store time, UTC.
     Hour,
     /// Day of the store time, UTC.
@@ -39,7 +45,15 @@ pub enum Grouping {
 
 impl Grouping {
     /// All groupings.
-    pub const ALL: [Self; 5] = [Self::Topic, Self::QueueId, Self::Hour, Self::Day, Self::Tags];
+    pub const ALL: [Self; 7] = [
+        Self::Topic,
+        Self::QueueId,
+        Self::Minute,
+        Self::QuarterHour,
+        Self::Hour,
+        Self::Day,
+        Self::Tags,
+    ];
 
     /// Stable name.
     #[must_use]
@@ -47,6 +61,8 @@ impl Grouping {
         match self {
             Self::Topic => "topic",
             Self::QueueId => "queue_id",
+            Self::Minute => "minute",
+            Self::QuarterHour => "quarter_hour",
             Self::Hour => "hour",
             Self::Day => "day",
             Self::Tags => "tags",
@@ -123,6 +139,10 @@ pub struct Group {
     pub day_ms: i64,
     /// Start of the hour.
     pub hour_ms: i64,
+    /// Start of the quarter of an hour.
+    pub quarter_hour_ms: i64,
+    /// Start of the minute.
+    pub minute_ms: i64,
     /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
 }
@@ -133,6 +153,8 @@ struct GroupOf<'a> {
     queue_id: i32,
     day_ms: i64,
     hour_ms: i64,
+    quarter_hour_ms: i64,
+    minute_ms: i64,
     tags: Option<&'a [u8]>,
 }
 
@@ -143,6 +165,8 @@ impl Hash for GroupOf<'_> {
         self.queue_id.hash(state);
         self.day_ms.hash(state);
         self.hour_ms.hash(state);
+        self.quarter_hour_ms.hash(state);
+        self.minute_ms.hash(state);
         self.tags.hash(state);
     }
 }
@@ -153,6 +177,8 @@ impl Equivalent<Group> for GroupOf<'_> {
             && self.queue_id == group.queue_id
             && self.day_ms == group.day_ms
             && self.hour_ms == group.hour_ms
+            && self.quarter_hour_ms == group.quarter_hour_ms
+            && self.minute_ms == group.minute_ms
             && self.tags == group.tags.as_deref()
     }
 }
@@ -164,6 +190,8 @@ impl From<&GroupOf<'_>> for Group {
             queue_id: group.queue_id,
             day_ms: group.day_ms,
             hour_ms: group.hour_ms,
+            quarter_hour_ms: group.quarter_hour_ms,
+            minute_ms: group.minute_ms,
             tags: group.tags.map(Into::into),
         }
     }
@@ -202,6 +230,7 @@ pub fn stats(
     let by = |grouping| options.by.contains(&grouping);
     let (topic, queue_id, day) = (by(Grouping::Topic), by(Grouping::QueueId), by(Grouping::Day));
     let (hour, tags) = (by(Grouping::Hour), by(Grouping::Tags));
+    let (quarter_hour, minute) = (by(Grouping::QuarterHour), by(Grouping::Minute));
     let skipped = each_message(&store, options.on_damage, progress, |view: &MessageView<'_>| {
         if !options.filter.takes(view) {
             return;
@@ -215,6 +244,8 @@ pub fn stats(
             queue_id: if queue_id { view.queue_id() } else { 0 },
             day_ms: begin(day, DAY_MS),
             hour_ms: begin(hour, HOUR_MS),
+            quarter_hour_ms: begin(quarter_hour, QUARTER_HOUR_MS),
+            minute_ms: begin(minute, MINUTE_MS),
             tags: if tags { view.property(names::TAGS) } else { None },
         };
         let totals = match groups.get_mut(&group) {

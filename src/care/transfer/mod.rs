@@ -51,6 +51,7 @@ pub struct Transfer {
     /// Bytes of their records.
     pub bytes: u64,
     pub stand_ins: u64,
+    expected: u64,
     /// Whether every record keeps its physical offset.
     pub in_place: bool,
 }
@@ -66,6 +67,8 @@ pub struct Plan {
     pub closed_up: HashSet<QueueName>,
     /// Files below `config` to copy.
     pub files: Vec<ConfigFile>,
+    /// Number of messages, if known: as many stand-ins are allowed.
+    pub expected: u64,
 }
 
 impl Transfer {
@@ -75,7 +78,7 @@ impl Transfer {
     /// [`Error::Io`] if something is in the way; [`Error::Corrupt`] for an unreadable
     /// table that would have to change.
     pub fn begin(storage: Arc<dyn Storage>, out: &Path, plan: Plan) -> Result<Self> {
-        let Plan { config, base_offset, rule, closed_up, files } = plan;
+        let Plan { config, base_offset, rule, closed_up, files, expected } = plan;
         let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
         for (name, bytes) in &files {
             if OFFSET_FILES.contains(&name.as_str()) {
@@ -91,7 +94,16 @@ impl Transfer {
             }
         }
         let new = NewStore::create(storage, out, config, base_offset)?;
-        Ok(Self { new, numbering, files, messages: 0, bytes: 0, stand_ins: 0, in_place: true })
+        Ok(Self {
+            new,
+            numbering,
+            files,
+            messages: 0,
+            bytes: 0,
+            stand_ins: 0,
+            expected,
+            in_place: true,
+        })
     }
 
     /// Number for a queue's next message that has none.
@@ -109,7 +121,7 @@ impl Transfer {
         let missing = numbered.missing;
         if !missing.is_empty() {
             let count = at_least_0(missing.end.saturating_sub(missing.start));
-            let allowed = FREE_STAND_INS.max(self.messages);
+            let allowed = most_stand_ins(self.messages.max(self.expected));
             if self.stand_ins.saturating_add(count) > allowed {
                 return Err(too_many(record, missing.start, missing.end));
             }
@@ -139,9 +151,6 @@ impl Transfer {
     }
 
     /// Finishes the store; offset tables get the new numbers.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn finish(mut self) -> Result<()> {
         if self.numbering.more_queues {
             let config = self.new.config_mut();
@@ -157,6 +166,11 @@ impl Transfer {
         }
         self.new.finish(&self.files)
     }
+}
+
+/// Maximum stand-ins among so many messages.
+pub(super) const fn most_stand_ins(messages: u64) -> u64 {
+    if messages > FREE_STAND_INS { messages } else { FREE_STAND_INS }
 }
 
 /// A message without body or own properties in place of a missing one.

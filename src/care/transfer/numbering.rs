@@ -103,10 +103,7 @@ impl Numbering {
     /// Rule of a queue. A broker's own topics get no stand-ins: it would act on them.
     fn rule_of(&self, topic: &[u8], queue_id: i32) -> Rule {
         let closes_up = || {
-            let of_broker = matches!(
-                Purpose::of(topic),
-                Purpose::Half | Purpose::TransactionOp | Purpose::Delayed | Purpose::Timer
-            );
+            let of_broker = has_no_stand_ins(topic);
             let named = !self.closed_up.is_empty()
                 && self.closed_up.contains(&(Box::from(topic), queue_id));
             of_broker || named
@@ -221,6 +218,14 @@ impl Numbering {
             }
         }
     }
+}
+
+/// Whether a broker would act on stand-ins of a topic.
+pub fn has_no_stand_ins(topic: &[u8]) -> bool {
+    matches!(
+        Purpose::of(topic),
+        Purpose::Half | Purpose::TransactionOp | Purpose::Delayed | Purpose::Timer
+    )
 }
 
 /// `raw` with another value of a property, in place.

@@ -137,9 +137,6 @@ pub fn verify(
 }
 
 /// [`verify`] on another storage.
-///
-/// # Errors
-/// As [`verify`].
 pub fn verify_on(
     storage: Arc<dyn Storage>,
     path: &Path,

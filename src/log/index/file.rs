@@ -302,9 +302,6 @@ impl IndexFile {
 
     /// Puts keys in order and returns how many fitted. The bytes equal those of
     /// [`IndexFile::put_key`] for each, but slots are prefetched.
-    ///
-    /// # Errors
-    /// As [`IndexFile::put_key`]; earlier keys are put then.
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
         let layout = self.layout;
         let writer = self.writer()?;

@@ -9,6 +9,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
 use crate::care::rebuild::divided::{self, Part};
+use crate::care::rebuild::rebuild_topics;
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::error::Error;
 
@@ -17,6 +18,8 @@ use crate::py::progress::{threads_of, with_progress};
 
 /// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
+
+type TopicRow = (String, i32, &'static str, Option<i32>);
 
 type MadeQueues = (Vec<Row>, Vec<(String, i32)>, u64);
 
@@ -54,17 +57,11 @@ pub(crate) fn rebuild<'py>(
     if topics.as_ref().is_some_and(Vec::is_empty) {
         return Err(PyValueError::new_err("topics is empty; None means all of them"));
     }
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(Error::io("find", path));
-    let path = absolute(&path)?;
-    let target = match (dry_run, &out) {
-        (true, _) => RebuildTarget::Nothing,
-        (false, Some(out)) => RebuildTarget::Folder(absolute(out)?),
-        (false, None) => RebuildTarget::InPlace,
-    };
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let target = target_of(dry_run, out)?;
     let options = RebuildOptions {
         what: wanted,
-        topics: topics
-            .map(|names| names.into_iter().map(|name| name.into_bytes().into()).collect()),
+        topics: topics.map(names_of),
         target,
         threads: threads_of(threads)?,
     };
@@ -74,6 +71,62 @@ pub(crate) fn rebuild<'py>(
     })?;
     let fields = fields(py, &report)?;
     Ok((report.queues.into_iter().map(row).collect(), fields))
+}
+
+/// Makes the table of topics again; ``mqstore.rebuild`` is the public door to this.
+///
+/// Args:
+///     path: The store's root folder.
+///     topics: Only these; ``None`` for all.
+///     out: The folder to make it in; ``None`` is the store itself.
+///     dry_run: Makes nothing.
+///     progress: As for ``rebuild``.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The topics, each ``(name, queues, kind, was)``; and other fields of
+///     ``mqstore.RebuildReport`` by name.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, topics, out, dry_run, progress, settings))]
+pub(crate) fn _rebuild_topics<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    topics: Option<Vec<String>>,
+    out: Option<PathBuf>,
+    dry_run: bool,
+    progress: Option<Py<PyAny>>,
+    settings: &Bound<'py, PyAny>,
+) -> PyResult<(Vec<TopicRow>, Bound<'py, PyDict>)> {
+    let (target, config) = (target_of(dry_run, out)?, config_of(settings)?);
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let only = topics.map(names_of);
+    let report = with_progress(py, progress.as_ref(), |progress| {
+        rebuild_topics(&path, config, only.as_deref(), &target, progress)
+    })?;
+    let fields = PyDict::new(py);
+    fields.set_item("messages", report.messages)?;
+    fields.set_item("log_start", report.log.0)?;
+    fields.set_item("log_end", report.log.1)?;
+    fields.set_item("skipped_ranges", report.skipped.ranges)?;
+    fields.set_item("quarantine", report.quarantine.map(PathBuf::into_os_string))?;
+    let rows = report.topics.into_iter();
+    let rows = rows.map(|topic| (topic.name, topic.queues, topic.kind.name(), topic.was));
+    Ok((rows.collect(), fields))
+}
+
+fn target_of(dry_run: bool, out: Option<PathBuf>) -> PyResult<RebuildTarget> {
+    Ok(match (dry_run, out) {
+        (true, _) => RebuildTarget::Nothing,
+        (false, Some(out)) => {
+            let absolute = std::path::absolute(&out).map_err(Error::io("find", &out))?;
+            RebuildTarget::Folder(absolute)
+        }
+        (false, None) => RebuildTarget::InPlace,
+    })
+}
+
+fn names_of(names: Vec<String>) -> Vec<Box<[u8]>> {
+    names.into_iter().map(|name| name.into_bytes().into()).collect()
 }
 
 /// Reads a range of a store's log and puts down what queues and index need of it.

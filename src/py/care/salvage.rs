@@ -98,6 +98,7 @@ pub(crate) fn salvage<'py>(
     fields.set_item("queues", report.queues)?;
     fields.set_item("renumbered", renumbered)?;
     fields.set_item("missing", report.missing)?;
+    fields.set_item("stand_ins", report.stand_ins)?;
     fields.set_item("passed_over", passed_over)?;
     fields.set_item("problems", problems)?;
     fields.set_item("in_place", report.in_place)?;

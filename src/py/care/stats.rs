@@ -30,7 +30,8 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 ///
 /// Args:
 ///     path: The store's root folder.
-///     by: Names out of ``topic``, ``queue_id``, ``hour``, ``day``, ``tags``.
+///     by: Names out of ``topic``, ``queue_id``, ``minute``, ``quarter_hour``, ``hour``, ``day``,
+///         ``tags``.
 ///     topics: As for ``Store.scan``, and so are the next four.
 ///     tags: As for ``Store.scan``.
 ///     begin_ms: As for ``Store.scan``.
@@ -76,6 +77,8 @@ pub(crate) fn stats<'py>(
             match grouping {
                 Grouping::Topic => row.append(text(&group.topic)),
                 Grouping::QueueId => row.append(group.queue_id),
+                Grouping::Minute => row.append(group.minute_ms),
+                Grouping::QuarterHour => row.append(group.quarter_hour_ms),
                 Grouping::Hour => row.append(group.hour_ms),
                 Grouping::Day => row.append(group.day_ms),
                 Grouping::Tags => row.append(group.tags.as_deref().map(text)),
@@ -103,7 +106,11 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
     let mut groupings = Vec::new();
     for name in names {
         let Some(grouping) = Grouping::by_name(name) else {
-            return Err(not_one_of("by", "topic, queue_id, hour, day, tags", name));
+            return Err(not_one_of(
+                "by",
+                "topic, queue_id, minute, quarter_hour, hour, day, tags",
+                name,
+            ));
         };
         if groupings.contains(&grouping) {
             return Err(PyValueError::new_err(format!("by names {name} twice")));

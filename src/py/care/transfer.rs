@@ -67,6 +67,7 @@ pub(crate) fn import_messages<'py>(
         rule: if renumber { Rule::FromZero } else { Rule::Keep },
         closed_up: HashSet::new(),
         files,
+        expected: 0,
     };
     let mut transfer = Transfer::begin(Arc::new(Os), &path, plan)?;
     let mut newest_ms = 0;

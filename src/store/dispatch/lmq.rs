@@ -89,9 +89,6 @@ pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
 }
 
 /// Finds or creates these queues.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn find(names: &[&[u8]], queues: &QueueTable) -> Result<Vec<Arc<Queue>>> {
     names.iter().map(|name| queues.get_or_create(name, 0)).collect()
 }

@@ -100,9 +100,6 @@ impl<'q> Audit<'q> {
     }
 
     /// Compares gathered records with their queues.
-    ///
-    /// # Errors
-    /// As [`Audit::see`].
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
         // Index of each lane, once a unit may be in its queue.
         let mut places = vec![None; gathered.lanes.len()];
@@ -183,9 +180,6 @@ impl<'q> Audit<'q> {
     }
 
     /// Queues that differ from the log, after everything from `from` on was seen.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn findings(&self, from: u64) -> Result<Vec<QueueFinding>> {
         let mut findings = Vec::new();
         for queue in self.queues.all() {
@@ -230,9 +224,6 @@ impl<'q> Audit<'q> {
 }
 
 /// Whether an entry leads exactly to this record.
-///
-/// # Errors
-/// [`crate::Error::Io`].
 pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bool> {
     let Some(queue) = queues.get(request.topic, request.queue_id) else { return Ok(false) };
     let unit = queue.unit(request.queue_offset)?;

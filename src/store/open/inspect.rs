@@ -262,9 +262,6 @@ fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
 
 /// Folders and file sizes of the queues: configured and consistent with the files, detected, or
 /// remembered.
-///
-/// # Errors
-/// As [`commit_log_file_size`].
 pub fn queue_layout(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -375,9 +372,6 @@ fn queue_file_size(
 
 /// Writes the settings of a store below `config`: all of a new one, otherwise those that its files
 /// do not prove.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn remember(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -31,9 +31,6 @@ pub struct MissingEnd {
 impl MissingEnd {
     /// Finds what queues and index know from the log's `end` on. One entry is no evidence, unless
     /// it leads to `end` itself.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn look(
         log: &CommitLog,
         end: u64,

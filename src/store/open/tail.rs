@@ -51,9 +51,6 @@ impl Tail {
     /// Examines everything behind `end`. `newest_ms` is the newest store time before it, `flushed`
     /// the flushed part of the log. An older message is a remainder of a recycled file unless the
     /// queues know it: clocks step back.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read(
         log: &CommitLog,
         queues: &QueueTable,

@@ -48,9 +48,6 @@ pub enum Sought {
 
 impl Held<'_> {
     /// Whether an entry leads to a record of its queue and number; returns the record's end.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn end_of(&self, unit: &Unit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
         let entry = unit.entry;
         let (Ok(at), Ok(size)) =
@@ -193,9 +190,6 @@ impl Held<'_> {
 
     /// First queue offset of a log that begins at `log_start`. The entry before may be damaged and
     /// seem to lead to a deleted message.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn first(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
         // A batch entry states its number.
@@ -228,9 +222,6 @@ impl Held<'_> {
 
     /// The queue's end by the log, which may be earlier than the queue's. Entries from `known_from`
     /// on were already compared.
-    ///
-    /// # Errors
-    /// As [`Held::seek`].
     pub fn end(&self, queue: &Queue, known_from: u64) -> Result<i64> {
         let mut buffer = Vec::new();
         if queue.max_offset() == 0 {
@@ -308,9 +299,6 @@ impl Held<'_> {
 
 /// End of the last record that a queue entry leads to; `None` if the farthest entries lead to no
 /// record of theirs.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u64>> {
     let mut farthest: Vec<_> = queues.iter().filter(|queue| queue.reach() >= 0).collect();
     farthest.sort_by_key(|queue| Reverse(queue.reach()));

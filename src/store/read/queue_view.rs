@@ -74,9 +74,6 @@ impl QueueView {
     }
 
     /// At most `count` units from the one that holds or follows `from`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
         let mut units = match &self.queue {
             Some(queue) => queue.units(from, count)?,
@@ -130,17 +127,11 @@ impl QueueView {
     }
 
     /// The unit that holds a queue offset.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
     /// Resolves a tags code.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match &self.queue {
@@ -150,9 +141,6 @@ impl QueueView {
     }
 
     /// Units in a file from a queue offset on, for RocketMQ's limits.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         self.queue.as_ref().map_or(Ok(usize::MAX), |queue| queue.units_to_file_end(number))
     }
@@ -160,9 +148,6 @@ impl QueueView {
 
 impl Overlay {
     /// Reads the log from `from` to `end` and keeps entries that the queues lack.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
@@ -275,9 +260,6 @@ impl Overlay {
 
 /// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
 /// where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn start_of_doubt(
     log: &CommitLog,
     queues: &QueueTable,
@@ -323,9 +305,6 @@ pub fn start_of_doubt(
 /// remains of a recycled file. The readable end is set once, after the search, for other threads. A
 /// last record with zeros in topic or properties counts as whole in a cleanly closed log; otherwise
 /// it is left out and returned.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn find_end(
     log: &CommitLog,
     queues: Option<&QueueTable>,

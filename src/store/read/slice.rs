@@ -200,9 +200,6 @@ impl Slice {
     }
 
     /// Moves to the first message, before taking parts.
-    ///
-    /// # Errors
-    /// As [`Slice::run`].
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         match &mut self.places {
             Places::Range(range) => range.settle(log),

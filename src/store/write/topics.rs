@@ -86,9 +86,6 @@ impl TopicTable {
 }
 
 /// Kinds of queues by the table or its backup, and why neither is readable.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn kinds(storage: &dyn Storage, paths: &StorePaths) -> Result<(TopicKinds, Option<String>)> {
     match config_file::load(storage, &paths.topics(), tables::TopicTable::parse) {
         Ok(None) => Ok((TopicKinds::new(), None)),

@@ -151,20 +151,27 @@ def _print_chain(
     for key in keys:
         key_hash = mqstore.key_hash(key)
         note(f"{key}: hash {key_hash}, slot {key_hash % slots} of {slots}")
-    found = False
+    found, walked = False, 0
 
     def rows() -> Iterator[Row]:
-        nonlocal found
+        nonlocal found, walked
         for key, path in itertools.product(keys, reversed(paths)):
             with open_index_file(store, path) as file:
                 header = file.header
                 for entry in file.chain(key):
                     match = _match(store, entry, key, mqstore.key_hash(key))
-                    found = found or match == "yes"
+                    found, walked = found or match == "yes", walked + 1
                     yield _entry_row(path, header, entry) | {"match": match}
 
     output.rows(itertools.islice(rows(), limit), (*_ENTRY_COLUMNS, Column("match")))
-    if not found and limit is None:
+    if not found and walked == limit:
+        names = " or ".join(map(repr, keys))
+        note(
+            f"mqstore: none of the first {limit} entries is of key {names}; leave out -n to walk "
+            "the whole chain"
+        )
+        return 1
+    if not found:
         recent = {f"{topic}#{key}" for topic, key in recent_keys(store)}
         for key in keys:
             note(f"mqstore: no entry of key {key!r} in the index{nearest(key, recent)}")

@@ -18,15 +18,15 @@ from mqstore.cli.message_options import (
     template_option,
 )
 from mqstore.cli.messages import MessageView, Template, print_messages
-from mqstore.cli.names import check_queue, check_topics
+from mqstore.cli.names import check_queue, check_topics, note_nothing
 from mqstore.cli.options import (
-    allow_empty_option,
     begin_end_options,
     config_option,
     limit_option,
     open_store,
     output_options,
     queue_option,
+    quiet_empty_option,
     store_argument,
     topics_option,
 )
@@ -67,7 +67,7 @@ _ID_LENGTHS = {32, 56}
 @template_option
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
 @raw_option
-@allow_empty_option
+@quiet_empty_option
 @config_option
 @output_options
 def cat_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
@@ -138,6 +138,9 @@ def _cat(
                 "`mqstore verify` lists them"
             )
             return 1
+        if not printed and not allow_empty:
+            bounds = {"from": begin_ms, "to": end_ms, "offset": offset}
+            return note_nothing(store, tags=tags, grep=grep, **bounds)
     return 0
 
 

@@ -38,13 +38,22 @@ _COLUMNS = (
 )
 
 
+_TOPIC_COLUMNS = (
+    Column("name", title="TOPIC"),
+    Column("queues", right=True),
+    Column("kind"),
+    Column("was", right=True, title="BEFORE"),
+)
+
+
 @click.command("rebuild", short_help="Make queues and index again from the log.")
 @store_argument
 @click.option(
     "--what",
-    type=click.Choice(["consumequeue", "index"]),
+    type=click.Choice(["consumequeue", "index", "topics"]),
     multiple=True,
-    help="Only this; both if left out. May be given twice.",
+    help="Only this; queues and index if left out. May be repeated; topics (topics.json) goes "
+    "alone.",
 )
 @click.option(
     "-t",
@@ -74,11 +83,14 @@ def rebuild_command(
     threads: int | None,
     config: str | None,
 ) -> int:
-    """Rebuild consume queues and index files from the commit log alone.
+    """Rebuild consume queues and index files from the commit log alone, or topics.json.
 
     Without --apply or --out it only reports the result. Replaced files are kept in the store's
-    folder `quarantine`.
+    folder `quarantine`. topics.json is made of the queues and the log: each topic with as many
+    queues as are in use; entries that can be read stay.
     """
+    if "topics" in what and len(set(what)) > 1:
+        raise click.UsageError("--what topics goes alone.")
     if apply and out is not None:
         raise click.UsageError("--apply and --out exclude each other.")
     if topics:
@@ -103,7 +115,7 @@ def rebuild_command(
     note(f"read {size_text(read)} of log in {duration_text(took)}")
     for line in _notes(report):
         note(f"mqstore: {line}")
-    return 1 if report.damaged or report.refused else 0
+    return 1 if report.damaged or report.refused or report.skipped_ranges else 0
 
 
 def _row(queue: RebuiltQueue) -> dict[str, object]:
@@ -135,7 +147,16 @@ def _document(report: RebuildReport) -> dict[str, object]:
         "refused": report.refused,
         "left_out": report.left_out,
         "quarantine": report.quarantine,
+        "topics": _topic_rows(report),
+        "skipped_ranges": report.skipped_ranges,
     }
+
+
+def _topic_rows(report: RebuildReport) -> list[dict[str, object]]:
+    return [
+        {"name": topic.name, "queues": topic.queues, "kind": topic.kind, "was": topic.was}
+        for topic in report.topics
+    ]
 
 
 def _lines(report: RebuildReport) -> Iterator[str]:
@@ -156,6 +177,9 @@ def _lines(report: RebuildReport) -> Iterator[str]:
             for queue in report.queues
         ]
         yield from table_lines(rows, _COLUMNS)
+    if report.topics:
+        yield ""
+        yield from table_lines(_topic_rows(report), _TOPIC_COLUMNS)
     yield ""
     if not report.applied:
         yield "nothing was changed; --apply replaces them, --out DIR makes them elsewhere"
@@ -181,6 +205,11 @@ def _notes(report: RebuildReport) -> Iterator[str]:
         yield (
             f"{count_text(len(report.damaged))} damaged part(s) of the log have no entry, the "
             f"first at physical offset {begin}, {end - begin} bytes: `mqstore verify` lists them"
+        )
+    if report.skipped_ranges:
+        yield (
+            f"{count_text(report.skipped_ranges)} damaged part(s) of the log were skipped; a topic "
+            "whose messages all lay there is not in the table"
         )
     if report.kept:
         topic, queue_id = report.kept[0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -53,9 +56,11 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     SOURCE is a store, a folder with commit log files, or a file: damaged, cut, renamed or joined,
     or the image of a disk. It is only read. Without --out nothing is written.
 
-    Exits with 1 where something other than whole messages was found, or one is missing. Messages
-    that the source's queues know and that were not found are listed: topic, queue, queue offset,
-    and the keys where they can still be read.
+    With --out it exits with 0 when it saved every whole message, also where others are lost; with 1
+    where a part of SOURCE could not be read. Without --out it exits with 1 where something other
+    than whole messages was found, or one is missing. Messages that the source's queues know and
+    that were not found are listed: topic, queue, queue offset, and the keys where they can still be
+    read.
     """
     with progress("salvaging") as tell:
         report = mqstore.salvage(source, out, progress=tell, config=config)
@@ -76,11 +81,34 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
             "problems": [found._asdict() for found in report.problems],
             "lost_count": lost_count,
             "lost": [found._asdict() for found in lost],
+            "next": _next(report, config),
         }
         output.document(document, lambda: _lines(report, lost, lost_count))
     if out is None:
-        note("nothing was written; --out DIR makes a store of them")
+        free = shutil.disk_usage(Path(source).absolute().parent).free
+        note(
+            f"nothing was written; --out DIR makes a store of them: it needs about "
+            f"{size_text(report.space_bytes)}, {size_text(free)} are free beside SOURCE"
+        )
+    note(f"next: {' ; '.join(_next(report, config))}")
+    if out is not None:
+        return int(bool(report.problems) or any(found.left for found in report.files))
     return 1 if damaged or lacking or report.problems or lost else 0
+
+
+def _next(report: SalvageReport, config: str | None) -> list[str]:
+    """The commands to go on with, in order."""
+    source = Path(report.source)
+    given = f" --config {shlex.quote(config)}" if config is not None else ""
+    if report.out is None:
+        out = shlex.quote(f"{source}.salvaged")
+        return [f"mqstore salvage {shlex.quote(report.source)} --out {out}{given}"]
+    commands = [f"mqstore doctor {shlex.quote(report.out)}{given}"]
+    if (source / "commitlog").is_dir():
+        kept = shlex.quote(f"{source}.damaged")
+        commands.append(f"mv {shlex.quote(report.source)} {kept}")
+        commands.append(f"mv {shlex.quote(report.out)} {shlex.quote(report.source)}")
+    return commands
 
 
 def _lines(report: SalvageReport, lost: list[Lost], lost_count: int) -> Iterator[str]:
@@ -98,12 +126,15 @@ def _lines(report: SalvageReport, lost: list[Lost], lost_count: int) -> Iterator
                 f"{found.second_path} byte {found.second_offset}"
             )
     if report.missing:
-        yield f"{count_text(report.missing)} queue offsets have no message"
+        stand_ins = f"; {count_text(report.stand_ins)} stand-ins keep the others' offsets"
+        yield f"{count_text(report.missing)} queue offsets have no message" + (
+            stand_ins if report.stand_ins else ""
+        )
     if report.renumbered:
         which = ", ".join(f"{topic}/{queue}" for topic, queue in report.renumbered[:_MOST_NAMED])
         more = len(report.renumbered) - _MOST_NAMED
         rest = f" and {count_text(more)} more" if more > 0 else ""
-        yield escape(f"numbered anew, as they are not complete: {which}{rest}")
+        yield escape(f"numbered anew, as they cannot keep their numbers: {which}{rest}")
     left = sum(found.left for found in report.files)
     if left:
         yield f"{count_text(left)} places looked like messages and were skipped: too many were not"

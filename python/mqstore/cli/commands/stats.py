@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.counting import GROUPINGS, SORTS, count, largest_first, with_rates
+from mqstore.cli.counting import GROUPINGS, SORTS, TIMES, count, largest_first, with_rates
 from mqstore.cli.message_options import tags_option
-from mqstore.cli.names import check_topics
+from mqstore.cli.names import check_topics, note_nothing
 from mqstore.cli.options import (
     begin_end_options,
     config_option,
     open_store,
     output_options,
+    quiet_empty_option,
     store_argument,
     topics_option,
 )
@@ -37,9 +38,9 @@ _GROUP_COLUMNS = {
 def _read_groupings(
     ctx: click.Context,  # noqa: ARG001 - click's signature
     param: click.Parameter,  # noqa: ARG001
-    value: str,
+    value: tuple[str, ...],
 ) -> tuple[str, ...]:
-    names = tuple(filter(None, value.split(",")))
+    names = tuple(filter(None, ",".join(value).split(",")))
     for name in names:
         if name not in GROUPINGS:
             raise click.BadParameter(f"{name!r} is none of {', '.join(GROUPINGS)}")
@@ -52,11 +53,13 @@ def _read_groupings(
 @store_argument
 @click.option(
     "--by",
-    default="topic,hour",
-    show_default=True,
+    multiple=True,
+    default=["topic,hour"],
+    show_default="topic,hour",
     callback=_read_groupings,
     metavar="LIST",
-    help="Groupings: any of topic, queue_id, minute, hour, day, tags, separated by commas.",
+    help="Groupings: any of topic, queue_id, minute, hour, day, tags; separated by commas, or each "
+    "with its own --by.",
 )
 @click.option(
     "--sort",
@@ -73,6 +76,7 @@ def _read_groupings(
 @tags_option
 @begin_end_options
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
+@quiet_empty_option
 @config_option
 @output_options
 def stats_command(
@@ -86,6 +90,7 @@ def stats_command(
     begin_ms: int | None,
     end_ms: int | None,
     skip_damage: bool,  # noqa: FBT001
+    allow_empty: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
     """Count the messages of a store and their bytes, and from when to when they were stored.
@@ -93,7 +98,13 @@ def stats_command(
     Times are those of the store time; days begin in the zone of --tz. By minute, hour or day,
     GROWTH is how many messages more there are than in the one before.
     """
-    if topics:
+    by_time = not set(TIMES).isdisjoint(by)
+    if sort == "growth" and not by_time:
+        times = ", ".join(TIMES)
+        raise click.UsageError(
+            f"--sort growth needs one of {times} in --by; found {','.join(by)!r}"
+        )
+    if topics and not allow_empty:
         with open_store(store, config) as opened:
             check_topics(opened, topics)
     with progress("counting") as tell:
@@ -111,7 +122,6 @@ def stats_command(
     rows = with_rates(counted.rows, by)
     if sort or top:
         rows = largest_first(rows, sort or "messages")
-    by_time = not {"minute", "hour", "day"}.isdisjoint(by)
     output.rows(
         rows[:top],
         (
@@ -139,4 +149,6 @@ def stats_command(
             "`mqstore verify` lists them"
         )
         return 1
+    if not rows and not allow_empty:
+        return note_nothing(store, tags=tags, **{"from": begin_ms, "to": end_ms})
     return 0

@@ -17,13 +17,13 @@ from mqstore.cli.message_options import (
     template_option,
 )
 from mqstore.cli.messages import MessageView, Template, print_messages
-from mqstore.cli.names import check_queue, check_topics
+from mqstore.cli.names import check_queue, check_topics, note_nothing
 from mqstore.cli.options import (
-    allow_empty_option,
     config_option,
     open_store,
     output_options,
     queue_option,
+    quiet_empty_option,
     store_argument,
     topics_option,
 )
@@ -60,16 +60,16 @@ if TYPE_CHECKING:
 @preview_option
 @template_option
 @raw_option
-@allow_empty_option
+@quiet_empty_option
 @config_option
 @output_options
-def tail_command(output: Output, /, **options: Any) -> None:  # noqa: ANN401 - checked by click
+def tail_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
     """Print the last messages of the log, oldest first.
 
     With -f also those that a broker or another process writes from now on, until interrupted. The
     store is only read.
     """
-    _tail(output, **options)
+    return _tail(output, **options)
 
 
 def _tail(
@@ -88,7 +88,7 @@ def _tail(
     preview: int,
     template: str | None,
     raw: bool,
-) -> None:
+) -> int:
     if queue_id is not None and not topics:
         raise click.UsageError("-q needs -t.")
     if following and output.form == "json":
@@ -100,9 +100,10 @@ def _tail(
 
     matches = None if grep is None else body_matches(grep)
 
-    def put(messages: Iterable[StoredMessage]) -> None:
-        print_messages(output, messages, view, show)
+    def put(messages: Iterable[StoredMessage]) -> int:
+        printed = print_messages(output, messages, view, show)
         output.flush()
+        return printed
 
     def wanted(message: StoredMessage) -> bool:
         return queue_id in {None, message.queue_id} and (matches is None or matches(message))
@@ -113,9 +114,10 @@ def _tail(
             if queue_id is not None:
                 check_queue(opened, topics, queue_id)
         position = opened.max_physical_offset
-        put(_last(opened, limit, topics, queue_id, tags, grep))
+        printed = put(_last(opened, limit, topics, queue_id, tags, grep))
         if not following:
-            return
+            is_empty = not printed and limit and not allow_empty
+            return note_nothing(store, tags=tags, grep=grep) if is_empty else 0
         for begin, end in follow(opened, position):
             written = opened.scan(
                 start_physical_offset=begin,
@@ -124,6 +126,7 @@ def _tail(
                 tags=tags,
             )
             put(filter(wanted, written))
+    return 0
 
 
 def _last(

@@ -1,0 +1,42 @@
+"""Messages by key in several topics, through the index or in one pass over the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mqstore import Store, StoredMessage
+
+__all__ = ["topics_of", "with_key"]
+
+_MOST_FOUND = 64
+# A longer part of the log that the index lacks is read once for all topics, not for each.
+_MOST_BEHIND = 16 << 20
+
+
+def topics_of(message: StoredMessage) -> tuple[str, ...]:
+    """Returns the topic of a message, and the one that a waiting or failed one is for."""
+    names = (message.topic, message.real_topic, message.properties.get("RETRY_TOPIC"))
+    return tuple(name for name in names if name is not None)
+
+
+def with_key(store: Store, key: str, topics: Sequence[str]) -> tuple[list[StoredMessage], bool]:
+    """Returns the newest messages with a key or unique key, and whether there are more."""
+    found: dict[int, StoredMessage] = {}
+    truncated = False
+    behind = store.max_physical_offset - store.dispatched_offset
+    if store.index_usable and behind <= _MOST_BEHIND:
+        for topic in topics:
+            result = store.query(topic, key, max_messages=_MOST_FOUND)
+            truncated |= result.truncated
+            found |= {message.physical_offset: message for message in result}
+        return list(found.values()), truncated
+    for message in store.scan(topics=list(topics), on_error="skip") if topics else ():
+        if key == message.unique_key or key in message.keys:
+            found[message.physical_offset] = message
+            if len(found) > _MOST_FOUND:
+                del found[min(found)]
+                truncated = True
+    return list(found.values()), truncated

@@ -1,0 +1,394 @@
+"""Answers where a message is, and why a consumer group has or has not got it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import mqstore
+from mqstore import _native
+from mqstore._key_search import topics_of, with_key
+from mqstore._names import missing_topics, nearest, recent_keys, table_names
+from mqstore.asking_results import WhyAnswer, WhyReport, place_of
+from mqstore.errors import MessageNotFoundError, StoreError
+from mqstore.text import time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mqstore import GroupOffset, QueueInfo, Store, StoredMessage
+    from mqstore.asking_results import WhyCode
+    from mqstore.config import ConfigLike
+
+__all__ = ["why"]
+
+_More: TypeAlias = dict[str, Any]
+
+_WAITING = ("delayed", "timer")
+_RETRY, _DEAD_LETTER = "%RETRY%", "%DLQ%"
+_OP_TOPICS = {
+    "RMQ_SYS_TRANS_HALF_TOPIC": "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+}
+_SCHEDULED = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+
+
+def why(
+    path: str | os.PathLike[str],
+    *,
+    group: str,
+    topic: str | None = None,
+    key: str | None = None,
+    id: str | None = None,  # noqa: A002 - as `Store.get_by_id` has it
+    queue_id: int | None = None,
+    queue_offset: int | None = None,
+    tags: str | None = None,
+    now_ms: int | None = None,
+    config: ConfigLike = None,
+) -> WhyReport:
+    """Says where a message is, and why a consumer group has or has not got it. Never writes.
+
+    The message is given by `key`, by `id`, or by `topic`, `queue_id` and `queue_offset`. The store
+    knows which entries a group has passed, not which messages its program handled.
+
+    Args:
+        path: The store's root folder.
+        group: The consumer group.
+        topic: With `key` only messages of this topic; else the topic of the queue.
+        key: A key or unique key.
+        id: A message id, or a unique key as clients show it.
+        queue_id: The queue.
+        queue_offset: The entry in it.
+        tags: The tag expression that the group subscribes with, where the broker has not kept it.
+        now_ms: The time that delays are compared with; the clock's if left out.
+        config: As for ``mqstore.open``.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        MessageNotFoundError: No such group, topic, queue or message; the text has near names.
+        ValueError: None or several of the three ways to name the message.
+
+    Examples:
+        >>> import mqstore, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a") as store:
+        ...     _ = store.append("orders", b"paid", keys="o-1")
+        ...     with store.group("billing") as group:
+        ...         _ = group.poll("orders"), group.commit()
+        >>> [answer.code for answer in mqstore.why(folder, group="billing", key="o-1").answers]
+        ['taken']
+    """
+    by_place = queue_id is not None and queue_offset is not None and topic is not None
+    if (key is not None) + (id is not None) + by_place != 1 or (
+        not by_place and (queue_id is not None or queue_offset is not None)
+    ):
+        raise ValueError("expected either key, id, or topic with queue_id and queue_offset")
+    with mqstore.open(path, config=config) as store:
+        asked = _Question(store, group, tags, now_ms)
+        if topic is not None and (missing := missing_topics(store, [topic])):
+            raise MessageNotFoundError(missing[0])
+        if by_place:
+            answers = asked.at(str(topic), int(queue_id or 0), int(queue_offset or 0))
+        else:
+            answers = asked.named(key, id, topic)
+    return WhyReport(os.fspath(path), group, tuple(answers), asked.truncated)
+
+
+class _Question:
+    """A group of a store, and what a broker keeps of it."""
+
+    def __init__(self, store: Store, group: str, tags: str | None, now_ms: int | None) -> None:
+        self.store = store
+        self.group = group
+        self.tags = tags
+        self.truncated = False
+        self.now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        groups = store.groups()
+        known = table_names(store, "subscriptionGroup.json", "subscriptionGroupTable")
+        if group not in groups and group not in known:
+            hint = nearest(group, {*groups, *known})
+            raise MessageNotFoundError(f"no group {group!r} in {store.path}{hint}")
+        self.offsets: dict[tuple[str, int], GroupOffset] = {
+            (offset.topic, offset.queue_id): offset for offset in groups.get(group, ())
+        }
+        self.queues: dict[tuple[str, int], QueueInfo] = {
+            (queue.topic, queue.queue_id): queue for queue in store.queues()
+        }
+        self.settings = _row(store, "subscriptionGroup.json", "subscriptionGroupTable", group)
+
+    # --- finding the message ---
+
+    def at(self, topic: str, queue_id: int, queue_offset: int) -> list[WhyAnswer]:
+        """The answer for a place in a queue."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            there = sorted(number for name, number in self.queues if name == topic)
+            raise MessageNotFoundError(
+                f"no queue {queue_id} of topic {topic!r} in {self.store.path}; there are "
+                f"{', '.join(map(str, there)) or 'none'}"
+            )
+        place = topic, queue_id, queue_offset
+        if queue_offset >= queue.max_offset:
+            text = f"queue {queue_id} of {topic} ends at {queue.max_offset}: no such message yet"
+            return [self._answer("beyond-queue", text, place)]
+        if queue_offset < queue.min_offset:
+            return [self._deleted(place, queue.min_offset)]
+        read = self.store.read(topic, queue_id, queue_offset, max_messages=1)
+        if not read.messages or read.messages[0].queue_offset > queue_offset:
+            raise MessageNotFoundError(f"no message at {queue_offset} of {topic}/{queue_id}")
+        return self._families(read.messages[:1], {read.messages[0].physical_offset})
+
+    def named(self, key: str | None, message_id: str | None, topic: str | None) -> list[WhyAnswer]:
+        """The answers for a key or an id."""
+        name = str(message_id if key is None else key)
+        if message_id is not None:
+            with suppress(StoreError, ValueError):
+                found = [self.store.get_by_id(message_id)]
+                return self._families(found, {found[0].physical_offset})
+        found = self._with_key(name, self.store.topics())
+        if message_id is not None:
+            found = [message for message in found if message.unique_key == name]
+        if topic is not None:
+            found = [message for message in found if topic in topics_of(message)]
+        if not found:
+            where = "" if topic is None else f" of topic {topic!r}"
+            hint = nearest(name, {one for _, one in recent_keys(self.store)})
+            raise MessageNotFoundError(
+                f"no message{where} with {'key' if key else 'id'} {name!r} in {self.store.path}; "
+                f"its log begins at {self.store.min_physical_offset} and ends at "
+                f"{self.store.max_physical_offset}{hint}"
+            )
+        return self._families(found, None)
+
+    def _with_key(self, key: str, topics: Sequence[str]) -> list[StoredMessage]:
+        found, truncated = with_key(self.store, key, topics)
+        self.truncated |= truncated
+        return found
+
+    def _families(
+        self, messages: Sequence[StoredMessage], only: set[int] | None
+    ) -> list[WhyAnswer]:
+        """An answer for each message, its copies by the broker taken together."""
+        families: dict[str | int, dict[int, StoredMessage]] = {}
+        for message in messages:
+            name = message.unique_key or message.physical_offset
+            family = families.setdefault(name, {})
+            family[message.physical_offset] = message
+            if isinstance(name, str) and len(family) == 1:
+                related = dict.fromkeys([*self._related(message), *topics_of(message)])
+                known = set(self.store.topics())
+                for copy in self._with_key(name, [topic for topic in related if topic in known]):
+                    if copy.unique_key == name:
+                        family[copy.physical_offset] = copy
+        answers = []
+        for family in sorted(families.values(), key=min):
+            records = [family[at] for at in sorted(family)]
+            copies = [one for one in records if one.purpose != "normal"]
+            originals = [one for one in records if one.purpose == "normal"]
+            asked = [one for one in originals if only is None or one.physical_offset in only]
+            asked = asked or originals
+            # The messages of a batch have one unique key.
+            answers += [self._judge(original, [original, *copies]) for original in asked]
+            if not asked:
+                answers.append(self._judge(None, copies))
+        return answers
+
+    def _related(self, message: StoredMessage) -> Iterator[str]:
+        yield from (
+            f"{_RETRY}{self.group}",
+            f"{_DEAD_LETTER}{self.group}",
+            *_SCHEDULED,
+            *_OP_TOPICS,
+        )
+        if (origin := message.properties.get("RETRY_TOPIC")) is not None:
+            yield origin
+
+    # --- judging it ---
+
+    def _judge(self, original: StoredMessage | None, records: list[StoredMessage]) -> WhyAnswer:
+        retry_topic = f"{_RETRY}{self.group}"
+        dead = [one for one in records if one.topic == f"{_DEAD_LETTER}{self.group}"]
+        retries = [one for one in records if one.topic == retry_topic]
+        waiting = [one for one in records if one.purpose in _WAITING]
+        redelivery = [one for one in waiting if one.real_topic == retry_topic]
+        first = original or records[0]
+        place = _place_of(first)
+        more: _More = {"message": first, "records": records}
+        if dead:
+            times = dead[-1].reconsume_times
+            since = time_text(dead[-1].store_timestamp_ms)
+            text = f"the group failed it {times} times; since {since} it is in {dead[-1].topic}"
+            return self._answer("dead-letter", text, place, **more)
+        if redelivery and redelivery[-1].reconsume_times > _most_times(retries):
+            return self._answer("retry", self._due(redelivery[-1], "redelivery"), place, **more)
+        if retries:
+            last = retries[-1]
+            at = self.offsets.get((last.topic, last.queue_id))
+            if at is None or at.queue_offset <= last.queue_offset:
+                text = (
+                    f"the group failed it; redelivery {last.reconsume_times} waits in {last.topic} "
+                    f"at {last.queue_offset}, the group's place there is "
+                    f"{'none' if at is None else at.queue_offset}"
+                )
+                return self._answer("retry", text, place, **more)
+            text = (
+                f"the group failed it and took redelivery {last.reconsume_times} from {last.topic}"
+            )
+            return self._answer("taken", text, place, **more)
+        if original is not None:
+            return self._by_place(original, records)
+        if waiting:
+            return self._answer("delayed", self._due(waiting[-1], "delivery"), place, **more)
+        half = [one for one in records if one.purpose == "half"]
+        if half:
+            return self._transaction(half[-1], records)
+        text = f"only a copy in {first.topic} is there, which is for another group"
+        return self._answer("other-group", text, place, **more)
+
+    def _due(self, message: StoredMessage, what: str) -> str:
+        due_ms = message.deliver_timestamp_ms
+        number = f" {message.reconsume_times}" if what == "redelivery" else ""
+        if due_ms is None:
+            return f"its {what}{number} waits in {message.topic} for a time that is not known"
+        late = "" if due_ms > self.now_ms else ": the time has passed, and no broker delivered it"
+        return f"its {what}{number} to {message.real_topic} is due at {time_text(due_ms)}{late}"
+
+    def _transaction(self, half: StoredMessage, records: list[StoredMessage]) -> WhyAnswer:
+        place = _place_of(half)
+        more: _More = {"message": half, "records": records}
+        ended = self._ended(half)
+        if ended:
+            text = "its transaction was rolled back: no group gets it"
+            return self._answer("rolled-back", text, place, **more)
+        checks = half.properties.get("TRANSACTION_CHECK_TIMES", "0")
+        text = (
+            f"its transaction has not ended: it is a half message for {half.real_topic} until the "
+            f"producer commits; a broker has asked {checks} times"
+        )
+        return self._answer("half", text, place, **more)
+
+    def _ended(self, half: StoredMessage) -> bool:
+        """Whether the half message is among those that a broker has noted as ended."""
+        topic = _OP_TOPICS.get(half.topic, "")
+        if (topic, half.queue_id) not in self.queues:
+            return False
+        number = str(half.queue_offset).encode()
+        ended = self.store.scan(
+            start_physical_offset=half.physical_offset, topics=[topic], on_error="skip"
+        )
+        return any(number in one.raw_body.split(b",") for one in ended)
+
+    def _by_place(self, message: StoredMessage, records: list[StoredMessage]) -> WhyAnswer:
+        place = _place_of(message)
+        more: _More = {"message": message, "records": records}
+        at = self.offsets.get((message.topic, message.queue_id))
+        subscription, matches = self._subscription(message)
+        if not matches:
+            text = (
+                f"its tags {message.tags!r} are none of those that the group takes: {subscription}"
+            )
+            return self._answer("filtered", text, place, **more)
+        if at is not None and at.queue_offset > message.queue_offset:
+            hint = (
+                "" if subscription else "; the store does not say by which tags the group filters"
+            )
+            text = f"the group's place {at.queue_offset} is behind it: it got or skipped it{hint}"
+            return self._answer("taken", text, place, **more)
+        if self.settings.get("consumeEnable") is False:
+            text = "the group may not consume: consumeEnable is false in subscriptionGroup.json"
+            return self._answer("disabled", text, place, **more)
+        if at is None:
+            reads = any(topic == message.topic for topic, _ in self.offsets)
+            where = f"queue {message.queue_id} of " if reads else ""
+            text = (
+                f"the group has no place in {where}{message.topic}: it never took from there, or "
+                "it is a broadcasting group, whose clients keep the place"
+            )
+            return self._answer("no-offset", text, place, **more)
+        before = message.queue_offset - at.queue_offset
+        count = f"{before} messages before it" if before else "it is the next one"
+        text = f"the group's place is {at.queue_offset}: {count}"
+        return self._answer("waiting", text, place, **more)
+
+    def _deleted(self, place: tuple[str, int, int], first: int) -> WhyAnswer:
+        topic, queue_id, queue_offset = place
+        at = self.offsets.get((topic, queue_id))
+        gone = f"it was deleted: queue {queue_id} of {topic} begins at {first}"
+        if at is None or at.queue_offset <= queue_offset:
+            where = (
+                "the group has no place there"
+                if at is None
+                else (f"the group's place {at.queue_offset} had not reached it")
+            )
+            return self._answer("deleted-unread", f"{gone}, and {where}", place)
+        text = f"{gone}, and the group's place {at.queue_offset} was behind it"
+        return self._answer("below-log", text, place)
+
+    def _subscription(self, message: StoredMessage) -> tuple[str | None, bool]:
+        """The group's expression for the topic, and whether the message's tags match it."""
+        expression, is_tags = self.tags, True
+        if expression is None:
+            for kept in self.settings.get("subscriptionDataSet") or ():
+                if isinstance(kept, dict) and kept.get("topic") == message.topic:
+                    expression = kept.get("expression")
+                    is_tags = kept.get("expressionType", "TAG") == "TAG"
+        if expression is None:
+            table = _row(self.store, "consumerFilter.json", "filterDataByTopic", message.topic)
+            filters = table.get("groupFilterData")
+            kept = filters.get(self.group) if isinstance(filters, dict) else None
+            if isinstance(kept, dict):
+                expression, is_tags = kept.get("expression"), False
+        if not isinstance(expression, str) or not is_tags:
+            return (f"SQL: {expression}" if expression else None), True
+        names = {name.strip() for name in expression.split("||")}
+        return expression, "*" in names or expression.strip() == "" or message.tags in names
+
+    def _answer(
+        self,
+        code: WhyCode,
+        text: str,
+        place: tuple[str, int, int],
+        *,
+        message: StoredMessage | None = None,
+        records: Sequence[StoredMessage] = (),
+    ) -> WhyAnswer:
+        topic, queue_id, queue_offset = place
+        at = self.offsets.get((topic, queue_id))
+        more: dict[str, Any] = {}
+        if message is not None:
+            more = {"tags": message.tags, "keys": tuple(message.keys)}
+            more |= {"unique_key": message.unique_key}
+            more |= {"subscription": self._subscription(message)[0]}
+        return WhyAnswer(
+            code=code,
+            text=text,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            group_offset=None if at is None else at.queue_offset,
+            before=None if at is None else max(queue_offset - at.queue_offset, 0),
+            places=tuple(place_of(record) for record in records),
+            **more,
+        )
+
+
+def _row(store: Store, file: str, table: str, name: str) -> dict[str, Any]:
+    """An entry of one of the broker's tables; empty where there is none."""
+    try:
+        text = _native.read_config_json(Path(store.path, "config", file))
+        row = json.loads(text).get(table, {}).get(name)
+    except (StoreError, OSError, ValueError, AttributeError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _most_times(messages: Sequence[StoredMessage]) -> int:
+    return max((message.reconsume_times for message in messages), default=-1)
+
+
+def _place_of(message: StoredMessage) -> tuple[str, int, int]:
+    return message.topic, message.queue_id, message.queue_offset

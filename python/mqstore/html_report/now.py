@@ -1,0 +1,182 @@
+"""How a store fares now: verdict and cures of ``doctor``, lag in time, failed messages, disk."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import mqstore
+from mqstore.text import count_text
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from mqstore import Diagnosis, GroupOffset, Store
+    from mqstore.config import ConfigLike
+    from mqstore.layout import FileGroup
+
+__all__ = ["FailedRow", "LagRow", "Mood", "Now", "failed", "is_system", "lags", "look"]
+
+Mood: TypeAlias = Literal["good", "warn", "bad"]
+
+_RETRY, _DEAD_LETTER = "%RETRY%", "%DLQ%"
+# Those that a broker makes for itself (`TopicValidator`).
+_SYSTEM_TOPICS = {
+    *("SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest"),
+    *("OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"),
+}
+
+
+def is_system(topic: str) -> bool:
+    """Whether a topic is a broker's own; those of retries and dead letters too."""
+    return (
+        topic in _SYSTEM_TOPICS
+        or topic.startswith(("RMQ_SYS_", "rmq_sys_", _RETRY, _DEAD_LETTER))
+        or topic.endswith("_REPLY_TOPIC")
+    )
+
+
+@dataclass(slots=True)
+class LagRow:
+    """A group's lag in a topic, as ``mqstore groups`` has it.
+
+    Attributes:
+        group: The group.
+        topic: The topic.
+        queues: How many queues it has a place in.
+        lag: Messages that it has not taken.
+        deleted: Messages that were deleted before it took them.
+        oldest_ms: When the first of those that are still there was stored.
+    """
+
+    group: str
+    topic: str
+    queues: int = 0
+    lag: int = 0
+    deleted: int = 0
+    oldest_ms: int | None = None
+
+
+@dataclass(slots=True)
+class FailedRow:
+    """Messages that a group failed: those to be delivered again, and dead letters."""
+
+    group: str
+    retries: int = 0
+    waiting: int = 0
+    dead: int = 0
+
+
+@dataclass(slots=True)
+class Now:
+    """What an operator asks first.
+
+    Attributes:
+        mood: Of the verdict.
+        verdict: In a few words.
+        diagnoses: Those of ``mqstore.doctor``.
+        commands: Its cures, in order.
+        oldest: The lag with the oldest unread message.
+        deleted: Messages of all groups that were deleted unread.
+        dead: Dead letters of all groups.
+        disk_total: Bytes of the disk.
+        disk_used: Of these used.
+        store_bytes: Bytes that the store takes on it.
+    """
+
+    mood: Mood
+    verdict: str
+    diagnoses: Sequence[Diagnosis]
+    commands: Sequence[str]
+    oldest: LagRow | None
+    deleted: int
+    dead: int
+    disk_total: int
+    disk_used: int
+    store_bytes: int = 0
+    failed: list[FailedRow] = field(default_factory=list)
+
+
+def look(
+    path: str | os.PathLike[str],
+    config: ConfigLike,
+    groups: Sequence[LagRow],
+    failures: list[FailedRow],
+    files: Iterable[FileGroup],
+) -> Now:
+    """Asks ``doctor``, and sums up what the page shows first."""
+    found = mqstore.doctor(path, config=config)
+    diagnoses = list(found)
+    wrong = [one for one in diagnoses if one.severity != "info"]
+    errors = [one for one in wrong if one.severity == "error"]
+    commands = getattr(found, "commands", None)
+    if commands is None:
+        commands = [one.cure for one in wrong if one.cure is not None]
+    mood: Mood = "bad" if errors else "warn" if wrong else "good"
+    count = f"{count_text(len(wrong))} diagnos{'is' if len(wrong) == 1 else 'es'}"
+    verdict = {"bad": f"Damaged: {count}", "warn": f"{count} to look at", "good": "Healthy"}[mood]
+    late = [row for row in groups if row.oldest_ms is not None]
+    disk = shutil.disk_usage(path)
+    return Now(
+        mood=mood,
+        verdict=verdict,
+        diagnoses=diagnoses,
+        commands=list(dict.fromkeys(commands)),
+        oldest=min(late, key=lambda row: row.oldest_ms or 0, default=None),
+        deleted=sum(row.deleted for row in groups),
+        dead=sum(row.dead for row in failures),
+        disk_total=disk.total,
+        disk_used=disk.used,
+        store_bytes=sum(file.allocated for file in files),
+        failed=failures,
+    )
+
+
+def lags(store: Store) -> list[LagRow]:
+    """The lag of each group in each topic, the largest first."""
+    firsts = {(queue.topic, queue.queue_id): queue.min_offset for queue in store.queues()}
+    rows: dict[tuple[str, str], LagRow] = {}
+    for group, offsets in store.groups().items():
+        for offset in offsets:
+            first = firsts.get((offset.topic, offset.queue_id), 0)
+            row = rows.setdefault((group, offset.topic), LagRow(group, offset.topic))
+            row.queues += 1
+            row.lag += max(offset.lag, 0)
+            row.deleted += max(first - offset.queue_offset, 0)
+            oldest = _oldest_ms(store, offset, first)
+            if oldest is not None:
+                row.oldest_ms = min(oldest, row.oldest_ms or oldest)
+    return sorted(rows.values(), key=lambda row: (-row.lag, row.group, row.topic))
+
+
+def _oldest_ms(store: Store, offset: GroupOffset, first: int) -> int | None:
+    """When the first message was stored that the group has not taken."""
+    begin = max(offset.queue_offset, first)
+    if begin >= offset.max_offset:
+        return None
+    try:
+        read = store.read(offset.topic, offset.queue_id, begin, max_messages=1)
+    except mqstore.StoreError:
+        return None  # among the findings
+    return read.messages[0].store_timestamp_ms if read.messages else None
+
+
+def failed(store: Store, groups: Sequence[LagRow]) -> list[FailedRow]:
+    """The retry and dead-letter topics by group."""
+    rows: dict[str, FailedRow] = {}
+    waiting = {(row.group, row.topic): row.lag for row in groups}
+    for queue in store.queues():
+        for prefix in (_RETRY, _DEAD_LETTER):
+            if not queue.topic.startswith(prefix):
+                continue
+            group = queue.topic.removeprefix(prefix)
+            row = rows.setdefault(group, FailedRow(group))
+            count = queue.max_offset - queue.min_offset
+            if prefix == _RETRY:
+                row.retries += count
+                row.waiting = waiting.get((group, queue.topic), row.retries)
+            else:
+                row.dead += count
+    return sorted(rows.values(), key=lambda row: (-row.dead, -row.waiting, row.group))

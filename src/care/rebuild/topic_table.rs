@@ -1,0 +1,211 @@
+//! Rebuilds the table of topics from queues and log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::{Target, check_out};
+use crate::care::pass::{Skipped, each_message};
+use crate::care::topics::{is_deleted, is_system};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, Os, Storage, make_folder};
+use crate::format::config::tables::{TopicConfig, TopicTable};
+use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
+use crate::format::message::sys_flag;
+use crate::log::QueueKind;
+use crate::store::config_file;
+use crate::store::dispatch::lmq;
+use crate::store::lock::StoreLock;
+use crate::store::open::inspect;
+use crate::store::paths::StorePaths;
+use crate::store::progress::Progress;
+use crate::store::queue_table::{QueueTable, is_broker_topic};
+use crate::store::read::scan::OnDamage;
+use crate::store::swap;
+use crate::store::write::topics;
+use crate::store::{MessageStore, OpenMode};
+use crate::time::{Clock, SystemClock};
+
+/// A topic of the rebuilt table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltTopic {
+    /// Name.
+    pub name: String,
+    /// Queues to read and write.
+    pub queues: i32,
+    /// Kind of its queues.
+    pub kind: QueueKind,
+    /// Queues in the table before.
+    pub was: Option<i32>,
+}
+
+/// Result of [`rebuild_topics`].
+#[derive(Clone, Debug)]
+pub struct TopicsReport {
+    /// By name.
+    pub topics: Vec<RebuiltTopic>,
+    /// Messages in the log.
+    pub messages: u64,
+    /// Start and end of the log.
+    pub log: (u64, u64),
+    /// Skipped damage.
+    pub skipped: Skipped,
+    /// Where an unreadable table is kept.
+    pub quarantine: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct Found(HashMap<Box<[u8]>, (i32, QueueKind)>);
+
+impl Found {
+    fn see(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
+        let (most, known) = match self.0.get_mut(topic) {
+            Some(found) => (found.0, &mut *found),
+            None => (-1, self.0.entry(topic.into()).or_insert((-1, kind))),
+        };
+        known.0 = most.max(queue_id);
+        if kind == QueueKind::Batch {
+            known.1 = kind;
+        }
+    }
+}
+
+/// Rebuilds the table of topics of the store at `path`, or adds to one that can be read. Topics that
+/// a broker creates itself are left to it.
+pub fn rebuild_topics(
+    path: &Path,
+    config: StoreConfig,
+    only: Option<&[Box<[u8]>]>,
+    target: &Target,
+    progress: &mut Progress<'_>,
+) -> Result<TopicsReport> {
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let paths = StorePaths::new(path, &config);
+    if !inspect::is_store(&*storage, &paths)? {
+        return Err(inspect::not_a_store(&*storage, &paths));
+    }
+    inspect::check_folders(&*storage, &paths)?;
+    if let Target::Folder(out) = target {
+        check_out(&*storage, path, out)?;
+    }
+    let lock = match target {
+        Target::InPlace => Some(StoreLock::take(&*storage, &paths)?),
+        _ => None,
+    };
+    if lock.is_some() {
+        swap::settle(&*storage, &paths)?;
+    }
+    let (table, before) = match config_file::load(&*storage, &paths.topics(), TopicTable::parse) {
+        Ok(Some(loaded)) => {
+            let table = loaded.table.clone();
+            (Some(table), loaded.for_writing().ok().and_then(|(_, before)| before))
+        }
+        Ok(None) | Err(Error::Corrupt(_)) => (None, None),
+        Err(error) => return Err(error),
+    };
+    let layout = inspect::queue_layout(&*storage, &paths, &config)?;
+    let most = layout.most_queue_id;
+    let mut found = Found::default();
+    let (kinds, _) = topics::kinds(&*storage, &paths)?;
+    let (queues, _) =
+        QueueTable::load(Arc::clone(&storage), Arc::default(), layout, kinds, Access::Read)?;
+    for queue in queues.all() {
+        found.see(queue.topic(), queue.queue_id(), queue.kind());
+    }
+    let store = MessageStore::open(path, OpenMode::Read, config)?;
+    let mut messages = 0;
+    let skipped = each_message(&store, OnDamage::Skip, progress, |view| {
+        messages += 1;
+        let is_batch = sys_flag::is_inner_batch(view.sys_flag());
+        let kind = if is_batch { QueueKind::Batch } else { QueueKind::Plain };
+        let is_usable = |id: &i32| (0..=most).contains(id);
+        found.see(view.topic(), Some(view.queue_id()).filter(is_usable).unwrap_or(-1), kind);
+        // A topic whose messages all wait is named by them alone.
+        if matches!(Purpose::of(view.topic()), Purpose::Half | Purpose::Delayed | Purpose::Timer)
+            && let Some(topic) = real_topic(view.raw_properties())
+        {
+            let queue_id = real_queue_id(view.raw_properties()).filter(is_usable);
+            found.see(topic, queue_id.unwrap_or(-1), QueueKind::Plain);
+        }
+    })?;
+    let log = (store.log().min_offset(), store.end_offset());
+    drop(store);
+
+    let mut new = table.clone().unwrap_or_default();
+    // An older backup does not tell which topics were deleted.
+    let current = table.as_ref().filter(|_| before.is_some());
+    let mut topics = Vec::new();
+    for (topic, (most, kind)) in found.0 {
+        let is_deleted = |table| is_deleted(&*storage, &paths, table, &topic);
+        let is_wanted = only.is_none_or(|only| only.iter().any(|one| **one == *topic));
+        let is_own = is_system(&topic) || topic.starts_with(lmq::PREFIX);
+        if !is_wanted || is_own || !is_broker_topic(&topic) || current.is_some_and(is_deleted) {
+            continue;
+        }
+        let name = String::from_utf8_lossy(&topic).into_owned();
+        let used = most.saturating_add(1).max(1);
+        let known = new.get(&name);
+        let was = known.as_ref().map(|entry| entry.read_queue_nums);
+        let mut entry = known.clone().unwrap_or_else(|| TopicConfig::new(&name, used));
+        entry.read_queue_nums = entry.read_queue_nums.max(used);
+        entry.write_queue_nums = entry.write_queue_nums.max(used);
+        if kind == QueueKind::Batch && !entry.is_batch_queue() {
+            entry = entry.with_batch_queue();
+        }
+        if known.as_ref() != Some(&entry) {
+            new.put(&entry, SystemClock.now_ms());
+        }
+        topics.push(RebuiltTopic { name, queues: entry.read_queue_nums, kind, was });
+    }
+    topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    for name in only.into_iter().flatten() {
+        if !topics.iter().any(|topic| topic.name.as_bytes() == &**name) {
+            let what = format!("topic {:?} in queues and log", String::from_utf8_lossy(name));
+            return Err(Error::MessageNotFound { what });
+        }
+    }
+
+    let mut quarantine = None;
+    match target {
+        Target::Nothing => {}
+        Target::Folder(out) => {
+            let to = StorePaths::new(out, &StoreConfig::default()).topics();
+            config_file::write(&*storage, &to, None, &new.to_bytes())?;
+        }
+        Target::InPlace if before.is_some() && table.as_ref() == Some(&new) => {}
+        Target::InPlace => {
+            quarantine = set_aside(&*storage, &paths)?;
+            config_file::write(&*storage, &paths.topics(), before.as_deref(), &new.to_bytes())?;
+        }
+    }
+    Ok(TopicsReport { topics, messages, log, skipped, quarantine })
+}
+
+/// Moves an unreadable table or backup to quarantine.
+fn set_aside(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf>> {
+    let name = format!("{}-topics", SystemClock.now_ms());
+    let kept = paths.quarantine().join(name);
+    let mut moved = None;
+    for path in [paths.topics(), config_file::backup_of(&paths.topics())] {
+        let is_sound = match config_file::read_json(storage, &path) {
+            Ok(bytes) => {
+                bytes.is_none_or(|bytes| bytes.is_empty() || TopicTable::parse(&bytes).is_ok())
+            }
+            Err(Error::Corrupt(_)) => false,
+            Err(error) => return Err(error),
+        };
+        if !is_sound {
+            let folder = kept.join("config");
+            make_folder(storage, &folder)?;
+            let to = folder.join(path.file_name().unwrap_or_default());
+            storage.rename(&path, &to).map_err(Error::io("rename", &path))?;
+            for dir in [folder, paths.config()] {
+                storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+            }
+            moved = Some(kept.clone());
+        }
+    }
+    Ok(moved)
+}
