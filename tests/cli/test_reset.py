@@ -1,12 +1,15 @@
 """``groups --reset-to``: groups get a new place, and negative offsets are told everywhere."""
 
 import json
+import re
 
 import mqstore
 
 
 def offsets(store):
-    return json.loads((store / "config" / "consumerOffset.json").read_text())["offsetTable"]
+    # Queue numbers are bare, as a broker writes them.
+    text = (store / "config" / "consumerOffset.json").read_text()
+    return json.loads(re.sub(r"(?<=[{,\s])(\d+):", r'"\1":', text))["offsetTable"]
 
 
 def set_offsets(store, table):

@@ -63,8 +63,9 @@ def test_what_is_no_known_state_goes_by_its_finding(folder: Path) -> None:
     root = folder / "store"
     (root / "commitlog" / "notes.txt").write_text("x")
     [diagnosis] = mqstore.doctor(root, config=SETTINGS)
-    assert (diagnosis.code, diagnosis.severity) == ("MQ-FS-03", "warning")
-    assert diagnosis.cure is None
+    assert (diagnosis.code, diagnosis.severity) == ("MQ-DOC-14", "error")
+    assert diagnosis.cure is not None
+    assert diagnosis.cure.startswith("mv ")
     assert "notes.txt" in diagnosis.evidence[0]
 
 

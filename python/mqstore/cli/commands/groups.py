@@ -98,8 +98,8 @@ def groups_command(
                     title="OLDEST UNREAD",
                 ),
                 Column("deleted_unread", count_text, right=True, title="DELETED UNREAD"),
-                Column("negative", lambda value: "yes" if value else "", title="NEGATIVE"),
                 Column("offsets_timestamp_ms", time_text, title="OFFSETS AS OF"),
+                Column("negative", lambda value: "yes" if value else "", title="NEGATIVE"),
             ),
         )
     for text in reader.unreadable:
