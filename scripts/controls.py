@@ -127,6 +127,10 @@ def copy(texts: dict[Path, str]) -> None:
             file.write_bytes(content)
 
 
+# A planted bug may take more disks to show than each change looks at.
+LONG = {"MQSTORE_CRASH_STATES": "25000"}
+
+
 def build() -> Path:
     """Builds the tests of the copy; crates of others are built once for both."""
     command = ["cargo", "test", "--locked", "--quiet", "--features", "arrow", "--test", "rust"]
@@ -149,7 +153,7 @@ def run(binary: Path, test: str, bug: str = "") -> tuple[str, str]:
     done = subprocess.run(
         [binary, "--exact", test],
         cwd=COPY,
-        env=os.environ | {"MQSTORE_PLANTED": bug, "RUST_BACKTRACE": "0"},
+        env=LONG | os.environ | {"MQSTORE_PLANTED": bug, "RUST_BACKTRACE": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mqstore::Error;
-use mqstore::care::copy::redact::{Redaction, Replacement, Rule, check_property};
 use mqstore::care::transfer::Rule as NumberRule;
+use mqstore::care::transfer::copy::redact::{Redaction, Replacement, Rule, check_property};
 use mqstore::care::transfer::{ConfigFile, NewStore};
 use mqstore::care::transfer::{Plan, Transfer, config_files};
 use mqstore::care::{CopyOptions, VerifyOptions, copy, diff, verify};

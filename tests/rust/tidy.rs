@@ -217,7 +217,10 @@ fn every_source_file_is_part_of_the_build() {
 }
 
 /// The most files and folders on one level of `src`, beside `mod.rs`, `lib.rs` and unit tests.
-const MOST_ON_A_LEVEL: usize = 15;
+const MOST_ON_A_LEVEL: usize = 13;
+
+/// Rooms with a few more.
+const FULL_ROOMS: &[(&str, usize)] = &[("src/store", 15), ("src/store/read", 15)];
 
 #[test]
 fn a_room_is_small_and_says_what_it_does() {
@@ -236,7 +239,11 @@ fn a_room_is_small_and_says_what_it_does() {
             rooms.entry(parent.to_owned()).or_default().insert(room.to_owned());
         }
     }
-    let full = rooms.iter().filter(|(_, names)| names.len() > MOST_ON_A_LEVEL);
+    let most = |room: &str| {
+        let full = FULL_ROOMS.iter().find(|(full, _)| *full == room);
+        full.map_or(MOST_ON_A_LEVEL, |(_, most)| *most)
+    };
+    let full = rooms.iter().filter(|(room, names)| names.len() > most(room));
     wrong.extend(full.map(|(room, names)| format!("{room}: {} names", names.len())));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

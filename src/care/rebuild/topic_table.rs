@@ -31,11 +31,8 @@ use crate::time::{Clock, SystemClock};
 /// A topic of the rebuilt table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltTopic {
-    /// Name.
     pub name: String,
-    /// Queues to read and write.
     pub queues: i32,
-    /// Kind of its queues.
     pub kind: QueueKind,
     /// Queues in the table before.
     pub was: Option<i32>,
@@ -44,13 +41,9 @@ pub struct RebuiltTopic {
 /// Result of [`rebuild_topics`].
 #[derive(Clone, Debug)]
 pub struct TopicsReport {
-    /// By name.
     pub topics: Vec<RebuiltTopic>,
-    /// Messages in the log.
     pub messages: u64,
-    /// Start and end of the log.
     pub log: (u64, u64),
-    /// Skipped damage.
     pub skipped: Skipped,
     /// Where an unreadable table is kept.
     pub quarantine: Option<PathBuf>,
@@ -122,7 +115,6 @@ pub fn rebuild_topics(
         let kind = if is_batch { QueueKind::Batch } else { QueueKind::Plain };
         let is_usable = |id: &i32| (0..=most).contains(id);
         found.see(view.topic(), Some(view.queue_id()).filter(is_usable).unwrap_or(-1), kind);
-        // A topic whose messages all wait is named by them alone.
         if matches!(Purpose::of(view.topic()), Purpose::Half | Purpose::Delayed | Purpose::Timer)
             && let Some(topic) = real_topic(view.raw_properties())
         {
@@ -183,7 +175,6 @@ pub fn rebuild_topics(
     Ok(TopicsReport { topics, messages, log, skipped, quarantine })
 }
 
-/// Moves an unreadable table or backup to quarantine.
 fn set_aside(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf>> {
     let name = format!("{}-topics", SystemClock.now_ms());
     let kept = paths.quarantine().join(name);

@@ -1,4 +1,5 @@
-//! Finds whole messages in any bytes, such as a damaged file or a disk image.
+//! Finds whole messages in any bytes: a damaged commit log file, parts of one or several, a disk
+//! image.
 //!
 //! A record may begin at any byte. It counts if its lengths are consistent and its checksums valid;
 //! without a body it needs a valid topic. A budget for failed checks, which grows with each byte
@@ -50,7 +51,6 @@ impl Extent {
     }
 }
 
-/// Result for one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carved {
     /// Bytes.
@@ -97,7 +97,6 @@ pub(super) struct Window<'f> {
 }
 
 impl<'f> Window<'f> {
-    /// Opens a window on a file.
     pub(super) fn new(file: &'f dyn StorageFile, path: &'f Path) -> Result<Self> {
         let len = file.stat().map_err(Error::io("stat", path))?.len;
         let block = Vec::new();
@@ -248,7 +247,6 @@ impl Carver<'_, '_> {
         if size < MIN_RECORD_LEN || size > left || size > self.most_record {
             return Ok(Look::Nothing);
         }
-        // Most look-alikes fail here.
         let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
             return Ok(Look::Nothing);
         };

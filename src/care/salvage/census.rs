@@ -2,8 +2,7 @@
 
 use hashbrown::HashMap;
 
-use crate::care::transfer::numbering::has_no_stand_ins;
-use crate::care::transfer::{QueueName, most_stand_ins};
+use crate::care::transfer::{QueueName, has_no_stand_ins, most_stand_ins};
 use crate::format::message::MessageView;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
@@ -37,7 +36,6 @@ impl Census {
         Self { kinds, ..Self::default() }
     }
 
-    /// Takes the next message in log order.
     pub(super) fn see(&mut self, view: &MessageView<'_>) {
         self.messages += 1;
         self.bytes += u64::from(view.store_size());
@@ -121,7 +119,6 @@ impl Census {
         sum
     }
 
-    /// Queues that cannot keep their numbers, sorted.
     pub(super) fn broken(&self) -> Vec<QueueName> {
         let mut broken: Vec<QueueName> = Vec::new();
         for (topic, queues) in &self.queues {
@@ -132,7 +129,6 @@ impl Census {
         broken
     }
 
-    /// Whether a queue does not begin at 0.
     pub(super) fn begins_late(&self) -> bool {
         self.queues.values().flat_map(HashMap::values).any(|seen| seen.first > 0)
     }

@@ -21,7 +21,6 @@ pub(super) struct Source {
 /// Two different messages with one physical offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The offset.
     pub physical_offset: u64,
     /// File and position of the first.
     pub first: (PathBuf, u64),
@@ -36,7 +35,6 @@ pub struct Merged {
     pub duplicates: u64,
     /// Different messages with an offset already taken.
     pub conflicts: u64,
-    /// The first conflicts.
     pub listed: Vec<Conflict>,
     /// Messages that begin inside their predecessor.
     pub overlapping: u64,
@@ -78,7 +76,6 @@ pub(super) fn merge(
             heap.push(Reverse((extent.physical_offset, at, extent.start)));
         }
         let Some(Reverse((place, _, _))) = heap.peek().copied() else { break };
-        // All records at this offset.
         let mut kept: Vec<(Vec<u8>, (PathBuf, u64))> = Vec::new();
         while let Some(Reverse((next, at, position))) = heap.peek().copied()
             && next == place

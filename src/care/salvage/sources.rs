@@ -103,7 +103,6 @@ fn file_size(sources: &[Source], remembered: Option<u64>) -> Result<Option<u64>>
         longest = longest.max(len);
         *votes.entry(len).or_default() += 1;
     }
-    // Every file begins at a multiple of the step, and so of what divides it.
     let fits = |size: u64| size > 0 && step % size == 0;
     let known = remembered.filter(|size| !votes.is_empty() && fits(*size) && longest <= *size);
     let most = votes.into_iter().filter(|(size, _)| fits(*size)).max_by_key(|(_, votes)| *votes);

@@ -27,11 +27,8 @@ const GROUP_BYTES: usize = 192;
 /// A dimension of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
-    /// Topic.
     Topic,
-    /// Queue number.
     QueueId,
-    /// Minute of the store time.
     Minute,
     /// Quarter of an hour: days of any zone consist of them.
     QuarterHour,
@@ -39,12 +36,10 @@ pub enum Grouping {
     Hour,
     /// Day of the store time, UTC.
     Day,
-    /// Tags.
     Tags,
 }
 
 impl Grouping {
-    /// All groupings.
     pub const ALL: [Self; 7] = [
         Self::Topic,
         Self::QueueId,
@@ -55,7 +50,6 @@ impl Grouping {
         Self::Tags,
     ];
 
-    /// Stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,11 +73,8 @@ impl Grouping {
 /// Options of [`stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {
-    /// Dimensions.
     pub by: Vec<Grouping>,
-    /// Messages to count.
     pub filter: ScanFilter,
-    /// Policy for damage.
     pub on_damage: OnDamage,
     /// Approximate maximum memory of groups.
     pub most_bytes: usize,
@@ -105,7 +96,6 @@ impl StatsOptions {
 /// Number, size and time range of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Messages.
     pub messages: u64,
     /// Bytes of their records.
     pub bytes: u64,
@@ -131,17 +121,12 @@ impl Totals {
 /// A group; unused dimensions are empty or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// Topic bytes.
     pub topic: Box<[u8]>,
-    /// Queue.
     pub queue_id: i32,
     /// Start of the day, Unix milliseconds.
     pub day_ms: i64,
-    /// Start of the hour.
     pub hour_ms: i64,
-    /// Start of the quarter of an hour.
     pub quarter_hour_ms: i64,
-    /// Start of the minute.
     pub minute_ms: i64,
     /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
@@ -200,13 +185,11 @@ impl From<&GroupOf<'_>> for Group {
 /// Result of [`stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Groupings.
     pub by: Vec<Grouping>,
     /// Sorted.
     pub groups: Vec<(Group, Totals)>,
     /// Messages of groups beyond the limit.
     pub others: Totals,
-    /// Skipped damage.
     pub skipped: Skipped,
     /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),

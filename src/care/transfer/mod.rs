@@ -1,7 +1,9 @@
 //! Transfers messages into a new store: queue offsets, stand-ins for missing ones, and
-//! configuration.
+//! configuration. Open `copy/mod.rs` for a copy of a store, `diff.rs` for the comparison of two.
 
+pub mod copy;
 mod deleted;
+pub mod diff;
 pub mod new_store;
 pub mod numbering;
 
@@ -16,6 +18,7 @@ pub(super) use self::deleted::TOPICS;
 pub use self::new_store::NewStore;
 pub(super) use self::new_store::refuse_what_is_there;
 use self::numbering::Numbering;
+pub(super) use self::numbering::has_no_stand_ins;
 pub use self::numbering::{QueueName, Rule};
 use crate::config::StoreConfig;
 use crate::error::{Error, FormatError, PutStatus, Result};
@@ -41,14 +44,12 @@ const OFFSET_FILES: [&str; 2] = ["consumerOffset.json", "lmqConsumerOffset.json"
 const DELAY_FILE: &str = "delayOffset.json";
 const LEAST_QUEUES: i32 = 4;
 
-/// A transfer into a new store.
 #[derive(Debug)]
 pub struct Transfer {
     new: NewStore,
     numbering: Numbering,
     files: Vec<ConfigFile>,
     pub messages: u64,
-    /// Bytes of their records.
     pub bytes: u64,
     pub stand_ins: u64,
     expected: u64,
@@ -56,11 +57,9 @@ pub struct Transfer {
     pub in_place: bool,
 }
 
-/// Properties of the new store.
 #[derive(Debug)]
 pub struct Plan {
     pub config: StoreConfig,
-    /// Start of its log.
     pub base_offset: u64,
     pub rule: Rule,
     /// Queues to close up although others are kept.
@@ -112,10 +111,6 @@ impl Transfer {
     }
 
     /// Writes a record, after stand-ins for missing ones.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for an invalid record, or too many missing in a queue;
-    /// [`Error::Io`].
     pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
         let numbered = self.numbering.number(record);
         let missing = numbered.missing;
@@ -204,9 +199,6 @@ fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
 }
 
 /// A store's JSON files, without backups (`.bak`).
-///
-/// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for one that is too large.
 pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFile>> {
     let entries = match storage.list(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -273,9 +265,6 @@ fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()
 }
 
 /// Checks that a configuration file can be read, and adapted if needed.
-///
-/// # Errors
-/// The reason.
 pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatError> {
     match name {
         TOPICS => TopicTable::parse(bytes).map(|_| ()),

@@ -84,10 +84,6 @@ impl NewStore {
     }
 
     /// Appends a record and returns its offset.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for an invalid record or one larger than a file;
-    /// [`Error::Io`].
     pub fn put(&mut self, record: &Record<'_>) -> Result<u64> {
         record.check().map_err(|error| {
             refused(format!("expected {}, found {}", error.expected, error.found), None)
@@ -133,7 +129,6 @@ impl NewStore {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
         inspect::remember(&storage, &paths, &self.config, true)?;
-        // Opening dispatches every message.
         let clock = Arc::new(SystemClock);
         let config = self.config.clone();
         MessageStore::open_with(
@@ -156,7 +151,6 @@ impl Drop for NewStore {
     fn drop(&mut self) {
         if !self.finished {
             self.writing = None;
-            // The first error counts.
             let _ = remove_all(&*self.storage, &self.staging);
         }
     }
@@ -167,9 +161,6 @@ fn refused(reason: String, limit: Option<u64>) -> Error {
 }
 
 /// Refuses anything but a missing or empty folder.
-///
-/// # Errors
-/// [`Error::Io`] of kind `AlreadyExists`.
 pub fn refuse_what_is_there(storage: &dyn Storage, out: &Path) -> Result<()> {
     let there = match storage.kind(out).map_err(Error::io("stat", out))? {
         None => return Ok(()),
@@ -200,7 +191,6 @@ fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
     Ok(out.with_extension("partial"))
 }
 
-/// Removes a folder created by this process, with its contents.
 fn remove_all(storage: &dyn Storage, dir: &Path) -> std::io::Result<()> {
     for entry in storage.list(dir)? {
         let path = dir.join(&entry.name);

@@ -70,10 +70,14 @@ fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
     let files = log.files();
     let Some(file) = files.get(number).filter(|file| file.len > bytes) else { return Ok(places) };
     let mut reader = FrameReader::open(log, file)?;
+    // Nothing likely lies between the last `from` and this.
+    let mut searched = 0;
     let mut from = bytes;
     while from < file.len {
         let to = from.saturating_add(LOOKED_THROUGH);
-        places.extend(reader.first_likely(from, to)?);
+        let place = reader.first_likely(from.max(searched), to)?;
+        places.extend(place);
+        searched = place.unwrap_or(to);
         from = from.saturating_add(bytes);
     }
     Ok(places)

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::care::copy::redact::{self, Redaction, Replacement};
+use crate::care::transfer::copy::redact::{self, Redaction, Replacement};
 use crate::care::transfer::{ConfigFile, Plan, Rule, Transfer};
 use crate::care::{self, CopyOptions};
 use crate::error::Error;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use self::redact::Redaction;
-use super::topics::is_deleted;
-use super::transfer::{ConfigFile, Plan, Rule, TOPICS, Transfer, config_files};
+use super::{ConfigFile, Plan, Rule, TOPICS, Transfer, config_files};
+use crate::care::topics::is_deleted;
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Os, Storage};
