@@ -88,10 +88,11 @@ mod time;
 pub mod time;
 
 pub use care::{
-    CleanReport, Code, CopyOptions, CopyReport, Diagnosis, DiffReport, DifferenceKind, Finding,
-    Level, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue, SalvageReport,
-    Severity, Skipped, Stats, StatsOptions, VerifyOptions, VerifyReport, clean, copy, diff, doctor,
-    rebuild, recover, salvage, stats, verify,
+    CleanReport, Code, CopyOptions, CopyReport, Diagnosis, DiffReport, DifferenceKind,
+    DoctorReport, Fate, Finding, GroupFate, Level, Lost, LostInQueue, NextStart, RebuildOptions,
+    RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue, Recover, SalvageReport, Severity,
+    Skipped, Stats, StatsOptions, Verdict, VerifyOptions, VerifyReport, clean, copy, diff, doctor,
+    next_start, rebuild, recover, salvage, stats, verify,
 };
 #[cfg(feature = "arrow")]
 pub use columns::{

@@ -96,9 +96,9 @@ def _text(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def index_files(store: Store) -> list[Path]:
-    """The index files, oldest first: 17 digits sort by time."""
-    folder = Path(store.path, "index")
+def index_files(root: str) -> list[Path]:
+    """Returns the index files of a store, oldest first: 17 digits sort by time."""
+    folder = Path(root, "index")
     if not folder.is_dir():
         return []
     return sorted(

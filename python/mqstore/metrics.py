@@ -70,6 +70,8 @@ class StoreCollector(Collector):
       log once held and no longer does;
     - ``mqstore_consumer_deleted_messages`` by consumer group and topic: what was deleted and the
       group has not read;
+    - ``mqstore_consumer_negative_offsets`` by consumer group and topic: queues of which the group's
+      offset is negative;
     - ``rocketmq_consumer_lag_messages`` by consumer group and topic, and
       ``rocketmq_consumer_lag_latency``: milliseconds since the oldest message not consumed.
 
@@ -157,6 +159,7 @@ class StoreCollector(Collector):
 
     def _lag(self, store: Store, firsts: dict[tuple[str, int], int]) -> Iterator[Metric]:
         missed: Samples = []
+        negative: Samples = []
         lags: Samples = []
         latencies: Samples = []
         for group, offsets in sorted(store.groups().items()):
@@ -171,15 +174,20 @@ class StoreCollector(Collector):
                     "is_system": _truth(_is_system(topic, group)),
                 }
                 gone = sum(
-                    max(firsts.get((topic, queue.queue_id), 0) - queue.queue_offset, 0)
+                    max(firsts.get((topic, queue.queue_id), 0) - max(queue.queue_offset, 0), 0)
                     for queue in queues
                 )
+                below = sum(queue.queue_offset < 0 for queue in queues)
+                if below:
+                    negative.append(({"consumer_group": group, "topic": topic}, below))
                 if gone:
                     missed.append(({"consumer_group": group, "topic": topic}, gone))
                 lags.append((labels, sum(queue.lag for queue in queues)))
                 latencies.append((labels, self._latency_ms(store, queues)))
         name = "mqstore_consumer_deleted_messages"
         yield self._gauge(name, "Messages deleted before the group read them", missed)
+        name = "mqstore_consumer_negative_offsets"
+        yield self._gauge(name, "Queues of which the group's offset is negative", negative)
         yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
         yield self._gauge("rocketmq_consumer_lag_latency", "Consumer lag time", latencies)
 

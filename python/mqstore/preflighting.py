@@ -1,8 +1,7 @@
 """Foresees how a release of RocketMQ would start on a store.
 
-The rules are those of ``CommitLog#recoverNormally``, ``CommitLog#recoverAbnormally`` and
-``ConsumeQueueStore#isMappedFileMatchedRecover``: where a start begins to read, and what it puts
-into queues and index from there on.
+``doctor`` goes by the same rules: where a start begins to read, and what it puts into queues and
+index from there on.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import mqstore
-from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, OffsetOutOfRangeError
+from mqstore import _native
+from mqstore.errors import ConfigError
 from mqstore.results import _Report
+from mqstore.store import _settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PreflightNote", "PreflightReport", "preflight"]
 
 _RELEASES = ("5.3", "5.4", "5.5")
-# ``commitLogRecoverMaxNum`` from 5.4 on: files of the log that a start looks at.
-_MOST_FILES = 10
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
-_STARTS_NOT = {"MQ-FS-01", "MQ-FS-02", "MQ-FS-04", "MQ-FS-09"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,87 +93,48 @@ def preflight(
     if to not in _RELEASES:
         raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
     root = os.fspath(path)
-    report = mqstore.verify(root, level="quick", config=config)
-    broken = [found for found in report.findings if found.code in _STARTS_NOT]
-    notes = [PreflightNote("error", f"it does not start: {one}", one.fix) for one in broken]
+    start = _Start(*_native.next_start(root, to=to, settings=_settings(config)))
+    conf = config if isinstance(config, (str, os.PathLike)) else None
+    given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
+    look = f"mqstore doctor {shlex.quote(root)}{given}"
+    notes = [PreflightNote("error", f"it does not start: {one}", look) for one in start.obstacles]
     with mqstore.open(root, config=config) as store:
-        flight = _Flight(store, root, to, config)
-        lost = [] if broken else list(flight.lost())
-        notes += [] if broken else lost + list(flight.others())
+        flight = _Flight(store, root, to, given, start)
+        lost = [] if notes else list(flight.lost())
+        notes = notes or lost + list(flight.others())
         begin = flight.begin
         missing = flight.missing
     order = {"error": 0, "warning": 1, "info": 2}
     notes.sort(key=lambda note: order[note.severity])
     ok = not any(note.severity == "error" for note in notes)
-    return PreflightReport(root, to, ok, not broken, begin, missing, tuple(notes))
+    return PreflightReport(root, to, ok, not start.obstacles, begin, missing, tuple(notes))
 
 
-class _LogFile(NamedTuple):
+class _Start(NamedTuple):
+    crashed: bool
+    obstacles: list[str]
     begin: int
-    store_timestamp_ms: int | None
+    doomed: list[str]
 
 
 class _Flight:
     """A store, and the release that is to open it."""
 
-    def __init__(self, store: Store, root: str, to: str, config: ConfigLike) -> None:
+    def __init__(self, store: Store, root: str, to: str, given: str, start: _Start) -> None:
         self.store = store
         self.to = to
         self.missing = 0
-        conf = config if isinstance(config, (str, os.PathLike)) else None
-        given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
+        self.start = start
         self._recover = f"mqstore recover {shlex.quote(root)}{given} --apply"
         self._rebuild = f"mqstore rebuild {shlex.quote(root)}{given} --what"
-        self._crashed = Path(root, "abort").exists()
-        checkpoint = Path(root, "checkpoint")
-        self._checkpoint = mqstore.Checkpoint(checkpoint) if checkpoint.is_file() else None
         self._queues = [(queue, self._in_files(queue)) for queue in store.queues()]
         reach = [files.max_physical_offset for _, files in self._queues if files is not None]
-        self._reach = max(reach, default=-1)
-        self.start = self._start()
         # After a clean stop only what lies behind all queues is put into them.
-        self.begin = self.start if self._crashed else max(self.start, self._reach)
+        self.begin = start.begin if start.crashed else max([start.begin, *reach])
 
     def _in_files(self, queue: QueueInfo) -> mqstore.ConsumeQueue | None:
         folder = Path(self.store.path, _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id))
         return mqstore.ConsumeQueue(folder) if folder.is_dir() else None
-
-    # --- where a start begins ---
-
-    def _files(self) -> list[_LogFile]:
-        """The files of the log that a start looks at, the newest first."""
-        names = sorted(Path(self.store.path, "commitlog").iterdir(), reverse=True)
-        begins = [int(path.name) for path in names if path.name.isdecimal() and path.is_file()]
-        looked_at = begins if self.to == "5.3" else begins[:_MOST_FILES]
-        return [_LogFile(begin, self._first_time(begin)) for begin in looked_at]
-
-    def _first_time(self, begin: int) -> int | None:
-        """The store time of a file's first message; ``None`` where none is whole."""
-        try:
-            return self.store.get(begin).store_timestamp_ms
-        except (CorruptionError, MessageNotFoundError, OffsetOutOfRangeError):
-            return None
-
-    def _start(self) -> int:
-        """The beginning of the file at which a start begins to read."""
-        files = self._files()
-        for file in files:
-            if file.store_timestamp_ms and self._matches(file):
-                return file.begin
-        return files[-1].begin if files else 0
-
-    def _matches(self, file: _LogFile) -> bool:
-        assert file.store_timestamp_ms is not None  # noqa: S101 - asked before
-        if not self._crashed:
-            return file.begin <= self._reach
-        checkpoint = self._checkpoint
-        if checkpoint is None:
-            return False
-        if self.to != "5.5":
-            return file.store_timestamp_ms <= checkpoint.min_timestamp_ms
-        if checkpoint.logics_physical_offset > 0:
-            return file.begin <= checkpoint.logics_physical_offset
-        return file.store_timestamp_ms <= checkpoint.logics_msg_timestamp_ms
 
     # --- what comes of it ---
 
@@ -207,7 +166,7 @@ class _Flight:
 
     def others(self) -> Iterator[PreflightNote]:
         """Notes on parts that the release would drop, rebuild in part or not find."""
-        if self._crashed:
+        if self.start.crashed:
             yield from self._doomed_index()
         versions = self.store.versions()
         marks = versions["marks"]
@@ -228,17 +187,10 @@ class _Flight:
         yield from self._databases()
 
     def _doomed_index(self) -> Iterator[PreflightNote]:
-        known = self._checkpoint.index_msg_timestamp_ms if self._checkpoint else 0
-        doomed = []
-        for path in _index_files(Path(self.store.path, "index")):
-            with path.open("rb") as file:
-                end_ms = int.from_bytes(file.read(16)[8:], "big", signed=True)
-            if end_ms > known:
-                doomed.append(path.name)
-        if doomed:
+        if self.start.doomed:
             what = (
-                f"{len(doomed)} index files are newer than the checkpoint and are deleted; their"
-                f" keys come back from physical offset {self.start} on"
+                f"{len(self.start.doomed)} index files are newer than the checkpoint and are"
+                f" deleted; their keys come back from physical offset {self.start.begin} on"
             )
             yield PreflightNote("warning", what, self._recover)
 
@@ -257,16 +209,9 @@ class _Flight:
             else:
                 yield PreflightNote("warning", what, f"{self._rebuild} consumequeue --apply")
         timer = Path(self.store.path, "timerwheel")
-        if self._crashed and timer.is_file():
+        if self.start.crashed and timer.is_file():
             what = (
                 "timed messages: where the log was cut, the timer log may lead behind its end"
                 " (apache/rocketmq#10668)"
             )
             yield PreflightNote("info", what, self._recover)
-
-
-def _index_files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    files = (path for path in folder.iterdir() if path.is_file() and path.name.isdecimal())
-    return sorted(files)

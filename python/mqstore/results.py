@@ -169,8 +169,9 @@ class RecoveryReport(_Report):
         applied: Whether it was done. ``False`` in what ``mqstore.recover`` says of a dry run:
             then all of the above is what would be found and done, ``quarantine`` is ``None`` and
             ``dispatched`` 0.
-        damage: Why opening for writing would refuse: damage with messages behind it that were
-            flushed; ``None`` where it would not. The above then says what cutting there does.
+        damage: Why recovery refuses unless told to drop what lies beyond: damage with whole
+            messages behind it, or files missing at the log's end; ``None`` where it does not. The
+            above then says what cutting there does.
         messages_beyond: How many whole messages lie behind that damage.
         cure: Which commands help against it.
     """
@@ -234,6 +235,7 @@ class Diagnosis(_Report):
         evidence: What shows it, a line each.
         cure: The command that cures it, as a shell takes it; ``None`` where no command does.
         fix: What that does, or what else to do.
+        follows: How many findings of other codes follow from it, by code.
     """
 
     code: str
@@ -242,6 +244,89 @@ class Diagnosis(_Report):
     evidence: tuple[str, ...]
     cure: str | None
     fix: str
+    follows: tuple[tuple[str, int], ...] = ()
+
+
+class LostInQueue(NamedTuple):
+    """Lost messages of a queue."""
+
+    topic: str
+    """Its topic."""
+    queue_id: int
+    """Its number."""
+    messages: int
+    """How many are lost."""
+    first: int
+    """The first lost queue offset."""
+    last: int
+    """The last lost queue offset."""
+
+
+class GroupFate(NamedTuple):
+    """A consumer group that does not get each message of a topic once."""
+
+    group: str
+    """The group."""
+    topic: str
+    """The topic."""
+    fate: Literal["skips", "misses", "deleted-unread", "begins-anew"]
+    """``"skips"``: its offset lies behind the end, so new messages are skipped; ``"misses"``: lost
+    messages that it had not taken; ``"deleted-unread"``: retention deleted what it had not taken;
+    ``"begins-anew"``: a negative offset, which a broker takes for none."""
+    queues: int
+    """In how many queues."""
+    messages: int
+    """How many messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport(_Report):
+    """Result of ``mqstore.doctor``, a sequence of its diagnoses.
+
+    Attributes:
+        path: The store.
+        diagnoses: The broken states, sorted by code.
+        release: The release of RocketMQ whose rules count: that of the store.
+        in_use: Whether a process writes to the store; then there are no commands.
+        will_start: Whether that release starts on the store as it is.
+        obstacles: What keeps it from starting.
+        lost: How many messages are lost, as far as queues and index know them.
+        lost_queues: The same by queue, the first 1,000 queues.
+        lost_from_ms: Store time of the last whole message before what is lost; ``None`` where
+            nothing is, or none is known.
+        lost_to_ms: Store time of the first whole message behind it; ``None`` at the log's end.
+        groups: The consumer groups that skip, miss or repeat messages.
+        commands: What to run, in order, as a shell takes it. Nothing that can be read is lost.
+        last_resort: What to run only if missing files are gone for good.
+    """
+
+    path: str
+    diagnoses: tuple[Diagnosis, ...]
+    release: str
+    in_use: bool
+    will_start: bool
+    obstacles: tuple[str, ...] = ()
+    lost: int = 0
+    lost_queues: tuple[LostInQueue, ...] = ()
+    lost_from_ms: int | None = None
+    lost_to_ms: int | None = None
+    groups: tuple[GroupFate, ...] = ()
+    commands: tuple[str, ...] = ()
+    last_resort: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.diagnoses)
+
+    def __iter__(self) -> Iterator[Diagnosis]:
+        return iter(self.diagnoses)
+
+    def __getitem__(self, index: int) -> Diagnosis:
+        return self.diagnoses[index]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong: no diagnosis, or only such as are worth knowing."""
+        return all(diagnosis.severity == "info" for diagnosis in self.diagnoses)
 
 
 @dataclass(frozen=True, slots=True)

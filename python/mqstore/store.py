@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mqstore.config import ConfigLike
-    from mqstore.results import Diagnosis, VerifyReport
+    from mqstore.results import DoctorReport, VerifyReport
 
 __all__ = ["doctor", "open", "verify"]
 
@@ -130,11 +130,13 @@ def doctor(
     *,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
-) -> list[Diagnosis]:
+) -> DoctorReport:
     """Names the broken states that a store is in, with the evidence and the cure of each.
 
     It knows those that operators of RocketMQ report; what ``verify`` finds beyond them is a
-    diagnosis by itself. It never writes and takes no lock.
+    diagnosis by itself. One cause gives one diagnosis; what follows from it is counted there. The
+    report also says whether RocketMQ starts, what is lost, which consumer groups are touched, and
+    which commands to run in which order. It never writes and takes no lock.
 
     Args:
         path: The store's root folder.
@@ -142,7 +144,7 @@ def doctor(
         config: As for ``open``; where it is the path of a ``broker.conf``, the cures name it.
 
     Returns:
-        The diagnoses, sorted by code; an empty list for a sound store.
+        The diagnoses, sorted by code, none for a sound store, and the verdict.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -155,22 +157,48 @@ def doctor(
         >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
         ...     _ = store.append("orders", b"one", queue_id=0)
         >>> shutil.rmtree(f"{folder}/consumequeue/orders/0")
-        >>> [diagnosis.code for diagnosis in mqstore.doctor(folder)]
-        ['MQ-DOC-01']
+        >>> report = mqstore.doctor(folder)
+        >>> [diagnosis.code for diagnosis in report], report.will_start, report.lost
+        (['MQ-DOC-01'], True, 0)
     """
-    from mqstore.results import Diagnosis  # not needed to import mqstore
+    from mqstore.results import Diagnosis, DoctorReport, GroupFate, LostInQueue
 
-    rows = _native.doctor(path, progress=progress, settings=_settings(config))
+    rows, verdict = _native.doctor(path, progress=progress, settings=_settings(config))
     given = _broker_conf(config)
-    found = [
-        Diagnosis(code, severity, title, tuple(evidence), cure and _with(given, cure), fix)
-        for code, severity, title, evidence, cure, fix in rows
-    ]
+
+    def with_config(command: str) -> str:
+        return _with(given, command) if command.startswith("mqstore ") else command
+
+    def diagnosis(row: tuple[Any, ...]) -> Diagnosis:
+        code, severity, title, evidence, cure, fix, follows = row
+        cure = cure and with_config(cure)
+        return Diagnosis(code, severity, title, tuple(evidence), cure, fix, tuple(follows))
+
+    found = list(map(diagnosis, rows))
+    commands = list(map(with_config, verdict["commands"]))
     if _has_databases(path):
         from mqstore.rocksdb.checking import diagnoses
 
-        found += diagnoses(path, given, config)
-    return found
+        databases = diagnoses(path, given, config)
+        found += databases
+        if not verdict["in_use"]:
+            commands += dict.fromkeys(one.cure for one in databases if one.cure)
+    lost, queues, from_ms, to_ms = verdict["lost"]
+    return DoctorReport(
+        path=str(path),
+        diagnoses=tuple(found),
+        release=verdict["release"],
+        in_use=verdict["in_use"],
+        will_start=not verdict["obstacles"],
+        obstacles=tuple(verdict["obstacles"]),
+        lost=lost,
+        lost_queues=tuple(LostInQueue(*row) for row in queues),
+        lost_from_ms=from_ms,
+        lost_to_ms=to_ms,
+        groups=tuple(GroupFate(*row) for row in verdict["groups"]),
+        commands=tuple(commands),
+        last_resort=tuple(map(with_config, verdict["last_resort"])),
+    )
 
 
 def _with(given: str, cure: str) -> str:

@@ -133,18 +133,21 @@ def recover(
     path: str | os.PathLike[str],
     *,
     dry_run: bool = True,
+    drop_beyond: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> RecoveryReport:
-    """Says what opening for writing would do to a store; told so, does it.
+    """Says what recovery would do to a store; told so, does it.
 
-    A dry run reads only. Otherwise the store is recovered and cleanly closed, also where
-    opening it for writing would refuse: then the log ends at the damage, and what lies behind is
-    kept in ``quarantine`` below the store.
+    A dry run reads only. Otherwise the store is recovered and cleanly closed. Where whole messages
+    lie behind damage, or files are missing at the log's end, it refuses. With `drop_beyond` the log
+    ends there, and what lies behind is kept in ``quarantine`` below the store.
 
     Args:
         path: The store's root folder.
         dry_run: Only says it.
+        drop_beyond: Ends the log at damage although whole messages lie behind it, and cuts queues
+            to the log although files are missing at its end.
         progress: Called with ``(done_bytes, total_bytes)`` now and then while the log is read; an
             exception from it ends the call before anything was changed.
         config: As for ``open``.
@@ -157,7 +160,8 @@ def recover(
         NotAStoreError: No such folder, or no store in it.
         StoreLockedError: A process writes to the store.
         ConfigError: A setting that cannot be, or that contradicts the files.
-        CorruptionError: When it is to be done: files of the log are missing or cut short.
+        CorruptionError: When it is to be done: files of the log are missing or cut short, or whole
+            messages lie behind damage and `drop_beyond` is not set.
         StoreIOError: The operating system refused something.
 
     Examples:
@@ -169,7 +173,13 @@ def recover(
         >>> report.mode, report.cut, report.rebuilt, report.applied
         ('clean', 0, (), False)
     """
-    return _native.recover(path, dry_run=dry_run, progress=progress, settings=_settings(config))
+    return _native.recover(
+        path,
+        dry_run=dry_run,
+        drop_beyond=drop_beyond,
+        progress=progress,
+        settings=_settings(config),
+    )
 
 
 def clean(

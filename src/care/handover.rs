@@ -7,18 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 /// Encodes a part's result.
-///
-/// # Errors
-/// [`Error::Io`] that names the store.
 pub(super) fn encode(path: &Path, part: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_allocvec(part)
         .map_err(|error| Error::io("hand on a part of", path)(std::io::Error::other(error)))
 }
 
 /// Decodes a previous part's result.
-///
-/// # Errors
-/// [`Error::Io`] that names the store, for other bytes.
 pub(super) fn decode<'a, T: Deserialize<'a>>(path: &Path, part: &'a [u8]) -> Result<T> {
     postcard::from_bytes(part)
         .map_err(|error| Error::io("take a part of", path)(std::io::Error::other(error)))

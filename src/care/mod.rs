@@ -14,7 +14,10 @@ pub mod transfer;
 pub mod upkeep;
 pub mod verify;
 
-pub use self::doctor::{Diagnosis, doctor};
+pub use self::doctor::{
+    Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, NextStart, Verdict, doctor,
+    next_start,
+};
 pub use self::finding::{Code, Finding, Severity};
 pub use self::pass::Skipped;
 pub use self::rebuild::{
@@ -26,5 +29,5 @@ pub use self::survey::stats::{Stats, StatsOptions, stats};
 pub use self::transfer::copy::{CopyOptions, CopyReport, copy};
 pub use self::transfer::diff::{DiffReport, DifferenceKind, diff};
 pub use self::upkeep::clean::{CleanReport, clean};
-pub use self::upkeep::recover::recover;
+pub use self::upkeep::recover::{Recover, recover};
 pub use self::verify::{Level, VerifyOptions, VerifyReport, verify};

@@ -20,10 +20,6 @@ pub struct Skipped {
 }
 
 /// Passes every message to `take` in order.
-///
-/// # Errors
-/// [`crate::Error::Corrupt`] at damage unless skipped; [`crate::Error::Io`], or of kind
-/// `Interrupted` if `progress` ended it.
 pub(super) fn each_message(
     store: &MessageStore,
     on_damage: OnDamage,

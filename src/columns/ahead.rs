@@ -48,9 +48,6 @@ pub trait Maker: Send + fmt::Debug {
     fn begin(&mut self, part: Range<u64>, begins: bool);
 
     /// Next batch of the part, `None` after its last.
-    ///
-    /// # Errors
-    /// An error ends the whole scan.
     fn next(&mut self) -> Made;
 
     /// Whether the part is known to have no more.

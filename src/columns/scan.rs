@@ -17,9 +17,6 @@ use crate::store::read::scan_part::{ScanPart, ScanParts};
 
 pub trait Scans {
     /// As [`Scan::run`].
-    ///
-    /// # Errors
-    /// As [`Scan::run`].
     fn run(
         &mut self,
         log: &CommitLog,

@@ -58,6 +58,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(care::verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(care::stats::stats, module)?)?;
     module.add_function(wrap_pyfunction!(care::doctor::doctor, module)?)?;
+    module.add_function(wrap_pyfunction!(care::doctor::next_start, module)?)?;
     module.add_function(wrap_pyfunction!(care::rebuild::rebuild, module)?)?;
     module.add_function(wrap_pyfunction!(care::transfer::import_messages, module)?)?;
     module.add_function(wrap_pyfunction!(care::transfer::copy_store, module)?)?;

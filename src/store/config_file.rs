@@ -29,9 +29,6 @@ pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
 }
 
 /// [`read`] of one of the broker's files.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_json(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
     read(storage, path, json::MAX_LEN)
 }

@@ -184,9 +184,6 @@ const DEEPEST: usize = 4;
 const BLOCK: usize = 1 << 16;
 
 /// Lists what lies below `root` and is not read, without following links.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
     for (name, structure, unit) in NAMES.iter().flat_map(|known| known.parts) {

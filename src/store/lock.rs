@@ -127,9 +127,6 @@ impl StoreLock {
     }
 
     /// Writes RocketMQ's four letters into the lock file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn mark(&self, paths: &StorePaths) -> Result<()> {
         self.file.write_at(b"lock", 0).map_err(Error::io("write", paths.lock()))
     }
@@ -168,9 +165,6 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 }
 
 /// Writes `abort` with this process's id; its old content goes to `abort.bak`.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     let before = read_start(storage, &paths.abort(), 64)?;
     replace(storage, &paths.abort_backup(), &before)?;
@@ -178,9 +172,6 @@ pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 }
 
 /// Removes `abort`: everything is flushed and dispatched.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     let path = paths.abort();
     match storage.remove_file(&path) {
@@ -193,9 +184,6 @@ pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 }
 
 /// First bytes of a small file; none if missing.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
     let file = match storage.open(path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

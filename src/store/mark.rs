@@ -158,9 +158,6 @@ struct Written {
 impl DurableMark {
     /// Sets the mark to `place`, durably, for the session of the current `abort`. `found` is the
     /// previous mark.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn set(
         storage: &dyn Storage,
         paths: &StorePaths,
@@ -202,9 +199,6 @@ impl DurableMark {
     }
 
     /// Writes that everything before `place` is durable, without a flush.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn write(&self, place: u64) -> Result<()> {
         if self.mark().place == place { Ok(()) } else { self.next(place) }
     }
@@ -221,9 +215,6 @@ impl DurableMark {
     }
 
     /// Flushes the mark; writing continues meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn sync(&self) -> Result<()> {
         let Written { file, mark, durable } = self.written().clone();
         if let Some(file) = file.filter(|_| mark.number != durable) {

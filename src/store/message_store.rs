@@ -67,9 +67,6 @@ impl MessageStore {
     }
 
     /// Opens with another storage and clock.
-    ///
-    /// # Errors
-    /// As [`MessageStore::open`].
     pub fn open_with(
         path: &Path,
         mode: OpenMode,
@@ -82,20 +79,18 @@ impl MessageStore {
         Self::start(open::open(path, mode, config, storage, clock, damage, &mut nobody)?)
     }
 
-    /// Opens for writing and ends the log at damage even if flushed messages lie behind it; these
-    /// are kept in quarantine.
-    ///
-    /// # Errors
-    /// As [`MessageStore::open`] except for that damage; [`Error::Io`] of kind
-    /// `Interrupted` if `progress` ended it.
+    /// Opens for writing. With `drop_beyond` the log ends at damage even if flushed messages lie
+    /// behind it, and these are kept in quarantine; else any whole message behind it is refused.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
         storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
+        drop_beyond: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
-        let (mode, damage) = (OpenMode::ReadWrite, OnFlushedDamage::Cut);
+        let mode = OpenMode::ReadWrite;
+        let damage = if drop_beyond { OnFlushedDamage::Cut } else { OnFlushedDamage::RefuseAny };
         Self::start(open::open(path, mode, config, storage, clock, damage, progress)?)
     }
 
@@ -182,9 +177,6 @@ impl MessageStore {
 
     /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
     /// checksum is computed from the copy in the record.
-    ///
-    /// # Errors
-    /// As [`MessageStore::append_many`].
     pub fn append_shared(
         &self,
         messages: &[NewMessage<'_>],
@@ -261,9 +253,6 @@ impl MessageStore {
     }
 
     /// [`MessageStore::read`] that returns early when `halt` says so.
-    ///
-    /// # Errors
-    /// As [`MessageStore::read`].
     #[expect(clippy::too_many_arguments, reason = "those of a read, and one")]
     pub fn read_halting(
         &self,

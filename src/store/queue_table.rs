@@ -131,9 +131,6 @@ impl QueueTable {
     }
 
     /// Finds new queues and the new ends of known ones.
-    ///
-    /// # Errors
-    /// As [`QueueTable::load`].
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         let (mut strays, mut met) = (Vec::new(), HashSet::new());
         self.is_torn.store(false, Ordering::Release);

@@ -193,9 +193,6 @@ pub fn leave_retention(config: &mut StoreConfig) {
 
 /// Writes all settings of a new store; of an existing one changed sizes, and given settings that
 /// are not in the file and cannot be detected.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn keep(
     storage: &dyn Storage,
     paths: &StorePaths,

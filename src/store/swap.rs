@@ -269,9 +269,6 @@ fn remove_file(storage: &dyn Storage, path: &Path) -> Result<()> {
 }
 
 /// Removes a folder recursively; links are not followed.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn remove_tree(storage: &dyn Storage, dir: &Path) -> Result<()> {
     // Folders to empty; children precede parents.
     let mut folders = vec![(dir.to_owned(), false)];

@@ -49,7 +49,7 @@ def test_an_index_file_cut_short_is_told_and_cured(mq, store, conf):
     assert mq("recover", store, *given, "--json").json["rebuilt"] == ["index"]
     [cure] = cures(mq, store, *given).values()
     mq(*shlex.split(cure)[1:])
-    assert mq("doctor", store, *given).lines == ["nothing is wrong"]
+    assert mq("doctor", store, *given).lines[0] == "nothing is wrong"
 
 
 def test_a_layout_that_nothing_tells_is_asked_for_by_its_keys(mq, store, conf):

@@ -39,7 +39,13 @@ def test_rc10_damage_is_told_with_what_helps(mq, store, conf):
     assert "whole messages beyond: 34" in shown
     assert "`mqstore salvage` copies every whole message" in shown
     assert files(store) == before
-    done = mq("recover", store, "--config", conf, "--apply", "--json").json
+    refused = mq("recover", store, "--config", conf, "--apply", code=None)
+    assert refused.code != 0
+    assert "34 whole messages lie beyond" in refused.err
+    assert {path.name: files(store)[path] for path in before} == {
+        path.name: data for path, data in before.items()
+    }
+    done = mq("recover", store, "--config", conf, "--apply", "--drop-beyond", "--json").json
     assert (done["applied"], done["cut"], done["quarantined_count"]) == (True, said["cut"], 34)
     assert len(mq("cat", store, "--json").json) == 5
     (kept,) = (store / "quarantine").iterdir()
@@ -57,3 +63,21 @@ def test_what_is_refused(mq, store, conf, tmp_path):
     first.rename(first.with_name(f"{1:020}"))
     said = mq("recover", store, "--config", conf, code=1)
     assert "put the missing or whole file back" in said.out
+
+
+def test_what_was_dropped_is_reported_until_it_is_put_back(mq, store, conf):
+    before = {row["unique_key"] or str(row["keys"]) for row in mq("cat", store, "--json").json}
+    damaged(mq, store, 5)
+    mq("recover", store, "--config", conf, "--apply", "--drop-beyond")
+    (told,) = mq("doctor", store, "--config", conf, "--json", code=1).json["diagnoses"]
+    assert told["code"] == "MQ-DOC-15"
+    assert told["evidence"][0].endswith(": 34 whole messages")
+    listed = mq("recover", store, "--quarantine", "--config", conf, "--json").json
+    assert len(listed) == 34
+    assert not any(row["in_log"] for row in listed)
+    assert told["cure"] == f"mqstore recover {store} --quarantine --apply --config {conf}"
+    done = mq("recover", store, "--quarantine", "--apply", "--config", conf, "--json").json
+    assert done == {"put_back": 34, "in_log": 0}
+    assert mq("doctor", store, "--config", conf, "--json", code=None).json["ok"]
+    after = {row["unique_key"] or str(row["keys"]) for row in mq("cat", store, "--json").json}
+    assert len(before - after) == 1

@@ -32,7 +32,7 @@ def folder(healthy: Path, tmp_path: Path) -> Path:
 
 def test_a_healthy_store_has_nothing(folder: Path) -> None:
     before = stamps(folder / "store")
-    assert mqstore.doctor(folder / "store", config=SETTINGS) == []
+    assert mqstore.doctor(folder / "store", config=SETTINGS).diagnoses == ()
     assert stamps(folder / "store") == before
 
 
@@ -63,14 +63,15 @@ def test_what_is_no_known_state_goes_by_its_finding(folder: Path) -> None:
     root = folder / "store"
     (root / "commitlog" / "notes.txt").write_text("x")
     [diagnosis] = mqstore.doctor(root, config=SETTINGS)
-    assert (diagnosis.code, diagnosis.severity) == ("MQ-FS-03", "warning")
-    assert diagnosis.cure is None
+    assert (diagnosis.code, diagnosis.severity) == ("MQ-DOC-14", "error")
+    assert diagnosis.cure is not None
+    assert diagnosis.cure.startswith("mv ")
     assert "notes.txt" in diagnosis.evidence[0]
 
 
 def test_a_store_in_use_is_not_called_broken(folder: Path) -> None:
     with mqstore.open(folder / "store", "r+", config=SETTINGS):
-        assert mqstore.doctor(folder / "store", config=SETTINGS) == []
+        assert mqstore.doctor(folder / "store", config=SETTINGS).diagnoses == ()
 
 
 def test_progress_ends_with_the_whole(folder: Path) -> None:

@@ -89,13 +89,37 @@ def test_queues_in_a_database_are_told(tmp_path: Path) -> None:
     assert any("RocksDB database consumequeue" in note.what for note in notes)
 
 
-def test_a_log_with_a_hole_does_not_start(tmp_path: Path) -> None:
+def test_a_log_with_a_hole_starts(tmp_path: Path) -> None:
+    """RocketMQ only logs it: `tests/differential/test_broken_stores.py` shows that."""
     put(tmp_path, "5.5")
     (tmp_path / "commitlog" / f"{2048:020}").unlink()
-    report = mqstore.preflight(tmp_path, to="5.5")
-    assert (report.ok, report.starts) == (False, False)
+    assert mqstore.preflight(tmp_path, to="5.5").starts
 
 
 def test_another_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mqstore.ConfigError, match=r"to: must be 5\.3, 5\.4 or 5\.5"):
         mqstore.preflight(tmp_path, to="5.6")
+
+
+def test_a_log_outside_of_the_store_is_found(tmp_path: Path) -> None:
+    root, log = tmp_path / "store", tmp_path / "disk" / "commitlog"
+    settings = {"store_path_commit_log": str(log), "mapped_file_size_commit_log": 65536}
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={log}\nmappedFileSizeCommitLog=65536\n")
+    with mqstore.open(root, "a", config=settings) as store:
+        store.append("T", b"one")
+    assert mqstore.preflight(root, to="5.5", config=conf).ok
+    (log / "notes").write_text("x")
+    report = mqstore.preflight(root, to="5.3", config=conf)
+    assert not report.starts
+    (note,) = report.notes
+    assert note.what.startswith("it does not start: ")
+    assert "Finding(" not in note.what
+    assert note.before == f"mqstore doctor {root} --config {conf}"
+
+
+def test_a_link_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        store.append("T", b"one")
+    (tmp_path / "config" / "consumerFilter.json").symlink_to("/nowhere")
+    assert mqstore.preflight(tmp_path, to="5.3").starts

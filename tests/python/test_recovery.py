@@ -220,7 +220,9 @@ def test_rc06_the_log_deleted(tmp_path: Path, crash: bool) -> None:
     assert not mqstore.recover(tmp_path, config=TINY).applied
     assert stamps(tmp_path / "consumequeue") == before
     # Only when told to.
-    assert mqstore.recover(tmp_path, dry_run=False, config=TINY).applied
+    with pytest.raises(mqstore.CorruptionError, match="put the missing files back"):
+        mqstore.recover(tmp_path, dry_run=False, config=TINY)
+    assert mqstore.recover(tmp_path, dry_run=False, drop_beyond=True, config=TINY).applied
     with mqstore.open(tmp_path, "r+", config=TINY) as store:
         assert list(store.scan()) == []
         assert [queue for queue in store.queues() if queue.max_offset > queue.min_offset] == []
@@ -244,6 +246,10 @@ def test_rc06_the_last_file_of_the_log_deleted(tmp_path: Path, crash: bool) -> N
         # says so in a store that RocketMQ wrote.
         (tmp_path / "abort").write_text("1")
         (tmp_path / "mqstore.mark").unlink()
+        with (tmp_path / "checkpoint").open("r+b") as file:
+            file.write(bytes(48))
+        with pytest.raises(mqstore.CorruptionError, match="--drop-beyond"):
+            mqstore.recover(tmp_path, dry_run=False, config=TINY)
     else:
         told = f"from {int(paths[last].name)} on.*--apply"
         with pytest.raises(mqstore.CorruptionError, match=told):
@@ -252,7 +258,7 @@ def test_rc06_the_last_file_of_the_log_deleted(tmp_path: Path, crash: bool) -> N
         assert plan.damage is not None
         assert not plan.applied
         assert stamps(tmp_path / "consumequeue") == before
-        assert mqstore.recover(tmp_path, dry_run=False, config=TINY).applied
+        assert mqstore.recover(tmp_path, dry_run=False, drop_beyond=True, config=TINY).applied
     with mqstore.open(tmp_path, "r+", config=TINY) as store:
         left = len(list(store.scan()))
         assert 0 < left < sum(lengths)

@@ -6,14 +6,24 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 use mqstore::Error;
-use mqstore::care::{Code, Diagnosis, Severity, StatsOptions, doctor, stats};
+use mqstore::care::{
+    Code, Diagnosis, DoctorReport, Recover, Severity, StatsOptions, doctor, recover, stats,
+};
 use mqstore::format::message::properties::{self, names};
 use mqstore::store::NewMessage;
 
 use crate::support::{Home, START_MS, patch, places, set_len, small};
 
+fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn report(home: &Home) -> DoctorReport {
+    doctor(home.path(), &home.config, &mut go_on).unwrap()
+}
+
 fn examine(home: &Home) -> Vec<Diagnosis> {
-    doctor(home.path(), &home.config, &mut |_, _| ControlFlow::Continue(())).unwrap()
+    report(home).diagnoses
 }
 
 fn codes(diagnoses: &[Diagnosis]) -> Vec<Code> {
@@ -364,4 +374,65 @@ fn of_times_in_queues_steps_back_and_ties_are_told_one_after_the_other() {
     assert!(
         lines[1].starts_with("1 messages that begin a file with the time of the last one before")
     );
+}
+
+#[test]
+fn the_missing_end_of_the_log_is_one_error_with_no_cure_that_hides_it() {
+    for (crashed, no_checkpoint) in [(false, false), (false, true), (true, true)] {
+        let home = Home::closed(120);
+        if crashed {
+            fs::write(home.path().join("abort"), b"1").unwrap();
+        }
+        let _ = fs::remove_file(home.path().join("mqstore.mark"));
+        let _ = fs::remove_file(home.path().join("mqstore.seal"));
+        if no_checkpoint {
+            fs::write(home.path().join("checkpoint"), [0; 4096]).unwrap();
+        }
+        let all = places(&home);
+        let last = all.last().unwrap().0 / 4096 * 4096;
+        for base in [last, last + 4096] {
+            let _ = fs::remove_file(home.log_file(base).0);
+        }
+        let gone = all.iter().filter(|(at, _)| *at >= last).count() as u64;
+        let report = report(&home);
+        let errors: Vec<_> =
+            report.diagnoses.iter().filter(|found| found.severity == Severity::Error).collect();
+        assert_eq!(errors.len(), 1, "{crashed} {no_checkpoint} {report:?}");
+        assert_eq!((errors[0].code, &errors[0].cure), (Code::DocEndMissing, &None));
+        assert!(errors[0].evidence[0].contains(&format!("{last:020}")), "{errors:?}");
+        assert!(errors[0].evidence[0].contains(&format!("know {gone} messages")), "{errors:?}");
+        assert_eq!((report.verdict.lost.messages, report.verdict.commands.len()), (gone, 0));
+        assert_eq!(report.verdict.last_resort.len(), 1);
+        let refused = recover(home.path(), home.config.clone(), Recover::Apply, &mut go_on);
+        assert!(refused.unwrap_err().to_string().contains("put the missing files back"));
+        recover(home.path(), home.config.clone(), Recover::DropBeyond, &mut go_on).unwrap();
+        assert_eq!(home.read().end_offset(), last);
+    }
+}
+
+#[test]
+fn recovery_refuses_whole_messages_beyond_damage_that_was_never_flushed() {
+    let home = Home::killed(60);
+    let _ = fs::remove_file(home.path().join("mqstore.mark"));
+    set_checkpoint(&home, [0; 3]);
+    let all = places(&home);
+    home.flip(all[40].0 + 90);
+    let plan = recover(home.path(), home.config.clone(), Recover::Plan, &mut go_on).unwrap();
+    let refusal = plan.refusal.unwrap();
+    assert_eq!((refusal.messages_beyond, refusal.opens), (19, true));
+    let before = home.snapshot();
+    let refused = recover(home.path(), home.config.clone(), Recover::Apply, &mut go_on);
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("19 whole messages") && told.contains("mqstore salvage"), "{told}");
+    let log = |files: &[(std::path::PathBuf, Vec<u8>)]| {
+        files.iter().filter(|(path, _)| path.starts_with("commitlog")).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(log(&before), log(&home.snapshot()));
+    let found = report(&home);
+    assert!(found.verdict.commands[0].starts_with("mqstore salvage "), "{found:?}");
+    assert!(!found.verdict.commands.iter().any(|command| command.contains("recover")));
+    let done = recover(home.path(), home.config.clone(), Recover::DropBeyond, &mut go_on).unwrap();
+    assert_eq!(done.report.quarantined_count, 19);
+    let kept = evidence(&home, Code::DocQuarantine);
+    assert!(kept.len() == 1 && kept[0].ends_with(": 19 whole messages"), "{kept:?}");
 }

@@ -48,9 +48,14 @@ fn open(home: &Home, cut: bool) -> Result<MessageStore> {
     if cut {
         let (storage, clock) = (Arc::clone(&home.storage), Arc::clone(&home.clock) as Arc<_>);
         let config = home.config.clone();
-        return MessageStore::open_cutting(home.path(), config, storage, clock, &mut |_, _| {
-            ControlFlow::Continue(())
-        });
+        return MessageStore::open_cutting(
+            home.path(),
+            config,
+            storage,
+            clock,
+            true,
+            &mut |_, _| ControlFlow::Continue(()),
+        );
     }
     home.open(OpenMode::ReadWrite)
 }
@@ -141,7 +146,7 @@ fn a_log_that_ends_before_the_mark_is_refused_until_it_is_told() {
         }
         let _ = fs::remove_file(home.path().join("mqstore.seal"));
         let told = refused(&home);
-        assert!(told.contains(&format!("the durable mark leads to, up to {whole}")), "{told}");
+        assert!(told.contains(&format!("by the durable mark it reached {whole}")), "{told}");
         let report = home.verify(&VerifyOptions::default());
         assert!(report.found.contains_key(&Code::LogShort), "{:?}", report.found);
         let planned = plan(home.path(), home.config.clone(), &home.storage, &mut |_, _| {

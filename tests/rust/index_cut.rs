@@ -107,7 +107,7 @@ fn what_tells_no_layout_is_refused_and_named_with_what_settles_it() {
             );
         }
         assert!(home.snapshot() == before, "{len} bytes");
-        let named = doctor(home.path(), &home.config, &mut go_on).unwrap();
+        let named = doctor(home.path(), &home.config, &mut go_on).unwrap().diagnoses;
         assert_eq!(named.len(), 1, "{named:?}");
         let cure = named[0].cure.as_deref().unwrap();
         assert!(cure.ends_with("--what index --apply --config broker.conf"), "{cure}");

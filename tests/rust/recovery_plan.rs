@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mqstore::Error;
-use mqstore::care::recover;
+use mqstore::care::{Recover, recover};
 use mqstore::files::{Os, Storage};
 use mqstore::store::MessageStore;
 use mqstore::store::open::plan::{RecoveryPlan, plan};
@@ -26,7 +26,7 @@ fn planned(home: &Home) -> RecoveryPlan {
 
 fn cut(home: &Home) -> mqstore::error::Result<MessageStore> {
     let (config, clock) = (home.config.clone(), Arc::clone(&home.clock) as Arc<_>);
-    MessageStore::open_cutting(home.path(), config, Arc::new(Os), clock, &mut go_on)
+    MessageStore::open_cutting(home.path(), config, Arc::new(Os), clock, true, &mut go_on)
 }
 
 /// A way to harm a store.
@@ -157,22 +157,23 @@ fn told_to_end_neither_a_plan_nor_a_recovery_changes_anything() {
     fs::remove_dir_all(copy.path().join("consumequeue")).unwrap();
     let names = || copy.snapshot().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
     let before = names();
-    for dry_run in [true, false] {
+    for what in [Recover::Plan, Recover::Apply] {
         let mut told = Vec::new();
-        let ended = recover(copy.path(), copy.config.clone(), dry_run, &mut |done, total| {
+        let ended = recover(copy.path(), copy.config.clone(), what, &mut |done, total| {
             told.push((done, total));
             ControlFlow::Break(())
         });
         assert!(
             matches!(&ended, Err(Error::Io { source, .. })
             if source.kind() == std::io::ErrorKind::Interrupted),
-            "{dry_run}: {ended:?}"
+            "{what:?}: {ended:?}"
         );
         assert!(told.len() == 1 && told[0].0 <= told[0].1, "{told:?}");
-        assert!(!names().iter().any(|path| path.starts_with("consumequeue")), "{dry_run}");
+        assert!(!names().iter().any(|path| path.starts_with("consumequeue")), "{what:?}");
     }
     assert!(before.len() > 2);
-    let report = recover(copy.path(), copy.config.clone(), false, &mut go_on).unwrap().report;
+    let report =
+        recover(copy.path(), copy.config.clone(), Recover::Apply, &mut go_on).unwrap().report;
     assert!(!report.rebuilt.is_empty(), "{report:?}");
 }
 
@@ -192,7 +193,7 @@ fn a_recovery_tells_how_far_it_has_come() {
     // There is none on tmpfs.
     let _ = fs::remove_file(home.path().join("mqstore.seal"));
     let mut told = Vec::new();
-    recover(home.path(), home.config.clone(), true, &mut |done, total| {
+    recover(home.path(), home.config.clone(), Recover::Plan, &mut |done, total| {
         told.push((done, total));
         ControlFlow::Continue(())
     })
@@ -225,7 +226,7 @@ fn queues_that_lead_nowhere_need_no_log() {
     let home = Home::closed(100);
     lost(&home);
     let refused = home.open(mqstore::store::OpenMode::ReadWrite).unwrap_err();
-    assert!(refused.to_string().contains("the commit log that the queues lead to"), "{refused}");
+    assert!(refused.to_string().contains("know 100 messages"), "{refused}");
     let home = Home::closed(0);
     lost(&home);
     fs::create_dir_all(home.queue_file(0, 0).0.parent().unwrap()).unwrap();

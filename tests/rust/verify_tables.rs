@@ -130,7 +130,7 @@ fn what_consumers_have_read_is_held_against_the_queues() {
         (offset("Topic", 1, 5), BTreeMap::new()),
         (offset("Topic", 1, 6), one(Code::OffsetBeyond)),
         (offset("Topic", 1, i64::MAX), one(Code::OffsetBeyond)),
-        (offset("Topic", 1, -1), one(Code::OffsetBefore)),
+        (offset("Topic", 1, -1), one(Code::OffsetNegative)),
         (offset("Topic", 9, 1), one(Code::OffsetNowhere)),
         (offset("Topic", 9, 0), BTreeMap::new()),
         (offset("Other", 1, 3), one(Code::OffsetNowhere)),

@@ -25,7 +25,7 @@ lock. Python classes that the extension makes itself (it imports them by name): 
 from typing import Final
 
 from mqstore._native._array_functions import _array_function as _array_function
-from mqstore._native._doctor import doctor
+from mqstore._native._doctor import doctor, next_start
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
     _setting_refusal as _setting_refusal,
@@ -109,6 +109,7 @@ __all__ = [
     "java_hash",
     "key_hash",
     "lock_state",
+    "next_start",
     "open_store",
     "parse_message_id",
     "read_config_json",

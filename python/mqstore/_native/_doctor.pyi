@@ -1,7 +1,19 @@
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, TypedDict, type_check_only
 
 from mqstore._native._types import _Path
+
+@type_check_only
+class _Verdict(TypedDict):
+    release: str
+    in_use: bool
+    obstacles: list[str]
+    lost: tuple[int, list[tuple[str, int, int, int, int]], int | None, int | None]
+    groups: list[
+        tuple[str, str, Literal["skips", "misses", "deleted-unread", "begins-anew"], int, int]
+    ]
+    commands: list[str]
+    last_resort: list[str]
 
 def doctor(
     path: _Path,
@@ -9,7 +21,20 @@ def doctor(
     *,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
-) -> list[tuple[str, Literal["error", "warning", "info"], str, list[str], str | None, str]]:
+) -> tuple[
+    list[
+        tuple[
+            str,
+            Literal["error", "warning", "info"],
+            str,
+            list[str],
+            str | None,
+            str,
+            list[tuple[str, int]],
+        ]
+    ],
+    _Verdict,
+]:
     """Examines a store; ``mqstore.doctor`` is the public door to this. Never writes.
 
     Args:
@@ -19,5 +44,21 @@ def doctor(
         settings: As for ``open_store``.
 
     Returns:
-        The diagnoses, each ``(code, severity, title, evidence, cure, fix)``, sorted by code.
+        The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
+        code, and the verdict's fields by name.
+    """
+
+def next_start(
+    path: _Path, /, *, to: str, settings: Mapping[str, object]
+) -> tuple[bool, list[str], int, list[str]]:
+    """Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
+
+    Args:
+        path: The store's root folder.
+        to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
+        settings: As for ``open_store``.
+
+    Returns:
+        Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
+        the log, and the index files that it deletes.
     """

@@ -9,6 +9,7 @@ def recover(
     /,
     *,
     dry_run: bool,
+    drop_beyond: bool,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
 ) -> RecoveryReport:
@@ -17,6 +18,7 @@ def recover(
     Args:
         path: The store's root folder.
         dry_run: Changes nothing.
+        drop_beyond: Ends the log at damage although whole messages lie behind it.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the call before anything was changed.
         settings: As for ``open_store``.

@@ -95,7 +95,7 @@ def _merged(results: Sequence[QueryResult], most: int) -> QueryResult:
 def _index_covers(store: Store) -> bool:
     """Whether the index leaves little of the log to be read beside it."""
     behind = store.max_physical_offset - store.dispatched_offset
-    return store.index_usable and bool(index_files(store)) and behind <= _MOST_BEHIND
+    return store.index_usable and bool(index_files(store.path)) and behind <= _MOST_BEHIND
 
 
 def _from_log(
@@ -140,7 +140,7 @@ def _by_id(store: Store, text: str) -> StoredMessage | None:
 
 def index_reach(store: Store) -> dict[str, object]:
     """Returns which part of the log the index covers, for ``--json``."""
-    files = index_files(store)
+    files = index_files(store.path)
     reach: dict[str, object] = {"usable": store.index_usable, "files": len(files)}
     if store.index_usable and files:
         with open_index_file(store, files[0]) as first, open_index_file(store, files[-1]) as last:

@@ -310,7 +310,7 @@ def _latency(found: _Survey) -> Latency:
 
 
 def _index(store: Store) -> Index:
-    paths = index_files(store)
+    paths = index_files(store.path)
     if not paths:
         return Index()
     if not store.index_usable:

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import mqstore
 from mqstore import _native
 from mqstore.errors import StoreError
+from mqstore.layout import index_files
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
 
@@ -253,16 +254,15 @@ def _index_parts(store_dir: StoreDir, options: ReadOptions) -> Iterator[Structur
         slots, capacity = store.config.max_hash_slot_num, store.config.max_index_num
     if slots is None or capacity is None:
         raise StoreError(f"{folder}: how many slots and entries its files have is not known")
-    for path in sorted(folder.iterdir()):
-        if re.fullmatch("[0-9]{17}", path.name):
-            yield StructurePart(
-                store_dir.path,
-                store_dir.broker,
-                "index",
-                str(path),
-                slots=slots,
-                capacity=capacity,
-            )
+    for path in index_files(store_dir.path):
+        yield StructurePart(
+            store_dir.path,
+            store_dir.broker,
+            "index",
+            str(path),
+            slots=slots,
+            capacity=capacity,
+        )
 
 
 def _index(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:

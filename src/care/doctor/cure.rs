@@ -15,11 +15,13 @@ pub(super) struct Words<'a> {
     pub(super) queue_id: i32,
     pub(super) key: &'a str,
     pub(super) time_ms: i64,
+    pub(super) out: &'a str,
 }
 
-/// First of our commands between backticks in a text.
-pub(super) fn command_in(text: &str) -> Option<&str> {
-    text.split('`').skip(1).step_by(2).find(|command| command.starts_with("mqstore "))
+/// Our commands between backticks in a text that drop nothing.
+pub(super) fn commands_in(text: &str) -> impl Iterator<Item = &str> {
+    let commands = text.split('`').skip(1).step_by(2);
+    commands.filter(|text| text.starts_with("mqstore ") && !text.contains("--drop-beyond"))
 }
 
 /// Fills in a fix's command. `None` without a required key, or for a word with a control character.
@@ -40,7 +42,7 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
                 }
             }
             "STORE" => out.push(quoted(store)?),
-            "OUT" => out.push(quoted(&format!("{}.salvaged", store.trim_end_matches('/')))?),
+            "OUT" => out.push(quoted(words.out)?),
             "FILE" => out.push(BROKER_CONF.to_owned()),
             "QUEUE" => out.push(words.queue_id.to_string()),
             "TIME" => out.push(words.time_ms.to_string()),
@@ -52,7 +54,7 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
     Some(out.join(" "))
 }
 
-fn quoted(word: &str) -> Option<String> {
+pub(super) fn quoted(word: &str) -> Option<String> {
     if word.chars().any(char::is_control) {
         return None;
     }
@@ -71,7 +73,14 @@ mod tests {
     #[test]
     fn words_are_filled_in_and_quoted() {
         let topics = vec!["a", "b c"];
-        let words = Words { topics, queue_id: 3, key: "it's", time_ms: 7, ..Words::default() };
+        let words = Words {
+            topics,
+            queue_id: 3,
+            key: "it's",
+            time_ms: 7,
+            out: "/s/x.salvaged",
+            ..Words::default()
+        };
         for (command, expected) in [
             (
                 "mqstore rebuild STORE -t TOPIC --apply",
@@ -112,8 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_of_a_text_is_the_first_of_ours() {
-        assert_eq!(command_in("look at `x`, or `mqstore a`: b, `mqstore c`"), Some("mqstore a"));
-        assert_eq!(command_in("none needed"), None);
+    fn the_commands_of_a_text_are_ours_and_drop_nothing() {
+        let found = |text| commands_in(text).collect::<Vec<_>>();
+        assert_eq!(
+            found("look at `x`, or `mqstore a`: b, `mqstore c --drop-beyond`, `mqstore d`"),
+            ["mqstore a", "mqstore d"]
+        );
+        assert_eq!(found("none needed"), [""; 0]);
     }
 }

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
+use super::losses::Gap;
 use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::sys_flag::Transaction;
@@ -21,6 +22,7 @@ use crate::store::progress::interrupted;
 /// Keys remembered at a time, at the position of their hash.
 const KEYS: usize = 1 << 20;
 const MOST_NAMES: usize = 100_000;
+const MOST_GAPS: usize = 100_000;
 /// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
@@ -72,12 +74,11 @@ pub(super) struct LogFacts {
     /// First messages of queue files with their predecessor's time.
     pub(super) ties_at_edges: Tally<QueuePlace>,
     pub(super) topics: HashMap<Box<[u8]>, u64>,
+    pub(super) messages: u64,
+    pub(super) gaps: Vec<Gap>,
 }
 
 /// Walks the log and skips damage.
-///
-/// # Errors
-/// [`crate::Error::Io`], of kind `Interrupted` if `progress` ended it.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,
@@ -92,15 +93,34 @@ pub(super) fn read(
         newest_ms: i64::MIN,
         entries_of_file: at_most_i64(queue_file_size / ENTRY_LEN as u64),
     };
-    let mut scanner = Scanner::new(log, log.min_offset(), log.end_offset(), false);
+    let mut scanner = Scanner::new(log, log.min_offset(), log.end_offset(), true);
     let mut told = scanner.position();
+    let (mut last_ms, mut end) = (None, scanner.position());
+    let mut is_open = false;
     loop {
         match scanner.step()? {
-            Ok(Scanned::Message(view)) => facts.see(&DispatchRequest::of(&view)),
-            Ok(Scanned::Blank { .. }) => {}
+            Ok(Scanned::Message(view)) => {
+                last_ms = Some(view.store_timestamp_ms());
+                facts.found.messages += 1;
+                facts.see(&DispatchRequest::of(&view));
+                if let Some(gap) = facts.found.gaps.last_mut().filter(|_| is_open) {
+                    gap.before_ms = last_ms;
+                }
+                is_open = false;
+                end = scanner.position();
+            }
+            Ok(Scanned::Blank { .. }) => end = scanner.position(),
             Err(Stop::End) => break,
             Err(Stop::Empty | Stop::Damage(_)) => {
-                if !scanner.resync()? {
+                let from = scanner.position();
+                let goes_on = scanner.resync()?;
+                end = scanner.position();
+                if facts.found.gaps.len() < MOST_GAPS {
+                    let gap = Gap { from, to: end, after_ms: last_ms, before_ms: None };
+                    facts.found.gaps.push(gap);
+                    is_open = true;
+                }
+                if !goes_on {
                     break;
                 }
             }
@@ -111,6 +131,10 @@ pub(super) fn read(
                 return Err(interrupted("examine", &log.run().dir()));
             }
         }
+    }
+    let to = log.run().end_offset().unwrap_or(end);
+    if end < to {
+        facts.found.gaps.push(Gap { from: end, to, after_ms: last_ms, before_ms: None });
     }
     Ok(facts.found)
 }

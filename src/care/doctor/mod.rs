@@ -1,19 +1,31 @@
-//! Diagnoses known broken states of a store, each with evidence and a cure.
-//!
-//! Input: findings of [`verify`](super::verify()), facts of the messages, and a forecast of
-//! RocketMQ's next start. A finding outside the known states is its own diagnosis.
+//! Diagnoses known broken states of a store, each with evidence and a cure, and gives a verdict. A
+//! finding outside the known states is its own diagnosis.
 
 mod cure;
+mod diagnosis;
+mod groups;
 mod log_facts;
+mod losses;
+mod misplaced;
 mod next_start;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path};
+use std::ops::ControlFlow;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use self::cure::Words;
+pub use self::diagnosis::Diagnosis;
+pub use self::groups::{Fate, GroupFate};
 use self::log_facts::{LogFacts, QueuePlace};
+pub use self::losses::{Lost, LostInQueue};
+use self::next_start::foresee;
+pub use self::next_start::{NextStart, next_start};
+use self::verdict::Cause;
+pub use self::verdict::Verdict;
 use super::finding::{Code, Finding, Severity};
+use super::salvage::salvage;
 use super::topics::is_deleted;
 use super::verify::{VerifyOptions, VerifyReport, verify};
 use crate::config::StoreConfig;
@@ -22,42 +34,36 @@ use crate::files::{Access, FileRun, Os, Storage};
 use crate::format::config::tables::TopicTable;
 use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
-use crate::format::width::Unsigned;
-use crate::format::width::at_most_i64;
+use crate::format::release::Release;
+use crate::format::width::{Unsigned, at_most_i64};
 use crate::log::CommitLog;
 use crate::store::config_file;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::inventory::{self, Structure};
 use crate::store::lock::StoreLock;
-use crate::store::open::inspect;
+use crate::store::open::inspect::{self, load_parts};
+use crate::store::open::{plan, version};
 use crate::store::paths::{self, StorePaths};
 use crate::store::progress::Progress;
 use crate::store::read::queue_read;
 
 const MOST_EVIDENCE: usize = 5;
 
-/// A state of a store and its cure.
+/// Result of [`doctor`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnosis {
-    /// Its code.
-    pub code: Code,
-    /// Severity.
-    pub severity: Severity,
-    /// Evidence, a line each.
-    pub evidence: Vec<String>,
-    /// The shell command that cures it, if there is one.
-    pub cure: Option<String>,
+pub struct DoctorReport {
+    /// Diagnoses by code.
+    pub diagnoses: Vec<Diagnosis>,
+    /// Verdict.
+    pub verdict: Verdict,
 }
 
 /// Diagnoses the store at `path`. `progress` is called on the calling thread.
-///
-/// # Errors
-/// As [`verify`].
 pub fn doctor(
     path: &Path,
     config: &StoreConfig,
     progress: &mut Progress<'_>,
-) -> Result<Vec<Diagnosis>> {
+) -> Result<DoctorReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, config);
     let mut whole = 1;
@@ -65,14 +71,13 @@ pub fn doctor(
         whole = total;
         progress(done, total.saturating_mul(2))
     })?;
+    let in_use = StoreLock::is_held(&*storage, &paths);
+    let mut read_config = config.clone();
+    let parts = load_parts(&paths, &mut read_config, &storage, Access::Read).ok();
     let log_size = inspect::commit_log_file_size(&storage, &paths, config)?;
-    let (run, _) = FileRun::load(
-        Arc::clone(&storage),
-        Arc::default(),
-        paths.commit_log().to_vec(),
-        log_size,
-        Access::Read,
-    )?;
+    let dirs = paths.commit_log().to_vec();
+    let (run, _) =
+        FileRun::load(Arc::clone(&storage), Arc::default(), dirs, log_size, Access::Read)?;
     let end = run.end_offset().unwrap_or(0);
     let log = CommitLog::new(run, end);
     let queue_file_size = inspect::queue_layout(&*storage, &paths, config)
@@ -83,47 +88,104 @@ pub fn doctor(
         let done = u128::from(whole) * u128::from(done) / u128::from(span);
         progress(whole.saturating_add(done.widen()), whole.saturating_mul(2))
     })?;
+    let cause = if in_use {
+        Cause::None
+    } else {
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let plan = plan::plan(path, config.clone(), &storage, &mut go_on).ok();
+        let has = |code| report.found.contains_key(&code);
+        let misplaced = misplaced::look(&*storage, &paths, log_size)?;
+        match Cause::of(misplaced, plan.and_then(|plan| plan.refusal)) {
+            Cause::None if has(Code::LogTwice) && has(Code::QueueOther) => Cause::Numbers,
+            cause => cause,
+        }
+    };
+    let versions = version::versions_of(&storage, &paths, config).unwrap_or_default();
+    let release = config.rocketmq_version.or(versions.newest()).unwrap_or(Release::V5_3);
+    let queues = parts.as_ref().map(|parts| &parts.queues);
+    let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
+    let mut start = foresee(&*storage, &paths, &log, release, reach.unwrap_or(-1))?;
+    start.obstacles = next_start::obstacles(&*storage, &report.findings, &paths);
     let mut examined = Examined {
         path,
         storage: &*storage,
-        in_use: StoreLock::is_held(&*storage, &paths),
+        in_use,
         paths: &paths,
         log: &log,
         facts: &facts,
         diagnoses: BTreeMap::new(),
     };
-    examined.examine(&report)?;
-    let barred = Barred::by(&report);
-    Ok(examined.diagnoses.into_values().map(|state| state.diagnosis(path, barred)).collect())
+    examined.examine(&report, &start, &cause, config)?;
+    let barred = Barred::by(&report, &paths, &cause);
+    let out = verdict::salvaged(&*storage, path);
+    let diagnoses: Vec<_> = gathered(examined.diagnoses, &cause)
+        .into_iter()
+        .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
+        .collect();
+    let (missing, mut lost) = (cause.missing(), Lost::default());
+    let mut groups = Vec::new();
+    if let Some(queues) = queues {
+        let is_known = !in_use && !matches!(cause, Cause::Misplaced(_));
+        lost = if is_known { losses::count(queues, &facts.gaps, missing)? } else { lost };
+        groups = groups::fates(&*storage, &paths, queues, &lost, missing);
+    }
+    let (commands, last_resort) = match in_use {
+        true => (Vec::new(), Vec::new()),
+        false => verdict::commands(&*storage, path, &cause, &diagnoses),
+    };
+    let verdict =
+        Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };
+    Ok(DoctorReport { diagnoses, verdict })
 }
 
-/// Operations that need a repair by hand first.
+fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<(State, Vec<(Code, u64)>)> {
+    let main = states.keys().copied().find(|code| cause.names(*code));
+    let (mut follows, mut kept) = (Vec::new(), Vec::new());
+    for (code, state) in states {
+        if main.is_some() && !cause.names(code) && cause.explains(code) {
+            follows.push((code, (state.evidence.len() + state.more) as u64));
+        } else {
+            kept.push((state, Vec::new()));
+        }
+    }
+    for (state, of_it) in &mut kept {
+        if Some(state.code) == main {
+            *of_it = std::mem::take(&mut follows);
+        }
+    }
+    kept
+}
+
+/// Operations that would fail or lose something.
 #[derive(Clone, Copy)]
 struct Barred {
-    /// Opening for writing: log files are missing or have the wrong length.
     recovery: bool,
-    /// Rebuilding too: something else has the name of a folder or file.
-    repair: bool,
+    rebuild: bool,
 }
 
 impl Barred {
-    fn by(report: &VerifyReport) -> Self {
+    fn by(report: &VerifyReport, paths: &StorePaths, cause: &Cause) -> Self {
         let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
         let of_log = |found: &Finding| {
             matches!(found.code, Code::FileLength | Code::FileGap)
-                && found.path.starts_with(paths::COMMIT_LOG)
+                && next_start::is_in_log(found, paths)
         };
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
         };
+        let has_cause = !matches!(cause, Cause::None);
         // A rebuild clears a queue's folder anyway.
-        let repair = any(&|found| in_the_way(found) && found.path.components().count() == 1);
-        Self { recovery: any(&in_the_way) || any(&of_log), repair }
+        let in_root = |found: &Finding| in_the_way(found) && found.path.components().count() == 1;
+        Self {
+            recovery: has_cause || any(&in_the_way) || any(&of_log),
+            rebuild: has_cause || any(&in_root),
+        }
     }
 
     fn bars(self, command: &str) -> bool {
-        (self.recovery && command.starts_with("mqstore recover "))
-            || (self.repair && command.starts_with("mqstore rebuild "))
+        let is_recovery =
+            command.starts_with("mqstore recover ") && !command.contains("--quarantine");
+        (self.recovery && is_recovery) || (self.rebuild && command.starts_with("mqstore rebuild "))
     }
 }
 
@@ -134,6 +196,7 @@ struct State {
     more: usize,
     topics: BTreeSet<String>,
     place: Option<(QueuePlace, String)>,
+    cure: Option<String>,
 }
 
 impl State {
@@ -147,23 +210,38 @@ impl State {
         }
     }
 
-    fn diagnosis(mut self, store: &Path, barred: Barred) -> Diagnosis {
+    fn diagnosis(
+        mut self,
+        store: &Path,
+        out: &Path,
+        barred: Barred,
+        follows: Vec<(Code, u64)>,
+    ) -> Diagnosis {
         if self.more > 0 {
             self.evidence.push(format!("and {} more", self.more));
         }
         let mut words =
             Words { topics: self.topics.iter().map(|t| &**t).collect(), ..Words::default() };
+        words.out = out.to_str().unwrap_or_default();
         words.needs_topics = self.code == Code::DocTopicDeleted;
         if let Some((place, key)) = &self.place {
             words.queue_id = place.queue_id;
             words.time_ms = place.time_ms;
             words.key = key;
         }
-        let cure = cure::command_in(self.code.fix())
-            .filter(|command| !barred.bars(command))
-            .and_then(|command| cure::fill(command, store, &words));
+        let is_no_cure = match self.code {
+            Code::ConfigUnreadable => {
+                !self.evidence.iter().any(|line| line.contains("Offset.json"))
+            }
+            Code::DocMisplaced => true,
+            Code::LogTwice => !barred.rebuild,
+            _ => false,
+        };
+        let mut commands = cure::commands_in(self.code.fix()).filter(|_| !is_no_cure);
+        let own = commands.find(|command| !barred.bars(command));
+        let cure = self.cure.or_else(|| own.and_then(|own| cure::fill(own, store, &words)));
         let Self { code, severity, evidence, .. } = self;
-        Diagnosis { code, severity, evidence, cure }
+        Diagnosis { code, severity, evidence, cure, follows }
     }
 }
 
@@ -186,10 +264,17 @@ impl Examined<'_> {
             more: 0,
             topics: BTreeSet::new(),
             place: None,
+            cure: None,
         })
     }
 
-    fn examine(&mut self, report: &VerifyReport) -> Result<()> {
+    fn examine(
+        &mut self,
+        report: &VerifyReport,
+        start: &NextStart,
+        cause: &Cause,
+        config: &StoreConfig,
+    ) -> Result<()> {
         let deleted = self.deleted_topics()?;
         let database = self.queues_in_database()?;
         for finding in &report.findings {
@@ -201,11 +286,78 @@ impl Examined<'_> {
             self.state(Code::DocRocksDb).add(Severity::Info, evidence);
         }
         self.tell_deleted(&deleted);
-        if !self.in_use {
-            self.tell_next_start()?;
+        if !self.in_use && start.crashed {
+            for doomed in &start.doomed {
+                self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());
+            }
+            let work = next_start::work(start, self.storage, self.paths)?;
+            self.state(Code::DocSlowStart).add(Severity::Warning, work);
         }
+        self.tell_cause(cause);
+        self.tell_quarantine(config)?;
         self.tell_keys()?;
         self.tell_times()?;
+        Ok(())
+    }
+
+    fn tell_cause(&mut self, cause: &Cause) {
+        match cause {
+            Cause::None | Cause::BrokenRun | Cause::Numbers => {}
+            Cause::Misplaced(misplaced) => {
+                for line in &misplaced.evidence {
+                    self.state(Code::DocMisplaced).add(Severity::Error, line.clone());
+                }
+                let first = misplaced.moves.first();
+                let cure = first.and_then(|(from, to)| verdict::moved(from, to));
+                self.state(Code::DocMisplaced).cure = cure;
+            }
+            Cause::EndMissing(missing) => {
+                let dir = self.log.run().dir();
+                let line = format!(
+                    "missing: {} of {}; queues and index know {} messages from physical offset {} \
+                     up to {}",
+                    missing.files(),
+                    dir.display(),
+                    missing.messages(),
+                    missing.from,
+                    missing.reach
+                );
+                let state = self.state(Code::DocEndMissing);
+                state.add(Severity::Error, line);
+                for range in &missing.queues {
+                    let topic = String::from_utf8_lossy(&range.topic);
+                    let (first, last) = (range.first, range.end - 1);
+                    let line = format!("queue {} of {topic}: {first} to {last}", range.queue_id);
+                    state.add(Severity::Error, line);
+                }
+            }
+            Cause::Damage(refusal) => {
+                let whole = self.facts.messages;
+                let line = format!(
+                    "{}; `mqstore salvage` keeps all {whole} whole messages, `mqstore recover --apply \
+                     --drop-beyond` keeps {} and puts {} in the quarantine",
+                    refusal.damage,
+                    whole.saturating_sub(refusal.messages_beyond),
+                    refusal.messages_beyond
+                );
+                let codes = self.diagnoses.keys().copied();
+                let code = codes.into_iter().find(|code| cause.names(*code));
+                let state = self.state(code.unwrap_or(Code::LogFrame));
+                state.severity = state.severity.min(Severity::Error);
+                state.evidence.insert(0, line);
+            }
+        }
+    }
+
+    fn tell_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
+        for dir in verdict::quarantined(self.storage, self.paths)? {
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            let Ok(found) = salvage(&dir, None, config.clone(), &mut go_on) else { continue };
+            if found.messages > 0 {
+                let line = format!("{}: {} whole messages", dir.display(), found.messages);
+                self.state(Code::DocQuarantine).add(Severity::Warning, line);
+            }
+        }
         Ok(())
     }
 
@@ -235,6 +387,7 @@ impl Examined<'_> {
             Code::EmptyFile if in_queues => Code::DocEmptyLast,
             // Another state covers the next start.
             Code::NotClosed => return,
+            Code::OffsetBefore => Code::OffsetBefore,
             _ if finding.severity == Severity::Info => return,
             other => other,
         };
@@ -244,9 +397,26 @@ impl Examined<'_> {
             _ => finding.severity,
         };
         let topic = topic.map(str::to_owned);
+        let cure = match code {
+            Code::ConfigBackup => self.backup_put_back(&finding.path),
+            Code::StrayName if next_start::is_in_log(finding, self.paths) => {
+                let from = self.paths.root().join(&finding.path);
+                let name = from.file_name().unwrap_or_default().display().to_string();
+                let to = misplaced::free(self.storage, self.paths.root(), &name);
+                verdict::moved(&from, &to)
+            }
+            _ => None,
+        };
         let state = self.state(code);
+        state.cure = state.cure.take().or(cure);
         state.topics.extend(topic);
         state.add(severity, format!("{}: {}", finding.code, finding.message()));
+    }
+
+    fn backup_put_back(&self, path: &Path) -> Option<String> {
+        let file = self.paths.root().join(path);
+        let backup = file.with_extension("json.bak");
+        Some(format!("cp -p {} {}", cure::quoted(backup.to_str()?)?, cure::quoted(file.to_str()?)?))
     }
 
     /// Topics with messages, but neither in the table nor with queue folders.
@@ -288,20 +458,9 @@ impl Examined<'_> {
         }
         let found = inventory::inventory(self.storage, self.path)?;
         let of_queues = |found: &&inventory::Found| {
-            found.structure == Structure::RocksDb && !found.path.starts_with("config")
+            found.structure == Structure::RocksDb && found.path.starts_with(paths::CONSUME_QUEUE)
         };
         Ok(found.iter().find(of_queues).map(|found| found.path.clone()))
-    }
-
-    fn tell_next_start(&mut self) -> Result<()> {
-        let Some(start) = next_start::foresee(self.storage, self.paths, self.log)? else {
-            return Ok(());
-        };
-        for doomed in &start.doomed {
-            self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());
-        }
-        self.state(Code::DocSlowStart).add(Severity::Warning, start.work);
-        Ok(())
     }
 
     fn tell_keys(&mut self) -> Result<()> {

@@ -1,47 +1,111 @@
-//! Forecast of RocketMQ's next start with a store that was not closed.
+//! Forecast of RocketMQ's next start, by release.
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::care::finding::{Code, Finding};
+use crate::care::verify::{Level, VerifyOptions, verify};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, Storage};
+use crate::files::{Access, FileKind, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::parse_index_name;
 use crate::format::index::{HEADER_LEN, IndexHeader};
 use crate::format::message::peek;
+use crate::format::release::Release;
+use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::lock;
-use crate::store::paths::StorePaths;
+use crate::store::open::inspect::{Parts, load_parts};
+use crate::store::paths::{self, StorePaths};
 
-pub(super) struct NextStart {
-    /// Index files to be deleted, with reasons (`IndexService#load`).
-    pub(super) doomed: Vec<String>,
-    /// Data to be read again, described.
-    pub(super) work: String,
+/// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
+const MOST_FILES: usize = 10;
+
+/// Forecast of a start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NextStart {
+    /// Not closed.
+    pub crashed: bool,
+    /// Reasons not to start.
+    pub obstacles: Vec<String>,
+    /// Where it begins to read.
+    pub from: u64,
+    /// Bytes that it reads.
+    pub bytes: u64,
+    /// Deleted index files, with reasons (`IndexService#load`).
+    pub doomed: Vec<String>,
 }
 
-/// Forecasts the start; `None` if the store was closed.
-///
-/// # Errors
-/// [`Error::Io`].
+/// Forecasts the next start.
+pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result<NextStart> {
+    let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let report = verify(path, config.clone(), &options, &mut go_on)?;
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let paths = StorePaths::new(path, config);
+    let mut config = config.clone();
+    let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
+    let reach = queues.all().iter().map(|queue| queue.max_physical_offset()).max().unwrap_or(-1);
+    let mut start = foresee(&*storage, &paths, &log, release, reach)?;
+    start.obstacles = obstacles(&*storage, &report.findings, &paths);
+    Ok(start)
+}
+
+/// Findings with which RocketMQ does not start (`MappedFileQueue#load`, `ConsumeQueue#load`).
+pub(super) fn obstacles(
+    storage: &dyn Storage,
+    findings: &[Finding],
+    paths: &StorePaths,
+) -> Vec<String> {
+    // Without the table a topic is not known to have batches.
+    let has_batches = storage.list(&paths.batch_consume_queue()).is_ok_and(|dir| !dir.is_empty());
+    let is_obstacle = |found: &&Finding| {
+        let in_log = is_in_log(found, paths);
+        let is_mapped =
+            in_log || paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder));
+        match found.code {
+            Code::FileLength => is_mapped,
+            Code::StrayName => in_log && found.found == "a file",
+            Code::QueueFileEmpty | Code::ConfigKind => true,
+            Code::ConfigTopicsGone => has_batches,
+            _ => false,
+        }
+    };
+    findings.iter().filter(is_obstacle).map(Finding::message).collect()
+}
+
+pub(super) fn is_in_log(found: &Finding, paths: &StorePaths) -> bool {
+    let path = paths.root().join(&found.path);
+    paths.commit_log().iter().any(|dir| path.starts_with(dir))
+}
+
+/// `reach` is the end of the last message with a queue entry.
 pub(super) fn foresee(
     storage: &dyn Storage,
     paths: &StorePaths,
     log: &CommitLog,
-) -> Result<Option<NextStart>> {
+    release: Release,
+    reach: i64,
+) -> Result<NextStart> {
     // A non-file of that name prevents any start and has its own finding.
-    if !lock::was_aborted(storage, paths).unwrap_or(false) {
-        return Ok(None);
-    }
+    let crashed = lock::was_aborted(storage, paths).unwrap_or(false);
     let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
     let checkpoint = checkpoint.map_or_else(|_| CheckpointFields::default(), |read| read.fields);
-    let doomed = doomed(storage, &paths.index(), &checkpoint)?;
-    let (from, bytes) = read_again(storage, log, &checkpoint);
+    let doomed = if crashed { doomed(storage, &paths.index(), &checkpoint)? } else { Vec::new() };
+    let reach = (!crashed).then_some(reach);
+    let (from, bytes) = read_again(storage, log, &checkpoint, release, reach);
+    Ok(NextStart { crashed, obstacles: Vec::new(), from, bytes, doomed })
+}
+
+pub(super) fn work(start: &NextStart, storage: &dyn Storage, paths: &StorePaths) -> Result<String> {
     let queue_files = count_files(storage, &paths.consume_queue(), 3)?;
-    let work = format!(
-        "the file `abort`; RocketMQ's start reads {bytes} bytes of log from physical offset {from} \
-         on, and the ends of queues in {queue_files} files"
-    );
-    Ok(Some(NextStart { doomed, work }))
+    Ok(format!(
+        "the file `abort`; RocketMQ's start reads {} bytes of log from physical offset {} on, and \
+         the ends of queues in {queue_files} files",
+        start.bytes, start.from
+    ))
 }
 
 fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> Result<Vec<String>> {
@@ -71,9 +135,16 @@ fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> R
     Ok(doomed)
 }
 
-/// Start and length of recovery: from the last file whose first message the checkpoint covers
-/// (`CommitLog#recoverAbnormally`).
-fn read_again(storage: &dyn Storage, log: &CommitLog, checkpoint: &CheckpointFields) -> (u64, u64) {
+/// Start and length of recovery: from the last file whose first message the checkpoint or, after a
+/// clean stop, a queue covers (`CommitLog#recoverAbnormally`, `CommitLog#recoverNormally`,
+/// `ConsumeQueueStore#isMappedFileMatchedRecover`).
+fn read_again(
+    storage: &dyn Storage,
+    log: &CommitLog,
+    checkpoint: &CheckpointFields,
+    release: Release,
+    reach: Option<i64>,
+) -> (u64, u64) {
     let files = log.run().files();
     let first_time = |path: &Path, base: u64| {
         let file = storage.open(path, Access::Read).ok()?;
@@ -81,13 +152,27 @@ fn read_again(storage: &dyn Storage, log: &CommitLog, checkpoint: &CheckpointFie
         let read = file.read_at(&mut head, 0).ok()?;
         peek::store_timestamp_ms(head.get(..read)?, base)
     };
-    let known = checkpoint.min_timestamp_ms();
+    let matches = |base: u64, time: i64| {
+        let base = at_most_i64(base);
+        match reach {
+            Some(reach) => base <= reach,
+            None if !release.has_logics_offset() => time <= checkpoint.min_timestamp_ms(),
+            None if checkpoint.logics_physical_offset > 0 => {
+                base <= checkpoint.logics_physical_offset
+            }
+            None => time <= checkpoint.logics_msg_timestamp_ms,
+        }
+    };
+    let most = if release >= Release::V5_4 { MOST_FILES } else { usize::MAX };
     let from = files
         .iter()
         .rev()
+        .take(most)
         .find(|file| {
-            first_time(&file.path, file.base_offset).is_some_and(|time| time != 0 && time <= known)
+            let time = first_time(&file.path, file.base_offset);
+            time.is_some_and(|time| time != 0 && matches(file.base_offset, time))
         })
+        .or_else(|| files.iter().rev().take(most).last())
         .map_or(log.min_offset(), |file| file.base_offset);
     let used = files
         .iter()

@@ -205,9 +205,6 @@ pub fn scan(
 
 /// Decides what of the scanned ranges belongs to the log before `end`. Rereads go to the new file
 /// `spill`.
-///
-/// # Errors
-/// As [`scan`].
 pub fn settle(
     part: &Part<'_>,
     scans: &[&[u8]],
@@ -281,9 +278,6 @@ pub fn settle(
 }
 
 /// Builds a group of queues below the empty folder `out`.
-///
-/// # Errors
-/// As [`scan`].
 pub fn queues(
     part: &Part<'_>,
     plan: &[u8],
@@ -324,9 +318,6 @@ pub fn queues(
 }
 
 /// Builds index file `number`, from 0, in the empty folder `out`, named by `now_ms`.
-///
-/// # Errors
-/// As [`scan`].
 pub fn index(
     part: &Part<'_>,
     plan: &[u8],

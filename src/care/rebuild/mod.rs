@@ -112,9 +112,6 @@ pub fn rebuild(
 }
 
 /// [`rebuild`] on another storage, with another clock.
-///
-/// # Errors
-/// As [`rebuild`].
 pub fn rebuild_on(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,

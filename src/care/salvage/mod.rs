@@ -1,7 +1,7 @@
 //! Carves whole messages out of the remains of a store into a new one.
 //!
-//! Three passes: find runs of whole records; merge them in log order and check which queues are
-//! complete; write. Memory grows with the number of damaged places.
+//! Three passes: find runs of whole records, merge them in log order, write. Memory grows with the
+//! number of damaged places.
 
 mod carve;
 mod census;
@@ -91,9 +91,6 @@ pub fn salvage(
 }
 
 /// [`salvage`] on another storage.
-///
-/// # Errors
-/// As [`salvage`].
 pub fn salvage_on(
     storage: Arc<dyn Storage>,
     from: &Path,

@@ -1,5 +1,5 @@
 //! Survey of a store's messages for a report: by topic, over time, latency. One walk in bounded
-//! memory: time steps get longer, and topics beyond a limit are counted together.
+//! memory.
 
 mod latency;
 pub mod stats;

@@ -14,9 +14,6 @@ pub(crate) const TOPICS: &str = "topics.json";
 pub type ConfigFile = (String, Vec<u8>);
 
 /// Deletes topics from a closed store: their queues, and their entries in `files`.
-///
-/// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for an unreadable table.
 pub(crate) fn delete(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -29,9 +29,6 @@ pub struct CleanReport {
 
 /// Runs retention on the store at `path` at any hour: by its limits, else by RocketMQ's rules. A
 /// dry run only reports.
-///
-/// # Errors
-/// As [`MessageStore::open`], for reading in a dry run and else for writing.
 pub fn clean(path: &Path, config: StoreConfig, now_ms: i64, dry_run: bool) -> Result<CleanReport> {
     let mode = if dry_run { OpenMode::Read } else { OpenMode::ReadWrite };
     let store = MessageStore::open(path, mode, config)?;

@@ -11,23 +11,31 @@ use crate::store::open::plan::{self, RecoveryPlan};
 use crate::store::progress::Progress;
 use crate::time::SystemClock;
 
-/// Plans recovery of the store at `path` and, unless a dry run, does it, even if opening would
-/// refuse because flushed messages lie behind damage; these are kept in quarantine. `progress` can
-/// end it before anything changes.
-///
-/// # Errors
-/// As [`plan::plan`], and as [`MessageStore::open_cutting`] if it is done.
+/// Whether recovery only plans, and what it may drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recover {
+    /// Changes nothing.
+    Plan,
+    /// Recovers, unless whole messages lie behind damage.
+    Apply,
+    /// Recovers; whole messages behind damage go to the quarantine.
+    DropBeyond,
+}
+
+/// Plans recovery of the store at `path`, or does it. `progress` can end it before anything
+/// changes.
 pub fn recover(
     path: &Path,
     config: StoreConfig,
-    dry_run: bool,
+    what: Recover,
     progress: &mut Progress<'_>,
 ) -> Result<RecoveryPlan> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    if dry_run {
+    if what == Recover::Plan {
         return plan::plan(path, config, &storage, progress);
     }
-    let store = MessageStore::open_cutting(path, config, storage, Arc::new(SystemClock), progress)?;
+    let (clock, drop) = (Arc::new(SystemClock), what == Recover::DropBeyond);
+    let store = MessageStore::open_cutting(path, config, storage, clock, drop, progress)?;
     let report = store.recovery().cloned();
     store.close()?;
     match report {

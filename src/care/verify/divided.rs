@@ -84,9 +84,6 @@ impl Part<'_> {
 }
 
 /// Reads each queue and index file whose number is `part` modulo `parts`.
-///
-/// # Errors
-/// As [`verify`](super::verify).
 pub fn structures(
     path: &Path,
     config: &StoreConfig,
@@ -133,9 +130,6 @@ pub fn structures(
 
 /// Walks log files that begin in a range of offsets. `structures` are all results of
 /// [`structures`], in order.
-///
-/// # Errors
-/// As [`verify`](super::verify).
 pub fn walk(
     path: &Path,
     config: &StoreConfig,
@@ -186,9 +180,6 @@ pub fn walk(
 }
 
 /// Joins the results of all parts.
-///
-/// # Errors
-/// As [`verify`](super::verify).
 pub fn join(
     path: &Path,
     config: &StoreConfig,

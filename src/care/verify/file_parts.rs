@@ -1,7 +1,6 @@
 //! Divides log files into parts for threads, and joins their results.
 //!
-//! A part begins at a likely record. If a walk from the file's first byte skips it, because it is
-//! inside a body, the previous part does not end there. Then, and for damage that only earlier
+//! A part begins at a likely record. If it is inside a body, the previous part does not end there. Then, and for damage that only earlier
 //! messages explain, the whole file is walked.
 
 use std::ops::ControlFlow;

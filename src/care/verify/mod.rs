@@ -137,9 +137,6 @@ pub fn verify(
 }
 
 /// [`verify`] on another storage.
-///
-/// # Errors
-/// As [`verify`].
 pub fn verify_on(
     storage: Arc<dyn Storage>,
     path: &Path,
@@ -260,6 +257,18 @@ fn conclude(
     }
     if let Some(fields) = checkpoint {
         checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
+    }
+    if log.files().is_empty() {
+        let is_new = checkpoint.is_some_and(|fields| {
+            fields.physic_msg_timestamp_ms <= 0 && fields.index_msg_timestamp_ms <= 0
+        });
+        let has_checkpoint = matches!(cx.storage.kind(&cx.paths.checkpoint()), Ok(Some(_)));
+        let has_entries = index.file_count > 0 || queues.list.iter().any(|queue| queue.end > 0);
+        if !is_new || !has_checkpoint || has_entries || cx.durable > 0 {
+            let (code, severity) = (Code::LogEmpty, Severity::Error);
+            let expected = "a file of the log, or the checkpoint of a new store and nothing else";
+            cx.findings.add(code, severity, &log.dir(), None, expected, "an empty folder");
+        }
     }
     if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
         let expected = format!("a log that reaches {}, which was durable", cx.durable);

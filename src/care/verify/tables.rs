@@ -3,6 +3,7 @@
 //! Tables are read before queues: a running broker only moves the queues' ends forward, so offsets
 //! read earlier are inside the queues later.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::context::{Context, State};
@@ -27,6 +28,19 @@ const OTHERS: [&str; 4] = [
     "topicQueueMapping.json",
 ];
 
+/// Prefixes of a broker's own groups.
+const SYSTEM_GROUPS: [&str; 8] = [
+    "CID_RMQ_SYS_",
+    "CID_SYS_",
+    "CID_ONS",
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_",
+    "DEFAULT_",
+    "__MONITOR",
+];
+const MOST_NAMED: usize = 10;
+
 /// Offset of a group or delay level in a queue.
 struct Place {
     of: String,
@@ -38,6 +52,7 @@ struct Place {
 #[derive(Default)]
 pub(super) struct Tables {
     topics: Option<TopicTable>,
+    topics_are_gone: bool,
     places: Vec<(PathBuf, Vec<Place>)>,
 }
 
@@ -48,12 +63,32 @@ impl Tables {
         if !cx.is_folder(&cx.paths.config())? {
             return Ok(tables);
         }
-        tables.topics = read_one(cx, &cx.paths.topics(), TopicTable::parse);
+        match read_table(cx, &cx.paths.topics(), TopicTable::parse) {
+            Ok(table) => {
+                tables.topics_are_gone = table.is_none();
+                tables.topics = table;
+            }
+            Err(why) => unreadable(cx, &cx.paths.topics(), &why),
+        }
+        let (mut has_offsets, mut why) = (false, "no such file".to_owned());
         for enable_lmq in [false, true] {
             let path = cx.paths.consumer_offsets(enable_lmq);
-            if let Some(table) = read_one(cx, &path, OffsetTable::parse) {
-                tables.places.push((path, of_groups(&table)));
+            match read_table(cx, &path, OffsetTable::parse) {
+                Ok(Some(table)) => {
+                    let places = of_groups(&table);
+                    has_offsets |= !places.is_empty();
+                    if !enable_lmq {
+                        "no offset in it".clone_into(&mut why);
+                    }
+                    tables.places.push((path, places));
+                }
+                Ok(None) => {}
+                Err(bad) if enable_lmq => unreadable(cx, &path, &bad),
+                Err(bad) => why = bad,
             }
+        }
+        if !has_offsets {
+            tables.tell_offsets_gone(cx, &why);
         }
         let path = cx.paths.config().join("delayOffset.json");
         if let Some(levels) = read_one(cx, &path, parse_delay_offsets) {
@@ -77,6 +112,30 @@ impl Tables {
         Ok(tables)
     }
 
+    fn tell_offsets_gone(&self, cx: &Context<'_>, why: &str) {
+        let topics = self.topics.iter().flat_map(TopicTable::iter);
+        let retried =
+            topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
+        let mut groups: BTreeSet<String> = retried.collect();
+        let path = cx.paths.config().join("subscriptionGroup.json");
+        if let Ok(Some(bytes)) = config_file::read_json(&*cx.storage, &path) {
+            groups.extend(group_names(&bytes));
+        }
+        groups.retain(|group| !SYSTEM_GROUPS.iter().any(|start| group.starts_with(start)));
+        let path = cx.paths.consumer_offsets(false);
+        if groups.is_empty() {
+            if why != "no such file" && why != "no offset in it" {
+                unreadable(cx, &path, why);
+            }
+            return;
+        }
+        let names: Vec<_> = groups.iter().take(MOST_NAMED).cloned().collect();
+        let more = if groups.len() > MOST_NAMED { ", ..." } else { "" };
+        let expected = format!("offsets of {} groups: {}{more}", groups.len(), names.join(", "));
+        let (code, severity) = (Code::OffsetsGone, Severity::Error);
+        cx.findings.add(code, severity, &path, None, expected, why);
+    }
+
     /// Known queue kinds; folders tell the others.
     pub(super) fn kinds(&self) -> TopicKinds {
         self.topics.as_ref().map(topics::kinds_in).unwrap_or_default()
@@ -91,6 +150,8 @@ impl Tables {
     pub(super) fn check(&self, cx: &Context<'_>, queues: &Queues) {
         if let Some(topics) = &self.topics {
             check_topics(cx, topics, queues);
+        } else if self.topics_are_gone {
+            tell_topics_gone(cx, queues);
         }
         for (path, places) in &self.places {
             places.iter().for_each(|place| check_place(cx, path, place, queues));
@@ -125,12 +186,29 @@ enum Read<T> {
     Bad(String),
 }
 
-/// Reads a table or its backup, as a broker does (`ConfigManager#load`).
 fn read_one<T>(
     cx: &Context<'_>,
     path: &Path,
     parse: fn(&[u8]) -> Result<T, FormatError>,
 ) -> Option<T> {
+    read_table(cx, path, parse).unwrap_or_else(|why| {
+        unreadable(cx, path, &why);
+        None
+    })
+}
+
+fn unreadable(cx: &Context<'_>, path: &Path, found: &str) {
+    let (code, severity) = (Code::ConfigUnreadable, Severity::Error);
+    cx.findings.add(code, severity, path, None, "JSON as a broker writes it", found);
+}
+
+/// Reads a table or its backup, as a broker does (`ConfigManager#load`), or returns why neither can
+/// be read.
+fn read_table<T>(
+    cx: &Context<'_>,
+    path: &Path,
+    parse: fn(&[u8]) -> Result<T, FormatError>,
+) -> Result<Option<T>, String> {
     let backup_path = path.with_extension("json.bak");
     let (main, backup) = (read_file(cx, path, parse), read_file(cx, &backup_path, parse));
     let expected = "JSON as a broker writes it";
@@ -142,7 +220,7 @@ fn read_one<T>(
             if let Read::Bad(why) = backup {
                 add(Code::ConfigNoBackup, Severity::Info, &backup_path, &why);
             }
-            return Some(table);
+            return Ok(Some(table));
         }
         Read::Missing => "no such file".to_owned(),
         Read::Empty => "an empty file".to_owned(),
@@ -152,19 +230,11 @@ fn read_one<T>(
         Read::Table(table) => {
             let found = format!("{what_is_wrong}; the backup can be read");
             add(Code::ConfigBackup, Severity::Warning, path, &found);
-            Some(table)
+            Ok(Some(table))
         }
-        Read::Missing if what_is_wrong == "no such file" => None,
-        Read::Missing | Read::Empty => {
-            let found = format!("{what_is_wrong}; no backup");
-            add(Code::ConfigUnreadable, Severity::Error, path, &found);
-            None
-        }
-        Read::Bad(why) => {
-            let found = format!("{what_is_wrong}; of the backup: {why}");
-            add(Code::ConfigUnreadable, Severity::Error, path, &found);
-            None
-        }
+        Read::Missing if what_is_wrong == "no such file" => Ok(None),
+        Read::Missing | Read::Empty => Err(format!("{what_is_wrong}; no backup")),
+        Read::Bad(why) => Err(format!("{what_is_wrong}; of the backup: {why}")),
     }
 }
 
@@ -193,6 +263,34 @@ fn read_file<T>(
             cx.error(path, error);
             Read::Bad("a file that the system cannot read".to_owned())
         }
+    }
+}
+
+/// Groups (`SubscriptionGroupManager`).
+fn group_names(bytes: &[u8]) -> Vec<String> {
+    let Ok(root) = json::parse(bytes) else { return Vec::new() };
+    let table = root.get("subscriptionGroupTable").and_then(|table| table.as_object());
+    table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn tell_topics_gone(cx: &Context<'_>, queues: &Queues) {
+    let config = cx.paths.config();
+    let others = OTHERS.iter().chain(&["consumerOffset.json"]);
+    let is_of_broker =
+        others.clone().any(|name| matches!(cx.storage.kind(&config.join(name)), Ok(Some(_))));
+    let mut names = BTreeSet::new();
+    for queue in &queues.list {
+        if queue.first < queue.end && !is_system(&queue.topic) && is_broker_topic(&queue.topic) {
+            names.insert(String::from_utf8_lossy(&queue.topic).into_owned());
+        }
+    }
+    if is_of_broker && !names.is_empty() {
+        let named: Vec<_> = names.iter().take(MOST_NAMED).cloned().collect();
+        let more = if names.len() > MOST_NAMED { ", ..." } else { "" };
+        let expected = format!("{} topics with queues: {}{more}", names.len(), named.join(", "));
+        let (code, severity) = (Code::ConfigTopicsGone, Severity::Error);
+        let found = "neither the table of topics nor its backup";
+        cx.findings.add(code, severity, &cx.paths.topics(), None, expected, found);
     }
 }
 
@@ -246,7 +344,10 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
         }
         return;
     };
-    if *queue_offset > end {
+    if *queue_offset < 0 {
+        let expected = format!("an offset of queue {queue_id} from {start} to {end}");
+        add(Code::OffsetNegative, Severity::Warning, expected, queue_offset.to_string());
+    } else if *queue_offset > end {
         // A queue in use may lack its newest entries.
         let severity = if cx.state == State::InUse { Severity::Info } else { Severity::Warning };
         let expected = format!("an offset of queue {queue_id} up to {end}");

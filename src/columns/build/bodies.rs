@@ -76,9 +76,6 @@ pub(crate) enum Bodies {
 
 impl Bodies {
     /// An empty column of a binary or view type.
-    ///
-    /// # Errors
-    /// For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         Ok(match data_type {
             DataType::BinaryView => Self::Shared { views: BinaryViewBuilder::new(), block: None },
@@ -91,9 +88,6 @@ impl Bodies {
     }
 
     /// Adds bodies; those in `pinned` are not copied.
-    ///
-    /// # Errors
-    /// Only for a bug.
     pub(crate) fn extend<'a>(
         &mut self,
         bodies: impl Iterator<Item = &'a [u8]>,
@@ -128,9 +122,6 @@ impl Bodies {
     }
 
     /// Returns the column as an array and empties it.
-    ///
-    /// # Errors
-    /// Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Copied(column) => column.finish(),

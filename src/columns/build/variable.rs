@@ -38,9 +38,6 @@ enum Layout {
 
 impl VariableColumn {
     /// An empty column of a text, binary or view type.
-    ///
-    /// # Errors
-    /// For any other type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let (kind, views) = match data_type {
             DataType::Utf8 => (Kind::Text, false),
@@ -142,9 +139,6 @@ impl VariableColumn {
 
     /// Returns the column as an array and empties it. Memory comes back when the last holder drops
     /// the array. Invalid UTF-8 becomes U+FFFD.
-    ///
-    /// # Errors
-    /// Only for a bug.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = self.nulls.finish();
         let values = self.values.finish();

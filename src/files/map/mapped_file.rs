@@ -157,9 +157,6 @@ impl MappedFile {
     }
 
     /// Writes `bytes` at `position`.
-    ///
-    /// # Errors
-    /// As [`MappedFile::window`].
     #[inline]
     pub fn put_at(&mut self, position: usize, bytes: &[u8]) -> Result<()> {
         self.window(position, bytes.len())?.copy_from_slice(bytes);
@@ -167,9 +164,6 @@ impl MappedFile {
     }
 
     /// Writes `N` bytes at `position` with one bounds check.
-    ///
-    /// # Errors
-    /// As [`MappedFile::window`].
     #[inline]
     pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
         let end = position.saturating_add(N);

@@ -68,9 +68,6 @@ impl Room {
     }
 
     /// Checks the reserve on the store's own disk before an append.
-    ///
-    /// # Errors
-    /// As [`Room::check`].
     pub fn check_root(&self) -> io::Result<()> {
         self.check_disk(&self.root, 0, self.reserve(0))
     }

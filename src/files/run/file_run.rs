@@ -92,9 +92,6 @@ impl FileRun {
 
     /// Lists again if files were only added. Returns `None` without a change if a known file is
     /// gone or replaced: everything known of the run is stale then.
-    ///
-    /// # Errors
-    /// As [`FileRun::refresh`].
     pub fn refresh_grown(&self) -> Result<Option<Vec<Stray>>> {
         let _listing = self.creating();
         let (files, strays) = self.list()?;
@@ -280,9 +277,6 @@ impl FileRun {
     }
 
     /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
-    ///
-    /// # Errors
-    /// As [`FileRun::sync`].
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
         map.sync(range).map_err(Error::io("flush", &file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
@@ -327,9 +321,6 @@ impl FileRun {
     }
 
     /// Returns the file at `base_offset`, creating it if missing.
-    ///
-    /// # Errors
-    /// As [`FileRun::create`].
     pub fn create_if_missing(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let _creating = self.creating();
         match self.find(base_offset) {

@@ -46,9 +46,6 @@ const RUNS_AT_ONCE: usize = 64;
 
 /// Creates missing files as [`FileRun::create_if_missing`] does; `make_durable` flushes their file
 /// systems. Concurrent callers must name runs in the same order.
-///
-/// # Errors
-/// As [`FileRun::create`].
 pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
     let _creating: Vec<_> = wanted.iter().map(|(filled, _)| filled.run().creating()).collect();

@@ -50,6 +50,13 @@ pub fn names_place(bytes: &[u8], physical_offset: u64) -> bool {
     i64_at(bytes, PHYSICAL_OFFSET_AT).is_some_and(|own| u64::try_from(own) == Ok(physical_offset))
 }
 
+/// Physical offset that the record at the start of `head` stores as its own.
+#[must_use]
+pub fn own_place(head: &[u8]) -> Option<u64> {
+    let own = i64_at(head, PHYSICAL_OFFSET_AT).filter(|_| is_record(head))?;
+    u64::try_from(own).ok()
+}
+
 const SECTOR: usize = 512;
 
 /// Whether an unflushed record lacks bytes although its lengths and body checksum are right:

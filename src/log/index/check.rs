@@ -88,9 +88,6 @@ impl<const N: usize> Iterator for Records<'_, N> {
 
 impl IndexFile {
     /// All entries that the header counts now, oldest first.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`]; an item is [`Error::Io`] if reading fails, and the last.
     pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
         let count = self.head()?.count;
         Ok(self.entries_before(count))
@@ -139,9 +136,6 @@ impl IndexFile {
 
     /// Number of the first entry at or behind `physical_offset`, or the count. Entries have the
     /// order of their records.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn first_entry_from(&self, physical_offset: i64) -> Result<u32> {
         let (mut low, mut high) = (1, self.head()?.count);
         while low < high {
@@ -156,9 +150,6 @@ impl IndexFile {
     }
 
     /// Physical offset of a counted entry.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
         Ok(self.entry_now(number)?.physical_offset)
     }
@@ -166,9 +157,6 @@ impl IndexFile {
     /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
     /// file each entry links to the one that its slot named before; `report` gets everything else.
     /// Beside a running writer only entries counted at the start are judged.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`], [`Error::Io`] when the file cannot be read.
     pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
         let Head { header, count } = self.head()?;
         let layout = self.layout();

@@ -302,9 +302,6 @@ impl IndexFile {
 
     /// Puts keys in order and returns how many fitted. The bytes equal those of
     /// [`IndexFile::put_key`] for each, but slots are prefetched.
-    ///
-    /// # Errors
-    /// As [`IndexFile::put_key`]; earlier keys are put then.
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
         let layout = self.layout;
         let writer = self.writer()?;
@@ -340,9 +337,6 @@ impl IndexFile {
     }
 
     /// Takes disk space for the next `count` entries, so that puts cannot fail.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers.
     #[inline]
     pub(crate) fn reserve(&mut self, count: u32) -> Result<()> {
         let layout = self.layout;

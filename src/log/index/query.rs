@@ -57,9 +57,6 @@ impl IndexRun {
 
     /// [`IndexRun::query_offsets`] with waiting keys of later messages, oldest first: equals the
     /// later answer of the index.
-    ///
-    /// # Errors
-    /// As [`IndexRun::query_offsets`].
     pub fn query_offsets_with(
         &self,
         waiting: &[IndexPut],
@@ -199,9 +196,6 @@ struct Newest {
 
 impl QueryBatch<'_> {
     /// [`IndexRun::query_offsets`] into a reused answer.
-    ///
-    /// # Errors
-    /// As [`IndexRun::query_offsets`].
     pub fn query_offsets(
         &mut self,
         topic: &[u8],

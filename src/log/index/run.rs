@@ -234,9 +234,6 @@ impl IndexRun {
     }
 
     /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// As [`IndexFile::open`].
     pub fn open(&self, file: &IndexRunFile) -> Result<Arc<IndexFile>> {
         if let Some(open) = self.cache().get(&file.id) {
             return Ok(Arc::clone(open));
@@ -297,9 +294,6 @@ impl IndexRun {
     }
 
     /// Physical offset of the last indexed message, `None` without files.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
         let listing = self.listing();
         let Some(last) = listing.files.last() else { return Ok(None) };
@@ -308,9 +302,6 @@ impl IndexRun {
 
     /// How many of the newest entries are for the record at `physical_offset`; they may lie in more
     /// than one file.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
         let mut keys = 0;
         for file in self.files().iter().rev() {

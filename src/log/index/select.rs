@@ -37,9 +37,6 @@ impl IndexFile {
     /// As in RocketMQ times are whole seconds since the file's begin, and the first entry before
     /// `begin_ms` ends the search: results may be up to 999 ms after `end_ms`, and messages up to
     /// 999 ms after `begin_ms` may be missing. Damage ends the search and goes to `findings`.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     #[inline]
     pub fn select(
         &self,
@@ -57,9 +54,6 @@ impl IndexFile {
 
     /// [`IndexFile::select`] for many hashes, `max` offsets each, one answer each in `out`. Through
     /// a map several times as fast as one by one.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`]; no answer is added then.
     pub fn select_many(
         &self,
         key_hashes: &[i32],
@@ -80,9 +74,6 @@ impl IndexFile {
 
     /// Look-ups that share one length check. For short loops: if a process shortens the file
     /// meanwhile, which RocketMQ and this library never do, reads through a map raise a signal.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     #[inline]
     pub fn batch(&self) -> Result<IndexBatch<'_>> {
         self.check_length()?;
@@ -91,9 +82,6 @@ impl IndexFile {
 
     /// Entries of a hash's slot with their numbers, newest first, at most `max`, including other
     /// hashes.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn chain(
         &self,
         key_hash: i32,

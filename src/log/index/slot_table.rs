@@ -18,9 +18,6 @@ pub(crate) struct SlotTable {
 
 impl SlotTable {
     /// An empty table for so many entries.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when memory is exhausted.
     pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
         let len = to_usize(slots).saturating_mul(SLOT_LEN);
         let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;

@@ -50,9 +50,6 @@ pub struct Sum {
 
 impl IndexFile {
     /// Starts summing the entries that the header counts now.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn sums(&self) -> Result<IndexSums<'_>> {
         let Head { header, count } = self.head()?;
         let drawn = RandomState::new();
@@ -76,9 +73,6 @@ impl IndexSums<'_> {
     }
 
     /// Sums everything on this thread.
-    ///
-    /// # Errors
-    /// As [`IndexSums::sum`].
     pub fn whole(&self) -> Result<Sum> {
         self.parts().iter().try_fold(Sum::default(), |sum, part| Ok(sum.join(self.sum(part)?)))
     }

@@ -198,9 +198,6 @@ impl IndexService {
     /// A faster [`IndexService::build`] for hashed keys of several messages, each message's keys
     /// together, messages without keys left out. May be repeated after an error: keys already put
     /// are skipped.
-    ///
-    /// # Errors
-    /// As [`IndexService::build`].
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<()> {
         let mut left = puts;
         while let Some(first) = left.first() {
@@ -224,9 +221,6 @@ impl IndexService {
     }
 
     /// [`IndexService::build`] with [`DispatchRequest::key_hashes`].
-    ///
-    /// # Errors
-    /// As [`IndexService::build`].
     pub fn put(
         &mut self,
         physical_offset: i64,
@@ -364,9 +358,6 @@ impl IndexService {
     }
 
     /// Drains, and returns the flush of this state and of full files, which must not block puts.
-    ///
-    /// # Errors
-    /// As [`IndexService::drain`].
     pub fn begin_flush(&mut self) -> Result<IndexFlush> {
         self.drain()?;
         let mut current = None;
@@ -380,9 +371,6 @@ impl IndexService {
     }
 
     /// Drains and flushes everything.
-    ///
-    /// # Errors
-    /// As [`IndexFlush::run`].
     pub fn flush(&mut self) -> Result<()> {
         self.begin_flush()?.run().map(|_| ())
     }
@@ -400,9 +388,6 @@ impl IndexService {
     }
 
     /// Offset of the last indexed message, waiting puts included; `None` without files.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn last_keyed_offset(&self) -> Result<Option<i64>> {
         if self.current.is_some() {
             Ok(Some(self.end_physical_offset()))
@@ -424,9 +409,6 @@ impl IndexService {
     }
 
     /// Removes the first unusable file and all newer files.
-    ///
-    /// # Errors
-    /// As [`IndexService::remove_from`].
     pub fn remove_from_unusable(&mut self) -> Result<Vec<PathBuf>> {
         match self.run.unusable().first() {
             Some(first) => self.remove_from_name(first.name),
@@ -435,9 +417,6 @@ impl IndexService {
     }
 
     /// Removes the file of that name and all newer files, usable or not.
-    ///
-    /// # Errors
-    /// As [`IndexService::remove_from`].
     pub fn remove_from_name(&mut self, name: u64) -> Result<Vec<PathBuf>> {
         // Waiting puts belong to the newest file.
         self.waiting.clear();
@@ -449,9 +428,6 @@ impl IndexService {
     }
 
     /// Keeps the files up to the first whose header `keep` refuses, and removes the rest.
-    ///
-    /// # Errors
-    /// As [`IndexService::remove_from`].
     pub fn keep_while(
         &mut self,
         mut keep: impl FnMut(&IndexHeader) -> bool,
@@ -514,9 +490,6 @@ impl IndexService {
 
     /// Allows the last indexed message to come again after a restart: existing entries are not put
     /// twice, as RocketMQ would.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn skip_keys_already_put(&mut self) -> Result<()> {
         self.drain()?;
         self.begun = match self.run.last_keyed_offset()? {
@@ -527,9 +500,6 @@ impl IndexService {
     }
 
     /// Number of newest entries for the record at `physical_offset`, perhaps in several files.
-    ///
-    /// # Errors
-    /// As [`IndexFile::header`].
     pub fn keys_put(&self, physical_offset: i64) -> Result<usize> {
         self.run.keys_put(physical_offset)
     }

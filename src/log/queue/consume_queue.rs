@@ -212,9 +212,6 @@ impl ConsumeQueue {
 
     /// [`ConsumeQueue::add`] with the tags code in the extension, if enabled
     /// (`ConsumeQueue.putMessagePositionInfoWrapper`).
-    ///
-    /// # Errors
-    /// As [`ConsumeQueue::add`].
     #[inline]
     pub fn add_extended(
         &self,

@@ -191,9 +191,6 @@ impl Queue {
     }
 
     /// Adds a record of another queue: the entry holds its code itself, and batch queues refuse it.
-    ///
-    /// # Errors
-    /// As [`Queue::add`].
     pub fn add_plain(&self, unit: &Unit) -> Result<Added> {
         match self {
             Self::Plain(queue) => queue.add(unit.number, unit.entry),

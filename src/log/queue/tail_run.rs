@@ -97,9 +97,6 @@ impl TailRun {
     }
 
     /// Appends `bytes`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the run is unchanged.
     #[inline]
     pub(crate) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
         let waits = tail.buffer.len();
@@ -114,9 +111,6 @@ impl TailRun {
     }
 
     /// Moves bytes from memory into the files.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn write_out(&self, tail: &mut Tail) -> Result<()> {
         let size = self.run.file_size();
         while !tail.buffer.is_empty() {
@@ -177,9 +171,6 @@ impl TailRun {
     }
 
     /// Writes the bytes in memory to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the rest stays in memory.
     pub(crate) fn commit(&self) -> Result<()> {
         // So that appenders need not wait for new files.
         for base in self.missing_files() {
@@ -366,9 +357,6 @@ impl TailRun {
 
     /// Truncates at `end` and zeroes the rest, so that nothing comes back. Empty files are removed,
     /// even the first.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; some bytes behind `end` may remain.
     pub(crate) fn cut(&self, end: u64) -> Result<()> {
         let mut tail = self.tail();
         self.write_out(&mut tail)?;

@@ -116,9 +116,6 @@ impl RangeScan {
     }
 
     /// Moves to the first record, before taking parts.
-    ///
-    /// # Errors
-    /// As [`RangeScan::run`].
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         if !self.begun {
             self.begin(log)?;

@@ -174,9 +174,6 @@ impl<'l> Scanner<'l> {
     }
 
     /// [`Scanner::step`] with the record's block.
-    ///
-    /// # Errors
-    /// As [`Scanner::step`].
     #[inline]
     pub fn step_in_block(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
         if self.walk.next >= self.walk.end {

@@ -1,17 +1,28 @@
 //! Diagnoses of a store as rows for Python.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::care::{self, Diagnosis};
+use crate::care::{self, Diagnosis, Verdict};
 use crate::error::Error;
+use crate::format::release::Release;
 
 use crate::py::fields::config_of;
 use crate::py::progress::with_progress;
 
-/// Code, severity, title, evidence, cure, fix.
-type Row = (&'static str, &'static str, &'static str, Vec<String>, Option<String>, &'static str);
+/// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    Vec<String>,
+    Option<String>,
+    &'static str,
+    Vec<(&'static str, u64)>,
+);
 
 /// Examines a store; ``mqstore.doctor`` is the public door to this. Never writes.
 ///
@@ -22,22 +33,63 @@ type Row = (&'static str, &'static str, &'static str, Vec<String>, Option<String
 ///     settings: As for ``open_store``.
 ///
 /// Returns:
-///     The diagnoses, each ``(code, severity, title, evidence, cure, fix)``, sorted by code.
+///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by code,
+///     and the verdict's fields by name.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, progress, settings))]
-pub(crate) fn doctor(
-    py: Python<'_>,
+pub(crate) fn doctor<'py>(
+    py: Python<'py>,
     path: PathBuf,
     progress: Option<Py<PyAny>>,
     settings: &Bound<'_, PyAny>,
-) -> PyResult<Vec<Row>> {
+) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &config, tell))?;
-    Ok(found.into_iter().map(row).collect())
+    let Verdict { release, in_use, next_start, lost, groups, commands, last_resort } =
+        found.verdict;
+    let fields = PyDict::new(py);
+    fields.set_item("release", release.name())?;
+    fields.set_item("in_use", in_use)?;
+    fields.set_item("obstacles", next_start.obstacles)?;
+    let queues = lost.queues.into_iter();
+    let queues = queues.map(|of| (of.topic, of.queue_id, of.messages, of.first, of.last));
+    fields
+        .set_item("lost", (lost.messages, queues.collect::<Vec<_>>(), lost.from_ms, lost.to_ms))?;
+    let groups = groups.into_iter();
+    let groups = groups.map(|of| (of.group, of.topic, of.fate.name(), of.queues, of.messages));
+    fields.set_item("groups", groups.collect::<Vec<_>>())?;
+    fields.set_item("commands", commands)?;
+    fields.set_item("last_resort", last_resort)?;
+    Ok((found.diagnoses.into_iter().map(row).collect(), fields))
 }
 
 fn row(diagnosis: Diagnosis) -> Row {
-    let Diagnosis { code, severity, evidence, cure } = diagnosis;
-    (code.name(), severity.name(), code.title(), evidence, cure, code.fix())
+    let Diagnosis { code, severity, evidence, cure, follows } = diagnosis;
+    let follows = follows.into_iter().map(|(code, count)| (code.name(), count)).collect();
+    (code.name(), severity.name(), code.title(), evidence, cure, code.fix(), follows)
+}
+
+/// Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
+///
+/// Args:
+///     path: The store's root folder.
+///     to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
+///     the log, and the index files that it deletes.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, to, settings))]
+pub(crate) fn next_start(
+    py: Python<'_>,
+    path: PathBuf,
+    to: &str,
+    settings: &Bound<'_, PyAny>,
+) -> PyResult<(bool, Vec<String>, u64, Vec<String>)> {
+    let config = config_of(settings)?;
+    let release = Release::from_str(to).unwrap_or(Release::V5_3);
+    let start = py.detach(|| care::next_start(&path, &config, release))?;
+    Ok((start.crashed, start.obstacles, start.from, start.doomed))
 }

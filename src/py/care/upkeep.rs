@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::care;
+use crate::care::{self, Recover};
 use crate::config::DeleteRules;
 use crate::error::Error;
 use crate::store::RecoveryReport;
@@ -63,8 +63,8 @@ pub(crate) fn recovery_report<'py>(
 
 fn cure(refusal: &Refusal) -> &'static str {
     if refusal.can_cut {
-        "`mqstore salvage` copies every whole message into a new store; `mqstore recover --apply` \
-         ends the log here and keeps what lies behind in the quarantine"
+        "`mqstore salvage` copies every whole message into a new store; `mqstore recover --apply \
+         --drop-beyond` ends the log here and keeps what lies behind in the quarantine"
     } else {
         "`mqstore salvage` copies every whole message into a new store; or put the missing or whole \
          file back in its place"
@@ -76,22 +76,29 @@ fn cure(refusal: &Refusal) -> &'static str {
 /// Args:
 ///     path: The store's root folder.
 ///     dry_run: Changes nothing.
+///     drop_beyond: Ends the log at damage although whole messages lie behind it.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
 ///         exception from it ends the call before anything was changed.
 ///     settings: As for ``open_store``.
 #[pyfunction]
-#[pyo3(signature = (path, /, *, dry_run, progress, settings))]
+#[pyo3(signature = (path, /, *, dry_run, drop_beyond, progress, settings))]
 pub(crate) fn recover<'py>(
     py: Python<'py>,
     path: PathBuf,
     dry_run: bool,
+    drop_beyond: bool,
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let config = config_of(settings)?;
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let what = match (dry_run, drop_beyond) {
+        (true, _) => Recover::Plan,
+        (false, false) => Recover::Apply,
+        (false, true) => Recover::DropBeyond,
+    };
     let plan =
-        with_progress(py, progress.as_ref(), |tell| care::recover(&path, config, dry_run, tell))?;
+        with_progress(py, progress.as_ref(), |tell| care::recover(&path, config, what, tell))?;
     let RecoveryPlan { report, refusal } = plan;
     recovery_report(py, &report, !dry_run, refusal.as_ref())
 }

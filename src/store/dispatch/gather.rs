@@ -118,9 +118,6 @@ impl Gathered {
 
     /// Puts each record's keys into an index being built, except its first ones that `known` says
     /// exist.
-    ///
-    /// # Errors
-    /// As [`IndexBuilder::put`].
     pub fn put_keys(
         &self,
         index: &mut IndexBuilder,

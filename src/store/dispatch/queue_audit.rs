@@ -100,9 +100,6 @@ impl<'q> Audit<'q> {
     }
 
     /// Compares gathered records with their queues.
-    ///
-    /// # Errors
-    /// As [`Audit::see`].
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
         // Index of each lane, once a unit may be in its queue.
         let mut places = vec![None; gathered.lanes.len()];

@@ -14,6 +14,7 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
 
+use super::missing_end::MissingEnd;
 use super::seal::Seal;
 use super::tail::Tail;
 use crate::store::dispatch::gather::Wanted;
@@ -223,31 +224,40 @@ impl FoundStore<'_> {
         })
     }
 
-    /// Refuses if repair would hide the loss of durable messages.
+    pub fn missing_end(&self, analysis: &Analysis, strict: bool) -> Result<Option<MissingEnd>> {
+        let run = self.log.run();
+        let files_end = run.end_offset().unwrap_or(0);
+        // A crash may lose the name of a new file that queues already lead into.
+        let is_unproven = !self.is_clean
+            && self.checkpoint.physic_msg_timestamp_ms <= analysis.newest_timestamp_ms;
+        if strict || run.files().is_empty() || !is_unproven {
+            let index = self.index.filter(|_| strict);
+            // After a crash the queues may be ahead inside of the last file.
+            let end = match strict && self.is_clean && analysis.tail.data_end.is_none() {
+                true => analysis.end,
+                false => files_end,
+            };
+            let missing = MissingEnd::look(self.log, end, self.queues, index)?;
+            if missing.is_some() {
+                return Ok(missing);
+            }
+        }
+        let (reach, file_size) = (self.flushed.place, run.file_size());
+        let marked = MissingEnd { from: files_end, reach, file_size, ..MissingEnd::default() };
+        Ok((files_end < reach).then_some(marked))
+    }
+
+    /// Refuses if repair would hide the loss of durable messages; if `strict`, of any whole message.
     ///
     /// # Errors
     /// [`Error::Corrupt`], with the byte and the number of whole messages behind it.
-    pub fn refuse_damage(&self, analysis: &Analysis) -> Result<()> {
-        let log = self.log;
-        let is_empty = log.run().files().is_empty();
-        // Damage to both queues and checkpoint hardly has the same effect. A crash may lose the
-        // name of a new file that queues already lead into.
-        let newest_is_gone =
-            self.is_clean && self.checkpoint.physic_msg_timestamp_ms > analysis.newest_timestamp_ms;
-        if is_empty || newest_is_gone {
-            let end = if is_empty { 0 } else { log.end_offset() };
-            let reach = self.queues.all().iter().map(|queue| queue.reach()).max();
-            let reach = reach.and_then(|reach| u64::try_from(reach).ok()).unwrap_or(0);
-            if reach > end {
-                return Err(gone(log, end, "the queues lead", reach));
-            }
+    pub fn refuse_damage(&self, analysis: &Analysis, strict: bool) -> Result<()> {
+        let (log, place) = (self.log, self.flushed.place);
+        if let Some(missing) = self.missing_end(analysis, strict)? {
+            return Err(gone(log, &missing));
         }
-        let place = self.flushed.place;
-        let files_end = log.run().end_offset().unwrap_or(0);
-        if files_end < place {
-            return Err(gone(log, files_end, "the durable mark leads", place));
-        }
-        if analysis.tail.flushed == 0 && analysis.end >= place {
+        let refused = if strict { analysis.tail.beyond } else { analysis.tail.flushed };
+        if refused == 0 && analysis.end >= place {
             return Ok(());
         }
         let marked = match analysis.end < place {
@@ -281,22 +291,26 @@ impl FoundStore<'_> {
             expected,
             found: format!(
                 "{found} at physical offset {}; {} whole messages lie beyond{marked}, so nothing was \
-                 changed: `mqstore recover --apply` cuts there and keeps them aside, \
-                 `mqstore salvage` copies them out",
+                 changed: `mqstore salvage` copies them out, `mqstore recover --apply --drop-beyond` \
+                 cuts there and keeps them aside",
                 analysis.end, analysis.tail.count
             ),
         })))
     }
 }
 
-fn gone(log: &CommitLog, end: u64, lead: &str, reach: u64) -> Error {
-    let found = match end {
-        0 => "no file; `mqstore recover --apply` empties the queues".to_owned(),
-        _ => format!(
-            "no file from {end} on; `mqstore recover --apply` cuts the queues to the log that is left"
-        ),
+fn gone(log: &CommitLog, missing: &MissingEnd) -> Error {
+    let known = match missing.messages() {
+        0 => format!("by the durable mark it reached {}", missing.reach),
+        count => format!("queues and index know {count} messages up to {}", missing.reach),
     };
-    let expected = format!("the commit log that {lead} to, up to {reach}");
+    let found = format!(
+        "no file or zeros from {} on, and {known}; nothing was changed: put the missing files back; if they \
+         are gone for good, `mqstore recover --apply --drop-beyond` cuts the queues to the log that \
+         is left",
+        missing.from
+    );
+    let expected = format!("{} at the end of the commit log", missing.files());
     Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
 }
 

@@ -52,9 +52,6 @@ fn index_field(config: &StoreConfig, proven: Option<IndexLayout>) -> &'static st
 
 /// The configured layout; a missing number comes from the remembered settings or RocketMQ's
 /// defaults.
-///
-/// # Errors
-/// [`Error::InvalidConfig`] for settings that make no file.
 fn configured_layout(
     config: &StoreConfig,
     remembered: &StoreConfig,

@@ -154,9 +154,6 @@ pub(crate) fn load_parts(
 impl Parts {
     /// Refuses a store with an unreadable table of topics, or with special files in log or queues,
     /// which a writer cannot replace.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Io`], naming it.
     pub(crate) fn refuse_what_is_in_the_way(&mut self) -> Result<()> {
         self.unread_topics.take().map_or(Ok(()), Err)?;
         self.in_the_way.as_ref().map_or(Ok(()), |path| {
@@ -190,9 +187,6 @@ pub(crate) fn layout_to_read(
 }
 
 /// Index layout for a writer, which rebuilds a damaged file; `None` without an index.
-///
-/// # Errors
-/// [`Error::InvalidConfig`] if it is unknown: another one would mislead a broker.
 pub(crate) fn layout_to_write(
     answer: LayoutAnswer,
     config: &mut StoreConfig,
@@ -275,9 +269,6 @@ fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
 
 /// Folders and file sizes of the queues: configured and consistent with the files, detected, or
 /// remembered.
-///
-/// # Errors
-/// As [`commit_log_file_size`].
 pub fn queue_layout(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -389,9 +380,6 @@ fn queue_file_size(
 
 /// Writes the settings of a store below `config`: all of a new one, otherwise those that its files
 /// do not prove.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn remember(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -8,6 +8,7 @@
 pub mod analysis;
 pub mod index_settings;
 pub mod inspect;
+pub mod missing_end;
 pub mod plan;
 pub mod recover;
 pub mod seal;
@@ -79,6 +80,8 @@ pub(super) struct Opened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFlushedDamage {
     Refuse,
+    /// Refuse if any whole message lies behind it, flushed or not.
+    RefuseAny,
     /// End the log there, as requested, and keep the rest in quarantine.
     Cut,
 }
@@ -246,8 +249,8 @@ fn open_to_write(
         }
         false => found.analyse(progress)?,
     };
-    if damage == OnFlushedDamage::Refuse {
-        found.refuse_damage(&analysis)?;
+    if damage != OnFlushedDamage::Cut {
+        found.refuse_damage(&analysis, damage == OnFlushedDamage::RefuseAny)?;
     }
     // From here on the store is changed.
     if !written_early {

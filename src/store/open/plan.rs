@@ -14,6 +14,7 @@ use crate::time::{Clock, FAR_MS, SystemClock};
 
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
+use super::missing_end::MissingEnd;
 use super::recover::{RecoveryMode, RecoveryReport};
 use super::seal::Seal;
 use crate::store::lock::{self, StoreLock};
@@ -28,17 +29,20 @@ use crate::store::queue_table::QueueTable;
 pub struct RecoveryPlan {
     /// Its expected report; for refused damage, that of cutting there.
     pub report: RecoveryReport,
-    /// Why it would refuse.
+    /// Why recovery refuses unless told to drop what lies beyond.
     pub refusal: Option<Refusal>,
 }
 
-/// Refusal to open for writing.
+/// Refusal to recover.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub damage: Corruption,
     /// Whole messages behind it.
     pub messages_beyond: u64,
     pub can_cut: bool,
+    /// Whether opening for writing cuts.
+    pub opens: bool,
+    pub missing: Option<MissingEnd>,
 }
 
 /// Analyses the store at `path` like opening for writing, without a change.
@@ -70,7 +74,13 @@ pub fn plan(
     if let Some(damage) = broken_run(&log) {
         let end_physical_offset = log.min_offset();
         let report = RecoveryReport { mode, end_physical_offset, ..nothing_done(mode) };
-        let refusal = Some(Refusal { damage, messages_beyond: 0, can_cut: false });
+        let refusal = Some(Refusal {
+            damage,
+            messages_beyond: 0,
+            can_cut: false,
+            opens: false,
+            missing: None,
+        });
         return Ok(RecoveryPlan { report, refusal });
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
@@ -103,11 +113,19 @@ pub fn plan(
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     let analysis = found.analyse(progress)?;
-    let refusal = match found.refuse_damage(&analysis) {
-        Err(Error::Corrupt(damage)) => {
-            Some(Refusal { damage: *damage, messages_beyond: analysis.tail.count, can_cut: true })
-        }
-        other => other.map(|()| None)?,
+    let refused = |strict| match found.refuse_damage(&analysis, strict) {
+        Err(Error::Corrupt(damage)) => Ok(Some(damage)),
+        other => other.map(|()| None),
+    };
+    let refusal = match refused(true)? {
+        Some(damage) => Some(Refusal {
+            missing: found.missing_end(&analysis, true)?,
+            damage: *damage,
+            messages_beyond: analysis.tail.count,
+            can_cut: true,
+            opens: refused(false)?.is_none(),
+        }),
+        None => None,
     };
     let mut rebuilt = rebuilt_queues(&analysis, &queues);
     if let Some(index) = &index

@@ -40,6 +40,8 @@ pub struct Tail {
     /// Number of these that were flushed: before the durable mark, or by the checkpoint; and not
     /// older than earlier messages, or known to the queues.
     pub flushed: u64,
+    /// Number of these that are no remains of an earlier log.
+    pub beyond: u64,
 }
 
 impl Tail {
@@ -71,11 +73,13 @@ impl Tail {
                     tail.data_end = tail.data_end.max(Some(record_end));
                     tail.count += 1;
                     let time = view.store_timestamp_ms();
-                    if begin < flushed.place
-                        || time < flushed.before_ms
-                            && (time >= newest_ms || is_known(queues, &DispatchRequest::of(&view))?)
+                    let is_marked = begin < flushed.place;
+                    if is_marked
+                        || time >= newest_ms
+                        || is_known(queues, &DispatchRequest::of(&view))?
                     {
-                        tail.flushed += 1;
+                        tail.beyond += 1;
+                        tail.flushed += u64::from(is_marked || time < flushed.before_ms);
                     }
                     if tail.messages.len() < Self::KEPT {
                         tail.messages.push(QuarantinedMessage {

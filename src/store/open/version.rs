@@ -180,9 +180,6 @@ pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
 }
 
 /// [`settle`] for a closed store that is to be repaired.
-///
-/// # Errors
-/// As [`versions_of`] and [`settle`].
 pub fn release_of(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

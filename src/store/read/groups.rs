@@ -216,9 +216,6 @@ impl ConsumerGroup {
     }
 
     /// Next messages without moving, until they are [taken](Self::take).
-    ///
-    /// # Errors
-    /// As [`ConsumerGroup::poll`].
     pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Taken>> {
         let mut places = self.places()?;
         self.fetch(&mut places, topic, most, filter)

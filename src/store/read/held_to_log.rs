@@ -222,9 +222,6 @@ impl Held<'_> {
 
     /// The queue's end by the log, which may be earlier than the queue's. Entries from `known_from`
     /// on were already compared.
-    ///
-    /// # Errors
-    /// As [`Held::seek`].
     pub fn end(&self, queue: &Queue, known_from: u64) -> Result<i64> {
         let mut buffer = Vec::new();
         if queue.max_offset() == 0 {

@@ -124,9 +124,6 @@ impl Scan {
     }
 
     /// Divides the scan, from its first message on.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn parts(mut self, log: &CommitLog) -> Result<ScanParts> {
         if !self.begun {
             self.find_start(log)?;

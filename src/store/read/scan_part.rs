@@ -73,9 +73,6 @@ impl ScanPart {
     }
 
     /// As [`Scan::run`](super::scan::Scan::run).
-    ///
-    /// # Errors
-    /// As [`Scan::run`](super::scan::Scan::run).
     pub fn run(
         &mut self,
         log: &CommitLog,

@@ -146,9 +146,6 @@ impl Damage {
 pub trait Sink {
     /// Takes a message and, if it may be shared, its block. A refusal counts as damage of that
     /// message; positions count from the record's first byte.
-    ///
-    /// # Errors
-    /// The message's fault.
     fn message(
         &mut self,
         view: &MessageView<'_>,
@@ -203,9 +200,6 @@ impl Slice {
     }
 
     /// Moves to the first message, before taking parts.
-    ///
-    /// # Errors
-    /// As [`Slice::run`].
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         match &mut self.places {
             Places::Range(range) => range.settle(log),

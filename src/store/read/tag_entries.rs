@@ -22,10 +22,6 @@ pub(crate) struct TagEntries {
 
 impl TagEntries {
     /// Examines the first and last entries of `file`.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for a truncated
-    /// file.
     pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
         let mut found = Self::default();
         let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);

@@ -19,9 +19,6 @@ pub enum Boundary {
 
 /// Queue offset for `timestamp_ms`; 0 for a queue that never had a message. Assumes rising store
 /// times; an outlier among its neighbours is ignored.
-///
-/// # Errors
-/// [`crate::Error::Io`].
 pub fn offset_at(
     log: &CommitLog,
     view: Option<&QueueView>,
@@ -93,9 +90,6 @@ fn counting_at(
 }
 
 /// Store time of a message, `None` if unreadable.
-///
-/// # Errors
-/// [`crate::Error::Io`].
 pub fn stored_at(log: &CommitLog, view: &QueueView, number: i64) -> Result<Option<i64>> {
     let Some(Unit { entry, .. }) = view.unit(number)? else { return Ok(None) };
     let (Ok(at), Ok(size)) =

@@ -12,10 +12,6 @@ use crate::log::log_writer::{self, Active};
 impl Writer {
     /// Takes disk space for fast files, creates the log's next file if needed soon, and releases a
     /// full one; returns whether there is more to do.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the next file cannot be created; the append
-    /// that needs it fails too.
     pub(crate) fn allocate_step(&self) -> Result<bool> {
         let front = self.log_front.files();
         let is_busy = |active: &&Arc<Ahead>| active.is_busy();

@@ -465,9 +465,6 @@ struct KnownTopic {
 
 impl KnownQueues {
     /// Finds a message's queue; `true` if it is new to the store.
-    ///
-    /// # Errors
-    /// As [`QueueTable::get_or_create`].
     #[inline]
     fn get(
         &mut self,

@@ -35,9 +35,6 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the system starts no thread.
     pub(crate) fn start(writer: &Arc<Writer>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
         let mut services = Self { stopped, threads: Vec::new() };

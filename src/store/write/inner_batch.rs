@@ -21,10 +21,6 @@ fn refused(field: &'static str, reason: String) -> Error {
 
 /// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
 /// `DefaultMessageStore.getMessageNum`).
-///
-/// # Errors
-/// [`Error::InvalidMessage`] for a batch in a topic without batch queues or without a
-/// count, and for a count in another message.
 #[inline]
 pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
     let is_batch = sys_flag::is_inner_batch(message.sys_flag);

@@ -51,9 +51,6 @@ impl TopicTable {
     }
 
     /// Adds new topics to the file; existing ones only get more queues if needed.
-    ///
-    /// # Errors
-    /// [`Error::Io`], or [`Error::Corrupt`] when the file cannot be read.
     pub(crate) fn save(
         &mut self,
         storage: &dyn Storage,
@@ -122,9 +119,6 @@ impl Entered {
 }
 
 /// Reads the topics, and why neither the table nor its backup is readable.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn entered(storage: &dyn Storage, paths: &StorePaths) -> Result<(Entered, Option<String>)> {
     let read = |bytes: &[u8]| {
         let mut entered = Entered::default();

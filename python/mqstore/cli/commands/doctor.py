@@ -9,37 +9,60 @@ import click
 import mqstore
 from mqstore.cli.options import config_option, output_options, store_argument
 from mqstore.cli.progress import progress
-from mqstore.text import escape
+from mqstore.text import count_text, escape, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from mqstore import Diagnosis
+    from mqstore import Diagnosis, DoctorReport
     from mqstore.cli.output import Output
 
 
-@click.command("doctor", short_help="Name what is wrong, and the cure.")
+_MOST_QUEUES = 10
+_FATES = {
+    "skips": "skips up to {} new messages of {}: its offset lies behind the end",
+    "misses": "misses {} lost messages of {}",
+    "deleted-unread": "has not read {} messages of {} that were deleted",
+    "begins-anew": "begins anew in {1}: its offset is negative",
+}
+
+
+@click.command("doctor", short_help="Name what is wrong, and the commands that cure it.")
 @store_argument
 @config_option
 @output_options
 def doctor_command(output: Output, store: str, config: str | None) -> int:
-    """Name the broken states that a store is in, with the evidence and the cure of each.
+    """Name the broken states that a store is in, and give a verdict.
 
-    Never writes. Exits with 1 where something is wrong; what is only worth knowing is printed too.
+    Each state comes with its evidence and cure. The verdict says whether RocketMQ starts, what is
+    lost, which consumer groups are touched, and which commands to run in which order. Never writes.
+    Exits with 1 where something is wrong; what is only worth knowing is printed too.
     """
     with progress("examining") as tell:
-        diagnoses = mqstore.doctor(store, progress=tell, config=config)
-    sick = any(diagnosis.severity != "info" for diagnosis in diagnoses)
+        report = mqstore.doctor(store, progress=tell, config=config)
     if output.form == "jsonl":
-        output.rows(_row(diagnosis) for diagnosis in diagnoses)
+        output.rows(_row(diagnosis) for diagnosis in report)
     else:
         document = {
             "path": store,
-            "ok": not sick,
-            "diagnoses": [_row(diagnosis) for diagnosis in diagnoses],
+            "ok": report.ok,
+            "diagnoses": [_row(diagnosis) for diagnosis in report],
+            "verdict": {
+                "release": report.release,
+                "in_use": report.in_use,
+                "will_start": report.will_start,
+                "obstacles": list(report.obstacles),
+                "lost": report.lost,
+                "lost_queues": [lost._asdict() for lost in report.lost_queues],
+                "lost_from_ms": report.lost_from_ms,
+                "lost_to_ms": report.lost_to_ms,
+                "groups": [fate._asdict() for fate in report.groups],
+                "commands": list(report.commands),
+                "last_resort": list(report.last_resort),
+            },
         }
-        output.document(document, lambda: _lines(diagnoses))
-    return int(sick)
+        output.document(document, lambda: _lines(report))
+    return int(not report.ok)
 
 
 def _row(diagnosis: Diagnosis) -> dict[str, object]:
@@ -50,18 +73,66 @@ def _row(diagnosis: Diagnosis) -> dict[str, object]:
         "evidence": list(diagnosis.evidence),
         "cure": diagnosis.cure,
         "fix": diagnosis.fix,
+        "follows": dict(diagnosis.follows),
     }
 
 
-def _lines(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
-    for diagnosis in diagnoses:
+def _lines(report: DoctorReport) -> Iterator[str]:
+    for diagnosis in report:
         yield f"{diagnosis.code}  {diagnosis.severity}: {escape(diagnosis.title)}"
         for line in diagnosis.evidence:
             yield f"    {escape(line)}"
+        if diagnosis.follows:
+            counted = ", ".join(f"{count_text(count)} {code}" for code, count in diagnosis.follows)
+            yield f"    follows from it: {counted}"
         if diagnosis.cure is None:
             yield f"    what to do: {escape(diagnosis.fix)}"
         else:
             yield f"    cure: {escape(diagnosis.cure)}"
         yield ""
-    if not diagnoses:
+    if not len(report):
         yield "nothing is wrong"
+        yield ""
+    yield from _verdict(report)
+
+
+def _verdict(report: DoctorReport) -> Iterator[str]:
+    if report.in_use:
+        yield "verdict: a process writes to the store; stop it, and look again"
+        return
+    starts = "starts" if report.will_start else "does not start"
+    yield f"verdict: RocketMQ {report.release} {starts} on this store"
+    for obstacle in report.obstacles[:_MOST_QUEUES]:
+        yield f"    {escape(obstacle)}"
+    yield from _lost(report)
+    yield from _groups(report)
+    if report.commands:
+        yield "run, in this order:"
+        for number, command in enumerate(report.commands, 1):
+            yield f"{number:>3}. {command}"
+    if report.last_resort:
+        yield "only if what is missing is gone for good:"
+        for command in report.last_resort:
+            yield f"     {command}"
+
+
+def _lost(report: DoctorReport) -> Iterator[str]:
+    if not report.lost:
+        yield "lost: no message that queues or index know"
+        return
+    since = "the log's beginning" if report.lost_from_ms is None else time_text(report.lost_from_ms)
+    until = "the end" if report.lost_to_ms is None else time_text(report.lost_to_ms)
+    yield f"lost: {count_text(report.lost)} messages, stored between {since} and {until}"
+    for lost in report.lost_queues[:_MOST_QUEUES]:
+        where = f"queue {lost.queue_id} of {escape(lost.topic)}"
+        yield f"    {count_text(lost.messages)} of {where}, {lost.first} to {lost.last}"
+    if len(report.lost_queues) > _MOST_QUEUES:
+        yield "    ... --json lists more queues"
+
+
+def _groups(report: DoctorReport) -> Iterator[str]:
+    for fate in report.groups:
+        text = _FATES[fate.fate].format(count_text(fate.messages), escape(fate.topic))
+        yield f"group {escape(fate.group)} {text}"
+    if not report.groups:
+        yield "groups: none skips or repeats messages, by their offsets"

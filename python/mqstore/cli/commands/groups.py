@@ -13,6 +13,8 @@ import mqstore
 from mqstore.cli.names import check_group
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note
+from mqstore.cli.resetting import known_groups, put_aside, reset
+from mqstore.cli.units import TIME
 from mqstore.text import age_text, count_text, escape, time_text
 
 if TYPE_CHECKING:
@@ -29,10 +31,24 @@ _QUEUE_COLUMNS = (
 )
 
 
+def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+    if value in {None, "earliest", "latest"}:
+        return value
+    return TIME.convert(value, param, _)
+
+
 @click.command("groups")
 @store_argument
 @click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each queue.")
+@click.option(
+    "--reset-to",
+    metavar="earliest|latest|TIME",
+    callback=_place_of,
+    help="Say where the groups would be set to; with --apply set them.",
+)
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Reset only these.")
+@click.option("--apply", is_flag=True, help="Set the groups to the place of --reset-to.")
 @config_option
 @output_options
 def groups_command(
@@ -40,6 +56,9 @@ def groups_command(
     store: str,
     group: str | None,
     verbose: bool,  # noqa: FBT001 - click passes it by name
+    reset_to: str | int | None,
+    topics: tuple[str, ...],
+    apply: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
     """List the consumer groups and what each has still to take.
@@ -48,7 +67,14 @@ def groups_command(
     them that is still there. DELETED UNREAD counts those that retention deleted. Offsets are those
     of config/consumerOffset.json, of a broker with light queues of config/lmqConsumerOffset.json
     too; OFFSETS AS OF is when that file was written.
+
+    --reset-to gives each group, or that of -g, a new place: in the topics of its offsets, and where
+    it has none in all topics. The broker must be stopped.
     """
+    if reset_to is not None:
+        return _reset(output, store, group, reset_to, topics, apply=apply, config=config)
+    if apply or topics:
+        raise click.UsageError("--apply and --topic belong to --reset-to.")
     now_ms = time.time_ns() // 1_000_000
     with open_store(store, config) as opened:
         for warning in opened.warnings:
@@ -73,11 +99,51 @@ def groups_command(
                 ),
                 Column("deleted_unread", count_text, right=True, title="DELETED UNREAD"),
                 Column("offsets_timestamp_ms", time_text, title="OFFSETS AS OF"),
+                Column("negative", lambda value: "yes" if value else "", title="NEGATIVE"),
             ),
         )
     for text in reader.unreadable:
         note(f"mqstore: {text}")
     return int(bool(reader.unreadable))
+
+
+def _reset(
+    output: Output,
+    root: str,
+    group: str | None,
+    to: str | int,
+    topics: tuple[str, ...],
+    *,
+    apply: bool,
+    config: str | None,
+) -> int:
+    """Shows the new places of the groups, or sets them to these."""
+    with mqstore.open(root, "r+" if apply else "r", config=config) as store:
+        try:
+            store.groups()
+        except mqstore.CorruptionError:
+            if not apply:
+                raise
+            aside = put_aside(store.path)
+            if aside is None:
+                raise
+            note(f"mqstore: the offsets cannot be read; the file is {escape(str(aside))} now")
+        groups = known_groups(store) if group is None else {group}
+        if not groups:
+            note("mqstore: no consumer group is known; -g names one")
+            return 1
+        rows = list(reset(store, groups, to, topics, apply=apply))
+    columns = (
+        Column("group"),
+        Column("topic"),
+        Column("queue_id", right=True, title="QUEUE"),
+        Column("was", right=True),
+        Column("queue_offset", right=True, title="OFFSET"),
+    )
+    output.rows(rows, columns)
+    if not apply:
+        note("nothing was changed; --apply does it")
+    return 0
 
 
 class _Reader:
@@ -106,7 +172,9 @@ class _Reader:
                     "max_offset": offset.max_offset,
                     "lag": offset.lag,
                     "oldest_unread_timestamp_ms": self._oldest_ms(offset, first),
-                    "deleted_unread": max(first - offset.queue_offset, 0),
+                    # A broker takes a negative offset for none.
+                    "deleted_unread": max(first - max(offset.queue_offset, 0), 0),
+                    "negative": offset.queue_offset < 0,
                     "offsets_timestamp_ms": self._written_ms,
                 }
 
@@ -128,6 +196,7 @@ class _Reader:
                     (stored for stored in oldest if stored is not None), default=None
                 ),
                 "deleted_unread": sum(queue["deleted_unread"] for queue in queues),
+                "negative": any(queue["negative"] for queue in queues),
                 "offsets_timestamp_ms": self._written_ms,
             }
 

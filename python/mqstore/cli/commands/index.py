@@ -67,7 +67,7 @@ def index_command(
     if entries and chain is not None:
         raise click.UsageError("--entries and --chain exclude each other.")
     with open_store(store, config) as opened:
-        paths = [path for path in index_files(opened) if only in {None, path.name}]
+        paths = [path for path in index_files(opened.path) if only in {None, path.name}]
         if only is not None and not paths:
             raise click.ClickException(f"no index file {only!r} in {opened.path}")
         if paths and not opened.index_usable:

@@ -109,7 +109,7 @@ def _known(times: Iterable[int | None]) -> list[int]:
 
 
 def _index_info(store: Store) -> dict[str, object]:
-    paths = index_files(store)
+    paths = index_files(store.path)
     info: dict[str, object] = {"usable": store.index_usable, "files": len(paths), "entries": 0}
     if not (store.index_usable and paths):
         return info

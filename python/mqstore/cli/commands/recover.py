@@ -8,8 +8,10 @@ import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
+from mqstore.cli.output import Column
 from mqstore.cli.progress import progress
-from mqstore.text import count_text, escape, size_text
+from mqstore.cli.quarantine import kept_messages, put_back
+from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from mqstore import RecoveryReport
     from mqstore.cli.output import Output
 
+_KEPT = (
+    Column("topic"),
+    Column("queue_id", right=True, title="QUEUE"),
+    Column("queue_offset", right=True, title="OFFSET"),
+    Column("store_timestamp_ms", time_text, title="STORED"),
+    Column("keys", " ".join),
+    Column("in_log", lambda known: "yes" if known else "no", title="IN THE LOG"),
+    Column("folder"),
+)
 _STATES = {
     "new": "there was no store",
     "clean": "cleanly closed",
@@ -27,22 +38,42 @@ _STATES = {
 @click.command("recover", short_help="Plan the recovery of a store; run it with --apply.")
 @store_argument
 @click.option("--apply", is_flag=True, help="Do it, and close the store cleanly.")
+@click.option(
+    "--drop-beyond",
+    is_flag=True,
+    help="End the log at damage although whole messages lie behind it; they go to the quarantine.",
+)
+@click.option(
+    "--quarantine",
+    is_flag=True,
+    help="List the messages that repairs put aside; with --apply put them back.",
+)
 @config_option
 @output_options
 def recover_command(
     output: Output,
     store: str,
     apply: bool,  # noqa: FBT001 - click passes it by name
+    drop_beyond: bool,  # noqa: FBT001
+    quarantine: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
-    """Say what opening for writing would do to a store: what it cuts, keeps aside and makes again.
+    """Say what recovery would do to a store: what it cuts, keeps aside and makes again.
 
-    With --apply it is done, also where opening would refuse because whole messages lie behind
-    damage: then the log ends there, and they are kept in the store's folder `quarantine`. Without,
-    nothing is changed; exits with 1 where opening would refuse.
+    With --apply it is done. Where whole messages lie behind damage, or files are missing at the
+    log's end, it refuses: `mqstore salvage` copies out every whole message. With --drop-beyond the
+    log ends there, and they are kept in the store's folder `quarantine`. Without --apply nothing is
+    changed; exits with 1 where it would refuse.
+
+    With --quarantine the messages in that folder are listed, and with --apply appended to the log
+    again, with new queue offsets.
     """
+    if quarantine:
+        return _quarantine(output, store, apply=apply, config=config)
     with progress("recovering" if apply else "reading") as tell:
-        report = mqstore.recover(store, dry_run=not apply, progress=tell, config=config)
+        report = mqstore.recover(
+            store, dry_run=not apply, drop_beyond=drop_beyond, progress=tell, config=config
+        )
     messages = [
         {
             "physical_offset": message.physical_offset,
@@ -72,6 +103,22 @@ def recover_command(
     return 0 if report.damage is None else 1
 
 
+def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) -> int:
+    """Lists what is in the quarantine, or puts it back."""
+    with mqstore.open(store, "r+" if apply else "r", config=config) as opened:
+        if not apply:
+            output.rows(kept_messages(store, opened), _KEPT)
+            return 0
+        put, known = put_back(store, opened)
+    document = {"put_back": put, "in_log": known}
+    text = (
+        f"{count_text(put)} messages put back at the end of the log",
+        f"{count_text(known)} were in the log already",
+    )
+    output.document(document, lambda: iter(text))
+    return 0
+
+
 def _lines(report: RecoveryReport) -> Iterator[str]:
     yield f"found            {_STATES[report.mode]}"
     yield f"log ends at      {report.end_physical_offset}"
@@ -86,7 +133,7 @@ def _lines(report: RecoveryReport) -> Iterator[str]:
         yield f"made again       {escape(name)}"
     yield ""
     if report.damage is not None:
-        yield f"opening for writing refuses: {escape(report.damage)}"
+        yield f"recovery refuses: {escape(report.damage)}"
         yield f"whole messages beyond: {count_text(report.messages_beyond)}"
         yield f"what helps: {report.cure}"
     elif report.applied:

@@ -1,5 +1,4 @@
-//! Checks batch queues in both directions: each record during the log walk, and each entry if not
-//! all were matched.
+//! Checks batch queues in both directions.
 //!
 //! An entry's position does not tell its number, so a record's entry is searched by physical offset
 //! and by number, in case one is damaged.

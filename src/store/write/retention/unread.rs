@@ -22,10 +22,6 @@ pub struct Unread {
 impl StoreFiles {
     /// Lists unread messages between `old_start` and `new_start` of the log, by group, topic and
     /// queue. A group with an offset in one queue of a topic counts in all of them.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io), [`Error::Corrupt`](crate::Error::Corrupt) for an
-    /// unreadable table of offsets.
     pub(crate) fn unread(&self, old_start: u64, new_start: u64) -> Result<Vec<Unread>> {
         if old_start == new_start {
             return Ok(Vec::new());

@@ -1,0 +1,103 @@
+//! Groups that skip, miss or repeat messages.
+
+use std::collections::BTreeMap;
+
+use super::losses::{Lost, LostInQueue};
+use crate::files::Storage;
+use crate::format::config::tables::OffsetTable;
+use crate::format::width::{at_least_0, at_most_i64};
+use crate::store::config_file;
+use crate::store::open::missing_end::MissingEnd;
+use crate::store::paths::StorePaths;
+use crate::store::queue_table::QueueTable;
+
+/// How a group's offset and its queue disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// Behind the end: new messages are skipped.
+    Skips,
+    /// Unread messages are lost.
+    Misses,
+    /// Unread messages were deleted.
+    Deleted,
+    /// Negative: it begins anew.
+    Anew,
+}
+
+impl Fate {
+    /// Stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Skips => "skips",
+            Self::Misses => "misses",
+            Self::Deleted => "deleted-unread",
+            Self::Anew => "begins-anew",
+        }
+    }
+}
+
+/// Fate of a group in a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupFate {
+    /// Group.
+    pub group: String,
+    /// Topic.
+    pub topic: String,
+    /// Fate.
+    pub fate: Fate,
+    /// Number of queues.
+    pub queues: u64,
+    /// Number of messages.
+    pub messages: u64,
+}
+
+pub(super) fn fates(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    queues: &QueueTable,
+    lost: &Lost,
+    missing: Option<&MissingEnd>,
+) -> Vec<GroupFate> {
+    let mut fates: BTreeMap<(String, String, Fate), (u64, u64)> = BTreeMap::new();
+    for is_light in [false, true] {
+        let path = paths.consumer_offsets(is_light);
+        let Ok(Some(loaded)) = config_file::load(storage, &path, OffsetTable::parse) else {
+            continue;
+        };
+        for at in loaded.table.iter() {
+            let Some(queue) = queues.get(at.topic.as_bytes(), at.queue_id) else { continue };
+            let ranges = missing.iter().flat_map(|missing| &missing.queues);
+            let cut = ranges.clone().find(|range| {
+                *range.topic == *at.topic.as_bytes() && range.queue_id == at.queue_id
+            });
+            let end = cut.map_or(queue.max_offset(), |range| range.first);
+            let offset = at.queue_offset;
+            let mut add = |fate, messages: i64| {
+                let key = (at.group.to_owned(), at.topic.to_owned(), fate);
+                let sum = fates.entry(key).or_default();
+                *sum = (sum.0 + 1, sum.1.saturating_add(at_least_0(messages)));
+            };
+            if offset < 0 {
+                add(Fate::Anew, end - queue.min_offset());
+            } else if offset > end {
+                add(Fate::Skips, offset - end);
+            } else if offset < queue.min_offset() {
+                add(Fate::Deleted, queue.min_offset() - offset);
+            }
+            let of_queue = |of: &&LostInQueue| of.topic == at.topic && of.queue_id == at.queue_id;
+            if let Some(of) = lost.queues.iter().find(of_queue).filter(|of| of.last >= offset) {
+                let unread = of.last.saturating_sub(offset.max(of.first)).saturating_add(1);
+                add(Fate::Misses, unread.min(at_most_i64(of.messages)));
+            }
+        }
+    }
+    let row = |((group, topic, fate), (queues, messages))| GroupFate {
+        group,
+        topic,
+        fate,
+        queues,
+        messages,
+    };
+    fates.into_iter().map(row).collect()
+}

@@ -1,0 +1,146 @@
+//! Finds files of the log in the wrong place by the records in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::files::{Access, FileKind, Storage};
+use crate::format::file_name::{offset_name, parse_offset_name};
+use crate::format::message::peek;
+use crate::store::paths::StorePaths;
+
+#[derive(Debug, Default)]
+pub(super) struct Misplaced {
+    pub(super) evidence: Vec<String>,
+    pub(super) moves: Vec<(PathBuf, PathBuf)>,
+}
+
+struct File {
+    path: PathBuf,
+    named: Option<u64>,
+    stated: Option<u64>,
+}
+
+pub(super) fn look(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    file_size: u64,
+) -> Result<Option<Misplaced>> {
+    let mut files = Vec::new();
+    for dir in paths.commit_log() {
+        for entry in storage.list(dir).map_err(Error::io("list", dir))? {
+            if entry.kind == FileKind::File {
+                let path = dir.join(&entry.name);
+                let named = entry.name.to_str().and_then(parse_offset_name);
+                let stated = stated(storage, &path).unwrap_or(None);
+                files.push(File { path, named, stated });
+            }
+        }
+    }
+    let (wrong, right): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
+        file.named.is_none() || file.stated.is_some_and(|at| file.named != Some(at))
+    });
+    let mut taken: BTreeSet<u64> = right.iter().filter_map(|file| file.named).collect();
+    let mut found = Misplaced::default();
+    let (mut wanted, mut foreign) = (BTreeMap::new(), Vec::new());
+    for file in wrong {
+        let home = file.stated.filter(|at| at.is_multiple_of(file_size.max(1)));
+        match home {
+            Some(at) if !taken.contains(&at) && !wanted.contains_key(&at) => {
+                wanted.insert(at, file);
+            }
+            _ => foreign.push(file),
+        }
+    }
+    // A file far from all others is another store's.
+    let homes: BTreeSet<u64> = taken.iter().chain(wanted.keys()).copied().collect();
+    let is_near = |at: u64| {
+        homes.len() == 1
+            || homes.contains(&at.saturating_add(file_size))
+            || at.checked_sub(file_size).is_some_and(|before| homes.contains(&before))
+    };
+    let (wanted, far): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        wanted.into_iter().partition(|(at, _)| is_near(*at));
+    foreign.extend(far.into_values());
+    foreign.sort_by(|a, b| a.path.cmp(&b.path));
+    for file in foreign {
+        let holds = match file.stated {
+            Some(at) => format!("its records state physical offset {at}: not of this log"),
+            None => "no record begins it, and no file of the log has such a name".to_owned(),
+        };
+        found.evidence.push(format!("{}: {holds}", file.path.display()));
+        let name = file.path.file_name().unwrap_or_default().display().to_string();
+        let to = free(storage, paths.root(), &format!("misplaced-{name}"));
+        found.moves.push((file.path, to));
+    }
+    let mut waiting: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for (at, file) in wanted {
+        taken.insert(at);
+        let name = offset_name(at);
+        found.evidence.push(format!(
+            "{}: its records state physical offset {at}: it is the file {name}",
+            file.path.display()
+        ));
+        let to = file.path.with_file_name(name);
+        waiting.push((file.path, to));
+    }
+    order(waiting, &mut found.moves);
+    Ok((!found.moves.is_empty()).then_some(found))
+}
+
+/// Orders renames; a ring needs a temporary name.
+fn order(mut waiting: Vec<(PathBuf, PathBuf)>, moves: &mut Vec<(PathBuf, PathBuf)>) {
+    while !waiting.is_empty() {
+        let is_free = |to: &Path| waiting.iter().all(|(from, _)| from != to);
+        if let Some(at) = waiting.iter().position(|(_, to)| is_free(to)) {
+            moves.push(waiting.remove(at));
+        } else if let Some((from, _)) = waiting.first_mut() {
+            let mut aside = from.clone().into_os_string();
+            aside.push(".aside");
+            let aside = PathBuf::from(aside);
+            moves.push((std::mem::replace(from, aside.clone()), aside));
+        }
+    }
+}
+
+/// Offset that a file's first record states, unless a second one contradicts it.
+fn stated(storage: &dyn Storage, path: &Path) -> std::io::Result<Option<u64>> {
+    let file = storage.open(path, Access::Read)?;
+    let own = |at: u64| -> std::io::Result<Option<(u64, u64)>> {
+        let mut head = [0; peek::SIGNATURE];
+        let read = file.read_at(&mut head, at)?;
+        let size = peek::claimed_size(&head).map(|size| size as u64);
+        Ok(peek::own_place(&head).zip(size).filter(|_| read == head.len()))
+    };
+    let Some((first, size)) = own(0)? else { return Ok(None) };
+    let is_sure = own(size)?.is_none_or(|(next, _)| next == first.saturating_add(size));
+    Ok(is_sure.then_some(first))
+}
+
+/// An unused name in `dir`.
+pub(super) fn free(storage: &dyn Storage, dir: &Path, name: &str) -> PathBuf {
+    let names = std::iter::once(name.to_owned()).chain((2..100).map(|n| format!("{name}-{n}")));
+    let mut paths = names.map(|name| dir.join(name));
+    let is_free = |path: &PathBuf| matches!(storage.kind(path), Ok(None));
+    paths.find(is_free).unwrap_or_else(|| dir.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renames_are_ordered_and_a_ring_is_broken() {
+        let pairs = |list: &[(&str, &str)]| -> Vec<(PathBuf, PathBuf)> {
+            list.iter().map(|(from, to)| (PathBuf::from(from), PathBuf::from(to))).collect()
+        };
+        for (waiting, expected) in [
+            (&[("a", "b"), ("b", "c")][..], &[("b", "c"), ("a", "b")][..]),
+            (&[("a", "b"), ("b", "a")], &[("a", "a.aside"), ("b", "a"), ("a.aside", "b")]),
+        ] {
+            let mut moves = Vec::new();
+            order(pairs(waiting), &mut moves);
+            assert_eq!(moves, pairs(expected));
+        }
+    }
+}

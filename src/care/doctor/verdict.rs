@@ -1,0 +1,203 @@
+//! The verdict, and the commands in order.
+
+use std::path::{Path, PathBuf};
+
+use super::cure::quoted;
+use super::diagnosis::Diagnosis;
+use super::groups::GroupFate;
+use super::losses::Lost;
+use super::misplaced::{Misplaced, free};
+use super::next_start::NextStart;
+use crate::care::finding::{Code, Severity};
+use crate::error::{Error, Result};
+use crate::files::{DirEntry, FileKind, Storage};
+use crate::format::release::Release;
+use crate::store::open::missing_end::MissingEnd;
+use crate::store::open::plan::Refusal;
+use crate::store::paths::StorePaths;
+
+/// Verdict on a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The store's release.
+    pub release: Release,
+    /// Whether a process writes to it.
+    pub in_use: bool,
+    /// RocketMQ's next start.
+    pub next_start: NextStart,
+    /// Lost messages.
+    pub lost: Lost,
+    /// Groups.
+    pub groups: Vec<GroupFate>,
+    /// Commands in order, which lose nothing readable.
+    pub commands: Vec<String>,
+    /// Commands that give up missing files.
+    pub last_resort: Vec<String>,
+}
+
+/// The cause that other findings follow from.
+#[derive(Debug, Default)]
+pub(super) enum Cause {
+    #[default]
+    None,
+    Misplaced(Misplaced),
+    EndMissing(MissingEnd),
+    BrokenRun,
+    /// Whole messages lie behind damage.
+    Damage(Refusal),
+    /// A record's number was changed: a rebuild loses its entry.
+    Numbers,
+}
+
+impl Cause {
+    pub(super) fn of(misplaced: Option<Misplaced>, refusal: Option<Refusal>) -> Self {
+        match (misplaced, refusal) {
+            (Some(misplaced), _) => Self::Misplaced(misplaced),
+            (None, None) => Self::None,
+            (None, Some(Refusal { missing: Some(missing), .. })) => Self::EndMissing(missing),
+            (None, Some(Refusal { can_cut: false, .. })) => Self::BrokenRun,
+            (None, Some(refusal)) => Self::Damage(refusal),
+        }
+    }
+
+    pub(super) fn missing(&self) -> Option<&MissingEnd> {
+        match self {
+            Self::EndMissing(missing) => Some(missing),
+            _ => None,
+        }
+    }
+
+    pub(super) fn names(&self, code: Code) -> bool {
+        match self {
+            Self::None => false,
+            Self::Misplaced(_) => code == Code::DocMisplaced,
+            Self::EndMissing(_) => code == Code::DocEndMissing,
+            Self::BrokenRun => matches!(code, Code::FileLength | Code::FileGap),
+            Self::Damage(_) => code.name().starts_with("MQ-LOG-"),
+            Self::Numbers => code == Code::LogTwice,
+        }
+    }
+
+    pub(super) fn explains(&self, code: Code) -> bool {
+        let is_of_log = code.name().starts_with("MQ-LOG-");
+        let is_of_files =
+            matches!(code, Code::FileLength | Code::FileGap | Code::EmptyFile | Code::StrayName);
+        let is_derived =
+            ["MQ-CQ-", "MQ-IX-", "MQ-CK-"].iter().any(|of| code.name().starts_with(of))
+                || matches!(
+                    code,
+                    Code::DocUndispatched
+                        | Code::DocIndexDoomed
+                        | Code::DocIndexLacks
+                        | Code::DocQueueOrder
+                        | Code::DocQueueWrong
+                        | Code::DocEmptyLast
+                        | Code::DocSlowStart
+                        | Code::OffsetBeyond
+                );
+        match self {
+            Self::None => false,
+            Self::Misplaced(_) => is_of_log || is_of_files || is_derived,
+            Self::EndMissing(_) => is_derived || matches!(code, Code::LogShort | Code::LogEmpty),
+            Self::BrokenRun => is_of_log || is_derived,
+            Self::Damage(_) | Self::Numbers => is_derived,
+        }
+    }
+}
+
+const REBUILD: &str = "mqstore rebuild ";
+
+pub(super) fn commands(
+    storage: &dyn Storage,
+    store: &Path,
+    cause: &Cause,
+    diagnoses: &[Diagnosis],
+) -> (Vec<String>, Vec<String>) {
+    let mut commands = Vec::new();
+    let Some(name) = store.to_str().and_then(quoted) else { return Default::default() };
+    if let Cause::Misplaced(Misplaced { moves, .. }) = cause {
+        commands.extend(moves.iter().filter_map(|(from, to)| moved(from, to)));
+        commands.push(format!("mqstore doctor {name}"));
+        return (commands, Vec::new());
+    }
+    let of_queues = format!("{REBUILD}{name} --what consumequeue ");
+    let all_queues = format!("{of_queues}--apply");
+    let cures = diagnoses.iter().filter(|found| found.severity != Severity::Info);
+    let cures = cures.filter_map(|found| found.cure.clone());
+    let mut cures: Vec<_> = cures.map(|cure| (rank(&cure), cure)).collect();
+    cures.sort_by_key(|(rank, cure)| (*rank, *cure != all_queues));
+    for (_, cure) in cures {
+        let is_covered = |known: &String| {
+            known == &cure || (known == &all_queues && cure.starts_with(&of_queues))
+        };
+        if commands.iter().any(is_covered) {
+            continue;
+        }
+        let is_salvage = cure.starts_with("mqstore salvage ");
+        commands.push(cure);
+        if is_salvage {
+            commands.extend(swapped(storage, store).into_iter().flatten());
+        }
+    }
+    let last_resort = match cause {
+        Cause::EndMissing(_) => vec![format!("mqstore recover {name} --apply --drop-beyond")],
+        _ => Vec::new(),
+    };
+    (commands, last_resort)
+}
+
+fn rank(cure: &str) -> u8 {
+    let of = |start: &str| cure.starts_with(start);
+    match () {
+        () if of("mv ") => 0,
+        () if of("cp ") => 1,
+        () if of("mqstore salvage ") => 2,
+        () if of("mqstore recover ") && cure.contains("--quarantine") => 6,
+        () if of("mqstore recover ") => 3,
+        () if of(REBUILD) => 4,
+        () => 5,
+    }
+}
+
+pub(super) fn moved(from: &Path, to: &Path) -> Option<String> {
+    Some(format!("mv -n -T {} {}", quoted(from.to_str()?)?, quoted(to.to_str()?)?))
+}
+
+pub(super) fn salvaged(storage: &dyn Storage, store: &Path) -> PathBuf {
+    beside(storage, store, "salvaged")
+}
+
+fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
+    let name = store.file_name().unwrap_or_default().display();
+    free(storage, store.parent().unwrap_or(store), &format!("{name}.{what}"))
+}
+
+fn swapped(storage: &dyn Storage, store: &Path) -> [Option<String>; 2] {
+    let (old, new) = (beside(storage, store, "damaged"), salvaged(storage, store));
+    [moved(store, &old), moved(&new, store)]
+}
+
+/// Ends the name of a restored quarantine folder.
+const DONE: &[u8] = b".restored";
+
+pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<PathBuf>> {
+    let list = |dir: &Path| match storage.list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(Error::io("list", dir)),
+    };
+    let dir = paths.quarantine();
+    let mut found = Vec::new();
+    if !matches!(storage.kind(&dir), Ok(Some(FileKind::Directory))) {
+        return Ok(found);
+    }
+    for entry in list(&dir)?.into_iter().filter(|entry| entry.kind == FileKind::Directory) {
+        let dir = dir.join(entry.name);
+        let of_log = |entry: &DirEntry| entry.name.as_encoded_bytes().starts_with(b"commitlog-");
+        let is_done = dir.as_os_str().as_encoded_bytes().ends_with(DONE);
+        if !is_done && list(&dir)?.iter().any(of_log) {
+            found.push(dir);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

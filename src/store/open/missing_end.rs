@@ -1,0 +1,133 @@
+//! Finds files that are missing at the log's end.
+
+use crate::error::Result;
+use crate::format::file_name::offset_name;
+use crate::format::width::{at_least_0, to_usize};
+use crate::log::index::run::IndexRun;
+use crate::log::{CommitLog, Queue};
+use crate::store::queue_table::QueueTable;
+
+const BLOCK: usize = 512;
+const MOST_ENTRIES: u64 = 1 << 20;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingRange {
+    pub topic: Box<[u8]>,
+    pub queue_id: i32,
+    pub first: i64,
+    pub end: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingEnd {
+    pub from: u64,
+    /// End of the last known message.
+    pub reach: u64,
+    pub file_size: u64,
+    pub queues: Vec<MissingRange>,
+    pub indexed: u64,
+}
+
+impl MissingEnd {
+    /// Finds what queues and index know from the log's `end` on. One entry is no evidence, unless
+    /// it leads to `end` itself.
+    pub fn look(
+        log: &CommitLog,
+        end: u64,
+        queues: &QueueTable,
+        index: Option<&IndexRun>,
+    ) -> Result<Option<Self>> {
+        let mut found = Self { file_size: log.run().file_size(), ..Self::default() };
+        let (mut first_place, mut units) = (u64::MAX, 0);
+        for queue in queues.all() {
+            let Ok(reach) = u64::try_from(queue.reach()) else { continue };
+            if reach <= end {
+                continue;
+            }
+            let Some((first, place, behind)) = first_behind(&queue, end)? else { continue };
+            first_place = first_place.min(place);
+            units += behind;
+            found.reach = found.reach.max(reach);
+            let (topic, queue_id) = (queue.topic().into(), queue.queue_id());
+            found.queues.push(MissingRange { topic, queue_id, first, end: queue.max_offset() });
+        }
+        if let Some(((first, reach), records)) = index.map_or(Ok(None), |run| indexed(run, end))? {
+            first_place = first_place.min(first);
+            found.reach = found.reach.max(reach);
+            found.indexed = records;
+            units += to_usize(records);
+        }
+        // Damaged entries lead anywhere, those of a missing file to its first messages.
+        let is_near = first_place < end.saturating_add(found.file_size.max(1));
+        let is_sure = is_near && (units > 1 || first_place == end);
+        if found.messages() == 0 || !(is_sure || log.run().files().is_empty()) {
+            return Ok(None);
+        }
+        found.queues.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
+        found.from = match log.run().files().is_empty() {
+            true => first_place - first_place.checked_rem(found.file_size).unwrap_or(0),
+            false => end,
+        };
+        Ok(Some(found))
+    }
+
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        let in_queues = self.queues.iter().map(|range| range.end.saturating_sub(range.first));
+        at_least_0(in_queues.sum::<i64>()).max(self.indexed)
+    }
+
+    #[must_use]
+    pub fn files(&self) -> String {
+        let base = |at: u64| at - at.checked_rem(self.file_size).unwrap_or(0);
+        let (first, last) = (base(self.from), base(self.reach.saturating_sub(1).max(self.from)));
+        match first == last {
+            true => format!("the file {}", offset_name(first)),
+            false => format!("the files {} to {}", offset_name(first), offset_name(last)),
+        }
+    }
+}
+
+/// A queue's first message from `end` on, and a number of entries there.
+fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
+    let mut number = match queue.as_plain() {
+        Some(plain) => plain.first_at_or_behind(end)?,
+        None => queue.min_offset(),
+    };
+    loop {
+        let units = queue.units(number, BLOCK)?;
+        let Some(last) = units.last() else { return Ok(None) };
+        number = last.number.saturating_add(i64::from(last.count.max(1)));
+        let mut behind = units.iter().filter_map(|unit| {
+            let place = u64::try_from(unit.entry.physical_offset).ok()?;
+            (place >= end && unit.entry.store_size > 0).then_some((unit.number, place))
+        });
+        if let Some((first, place)) = behind.next() {
+            return Ok(Some((first, place, 1 + behind.count())));
+        }
+    }
+}
+
+type Places = (u64, u64);
+
+/// First and last place and number of indexed records from `end` on.
+fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
+    let (mut found, mut looked): (Option<(Places, u64)>, u64) = (None, 0);
+    for file in index.files().iter().rev() {
+        let open = index.open(file)?;
+        let mut number = open.head()?.count.saturating_sub(1);
+        while number > 0 && looked < MOST_ENTRIES {
+            let place = at_least_0(open.physical_offset_of(number)?);
+            if place < end {
+                return Ok(found);
+            }
+            found = Some(match found {
+                None => ((place, place.saturating_add(1)), 1),
+                Some(((first, last), records)) if place < first => ((place, last), records + 1),
+                Some(known) => known,
+            });
+            (number, looked) = (number - 1, looked + 1);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,64 @@
+"""``groups --reset-to``: groups get a new place, and negative offsets are told everywhere."""
+
+import json
+import re
+
+import mqstore
+
+
+def offsets(store):
+    # Queue numbers are bare, as a broker writes them.
+    text = (store / "config" / "consumerOffset.json").read_text()
+    return json.loads(re.sub(r"(?<=[{,\s])(\d+):", r'"\1":', text))["offsetTable"]
+
+
+def set_offsets(store, table):
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+def test_a_group_is_set_to_the_first_the_last_or_a_time(mq, store, conf):
+    set_offsets(store, {"orders@g": {"0": 3, "1": 1}})
+    with mqstore.open(store) as opened:
+        queues = [queue for queue in opened.queues() if queue.topic == "orders"]
+        times = [message.store_timestamp_ms for message in opened.scan(topics=["orders"])]
+    for to, expected in (
+        ("earliest", {str(queue.queue_id): queue.min_offset for queue in queues}),
+        ("latest", {str(queue.queue_id): queue.max_offset for queue in queues}),
+        (str(times[0]), {str(queue.queue_id): queue.min_offset for queue in queues}),
+    ):
+        before = offsets(store)
+        given = (store, "-g", "g", "--reset-to", to, "--config", conf)
+        planned = mq("groups", *given, "--json").json
+        assert offsets(store) == before
+        done = mq("groups", *given, "--apply", "--json").json
+        assert [row["queue_offset"] for row in done] == [row["queue_offset"] for row in planned]
+        after = offsets(store)["orders@g"]
+        assert {queue: after[queue] for queue in expected} == expected
+
+
+def test_without_offsets_each_known_group_gets_a_place(mq, store, conf):
+    (store / "config" / "subscriptionGroup.json").write_text(
+        json.dumps({"subscriptionGroupTable": {"billing": {}, "TOOLS_CONSUMER": {}}})
+    )
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json
+    (diagnosis,) = [row for row in told["diagnoses"] if row["code"] == "MQ-OFF-05"]
+    assert "offsets of 1 groups: billing" in diagnosis["evidence"][0]
+    rows = mq("groups", store, "--reset-to", "latest", "--apply", "--config", conf, "--json").json
+    assert {row["group"] for row in rows} == {"billing"}
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+
+
+def test_a_negative_offset_is_told_by_every_command(mq, store, conf):
+    set_offsets(store, {"orders@g": {"0": -3}})
+    (row,) = mq("groups", store, "--config", conf, "--json").json
+    assert (row["negative"], row["deleted_unread"]) == (True, 0)
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json
+    assert [row["code"] for row in told["diagnoses"] if row["severity"] != "info"] == ["MQ-OFF-04"]
+    assert told["verdict"]["groups"][0]["fate"] == "begins-anew"
+    shown = mq("metrics", store, "--config", conf).out
+    assert 'mqstore_consumer_negative_offsets{consumer_group="g",topic="orders"} 1.0' in shown
+
+
+def test_apply_belongs_to_a_place(mq, store):
+    assert "--reset-to" in mq("groups", store, "--apply", code=2).err

@@ -1,0 +1,114 @@
+"""RocketMQ starts on a broken store where `doctor` says so, and reads what was cured.
+
+By default a handful of the stores; ``MQSTORE_BROKEN_STORES=all`` takes all, in one process for each
+release.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mqstore
+from helpers.damaged_stores import BASES, STATES, Damage, cure, make_base, readable, run
+from helpers.golden import Case
+from helpers.java import RocketMQ, RocketMQError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HANDFUL = {"last_file_gone", "magic_damaged_near_the_end", "two_files_swapped", "notes_in_the_log"}
+ALL = os.environ.get("MQSTORE_BROKEN_STORES") == "all"
+WANTED = [
+    (base, damage)
+    for base, damage in STATES
+    if ALL or (damage.do.__name__ in HANDFUL and base in {"crashed-53", "closed-55"})
+]
+each_state = pytest.mark.parametrize(
+    ("base", "damage"), WANTED, ids=[f"{damage.do.__name__}-{base}" for base, damage in WANTED]
+)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("bases")
+    return {name: make_base(name, folder / name).parent for name in BASES}
+
+
+@pytest.fixture(scope="module")
+def running(
+    _java: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], RocketMQ]]:
+    """One process of each version."""
+    processes: dict[str, RocketMQ] = {}
+
+    def start(version: str) -> RocketMQ:
+        if version not in processes or not processes[version].is_alive:
+            folder = tmp_path_factory.mktemp(f"rocketmq-{version}")
+            processes[version] = RocketMQ(folder, version=version)
+        return processes[version]
+
+    yield start
+    for process in processes.values():
+        process.close()
+
+
+def places(rows: list[dict[str, Any]]) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
+    """Messages and queue entries that RocketMQ reads: topic, queue, place."""
+    found: dict[str, set[tuple[Any, ...]]] = {"message": set(), "cq": set()}
+    for row in rows:
+        if row["type"] in found:
+            found[row["type"]].add((row["topic"], row["queueId"], row["phyOffset"]))
+    return found["message"], found["cq"]
+
+
+@each_state
+def test_rocketmq_confirms_the_verdict_and_reads_what_was_cured(
+    running: Callable[[str], RocketMQ],
+    bases: dict[str, Path],
+    base: str,
+    damage: Damage,
+    tmp_path: Path,
+) -> None:
+    rocketmq = running("5.5.0" if base.endswith("55") else "")
+    folder = shutil.copytree(bases[base], tmp_path / "a")
+    root, conf = folder / "store", folder / "broker.conf"
+    damage.do(root)
+    batches = root / "batchconsumequeue"
+    has_table = any((root / "config").glob("topics.json*"))
+    known = sorted(path.name for path in batches.iterdir()) if batches.is_dir() else []
+    params = {**Case(BASES[base][0]).params, "batchTopics": known if has_table else []}
+    before = readable(root)
+    report = mqstore.doctor(root, config=conf)
+    tried = shutil.copytree(root, tmp_path / "tried")
+    try:
+        rocketmq.hold(tried, params)
+        rocketmq.release(tried)
+        starts = True
+    except RocketMQError:
+        starts = False
+    assert starts == report.will_start, report.obstacles
+    left = cure(root, conf)
+    for command in left.last_resort:
+        run(command, folder)
+    if not left.ok and not (before and left.will_start):
+        return
+    with mqstore.open(root, config=conf) as store:
+        ours = {(m.topic, m.queue_id, m.physical_offset) for m in store.scan()}
+        queued = {
+            (m.topic, m.queue_id, m.physical_offset)
+            for q in store.queues()
+            for m in store.read(
+                q.topic, q.queue_id, q.min_offset, max_messages=max(q.max_offset - q.min_offset, 1)
+            ).messages
+        }
+    rocketmq.hold(root, params)
+    messages, entries = places(rocketmq.dump(root, params))
+    rocketmq.release(root)
+    assert ours <= messages, ours - messages
+    assert queued <= entries | {place for place in queued if place[0].startswith("%")}
+    assert sum(before.values()) == len(ours)
