@@ -251,7 +251,7 @@ $(MADE)/venv: requirements-dev.lock $(MADE)/maturin
 	@$(call quietly,$(PIP_INSTALL) -r requirements-dev.lock)
 	@touch $@
 
-# What compiles the extension, first and alone.
+# Compiles the extension before everything else.
 $(MADE)/maturin: requirements-dev.lock
 	@python=$$(scripts/prerequisites.sh python) && \
 	printf '── Python environment in $(VENV), from %s\n' "$$python" && \

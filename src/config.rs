@@ -129,7 +129,7 @@ pub struct StoreConfig {
     pub max_msgs_num_batch: usize,
     /// Whether reads obey RocketMQ's transfer limits.
     pub emulate_transfer_limits: bool,
-    /// These limits.
+    /// Values of RocketMQ's transfer limits.
     pub transfer_limits: TransferLimits,
     /// Whether topic names are validated as by a broker.
     pub validate_topic_names: bool,

@@ -8,8 +8,8 @@
 
 Names ending in ``_ms`` are Unix time in milliseconds, and bounds of it are inclusive. A
 ``physical_offset`` is a byte position in the whole commit log; a ``queue_offset`` is an entry
-number in one consume queue. Everything that the library raises is below ``StoreError``; the
-module ``mqstore.errors`` draws the tree.
+number in one consume queue. Errors of a store are subclasses of ``StoreError``
+(module ``mqstore.errors``). A wrong argument raises ``TypeError`` or ``ValueError``.
 """
 
 from typing import TYPE_CHECKING

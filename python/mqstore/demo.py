@@ -50,12 +50,12 @@ class Step:
     """One thing done.
 
     Attributes:
-        name: What it was.
-        count: How many.
-        unit: Of what.
-        seconds: How long it took.
-        size: Bytes that went through it; 0 where that says nothing.
-        detail: What else is worth knowing.
+        name: Name of the step.
+        count: Number of items.
+        unit: Name of the items.
+        seconds: Duration.
+        size: Bytes processed; 0 if irrelevant.
+        detail: Further text.
     """
 
     name: str

@@ -16,10 +16,10 @@
     +-- OffsetOutOfRangeError   (IndexError)           the log does not reach there
     +-- MessageNotFoundError    (LookupError)          no record begins there, or unknown id
     +-- NotDispatchedError                             too much of the log is in no queue yet
-    +-- UnsupportedError        (NotImplementedError)  known and named, not done
+    +-- UnsupportedError        (NotImplementedError)  a RocketMQ feature that mqstore lacks
 
-Each takes its one-line message first and what it carries behind it, by position; ``args`` holds all
-of it, so that each class pickles (multiprocessing and Spark send errors that way).
+``args`` holds the message and all attributes, so each class can be pickled (multiprocessing and
+Spark do that).
 """
 
 from __future__ import annotations
@@ -55,13 +55,12 @@ __all__ = [
 
 
 class StoreError(Exception):
-    """Anything that this library raises about a store: ``StoreError(message)``.
+    """Base class of all errors of a store: ``StoreError(message)``.
 
     Attributes:
-        message: One line that a person can act on.
-        index: Out of ``append_many`` and ``append_arrow``: the culprit's place among the messages
-            given; ``None`` otherwise.
-        results: Out of the same: what was written before it.
+        message: The message, one line.
+        index: From ``append_many``, ``append_arrow``: index of the failed message; else ``None``.
+        results: From these: results of the messages written before it.
     """
 
     message: str
@@ -82,7 +81,7 @@ class NotAStoreError(StoreError, FileNotFoundError):
 
     Attributes:
         path: The path that was given; ``filename`` is the same.
-        reason: What is missing there.
+        reason: The missing file or folder.
     """
 
     def __init__(self, message: str, path: str, reason: str) -> None:
@@ -99,9 +98,9 @@ class StoreIOError(StoreError, OSError):
 
     Attributes:
         errno: The system's number, or ``None`` where it gave none.
-        strerror: What that number means.
+        strerror: The system's text for it.
         filename: The file or folder; ``path`` is the same.
-        op: What was to be done, as a verb: ``"open"``, ``"read"``, ``"flush"``.
+        op: The operation: ``"open"``, ``"read"``, ``"flush"``.
     """
 
     def __init__(self, message: str, errno: int | None, path: str, op: str) -> None:
@@ -119,9 +118,9 @@ class CorruptionError(StoreError):
     Attributes:
         path: The file; ``None`` for bytes that came from the caller.
         offset: The byte in that file, or in the bytes given.
-        kind: Which rule is broken, a stable name such as ``"body-crc"``.
-        expected: What the format demands there.
-        found: What lies there.
+        kind: Stable name of the violated rule, such as ``"body-crc"``.
+        expected: Expected content.
+        found: Content found.
     """
 
     def __init__(
@@ -167,8 +166,8 @@ class StoreLockedError(StoreError):
     """Another process or handle writes to the store: ``StoreLockedError(message, path, pid)``.
 
     Attributes:
-        path: The lock file, or what else is held.
-        pid: The process that holds it, where the system tells.
+        path: The lock file, or the other locked file.
+        pid: Process that holds the lock, if the system reports it.
     """
 
     def __init__(self, message: str, path: str, pid: int | None = None) -> None:
@@ -204,7 +203,7 @@ class StorePoisonedError(StoreError):
 
     Attributes:
         path: The file whose flush failed.
-        reason: What failed.
+        reason: The failed operation.
     """
 
     def __init__(self, message: str, path: str, reason: str) -> None:
@@ -217,7 +216,7 @@ class FlushTimeoutError(StoreError, TimeoutError):
     """Stored, perhaps not durable: ``FlushTimeoutError(message, result, timeout_ms)``.
 
     Attributes:
-        result: Where the message lies.
+        result: The result that the append would have returned.
         timeout_ms: The time that was allowed, setting ``sync_flush_timeout``.
         status: RocketMQ's status for it.
     """
@@ -263,9 +262,9 @@ class NotDispatchedError(StoreError):
 
     Attributes:
         path: The store.
-        physical_offset: Where the part that is in no queue begins.
-        bytes: How long it is.
-        limit: How much of it a reader keeps.
+        physical_offset: Start of the part that is in no queue.
+        bytes: Its length.
+        limit: Maximum length that a reader handles.
     """
 
     def __init__(
@@ -284,11 +283,11 @@ class NotDispatchedError(StoreError):
 
 
 class UnsupportedError(StoreError, NotImplementedError):
-    """Known and named, but not done: ``UnsupportedError(message, what, path)``.
+    """A RocketMQ feature that mqstore lacks: ``UnsupportedError(message, what, path)``.
 
     Attributes:
-        what: What it is.
-        path: Where it was met.
+        what: The feature.
+        path: The file, store or folder that uses it.
     """
 
     def __init__(self, message: str, what: str, path: str) -> None:

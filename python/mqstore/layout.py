@@ -26,7 +26,7 @@ class FileGroup:
 
     Attributes:
         name: The file, or the folder that holds them.
-        what: What they are.
+        what: Description.
         files: How many.
         size: Their lengths in bytes.
         allocated: Bytes that they take on the disk, less than the lengths where files are sparse.

@@ -1,7 +1,7 @@
 """A store's state in Prometheus' text format, under the names that RocketMQ's broker uses.
 
-Needs ``prometheus-client`` (``pip install 'mqstore[metrics]'``). What only a running broker knows,
-such as connections and messages in flight, is left out.
+Needs ``prometheus-client`` (``pip install 'mqstore[metrics]'``). Metrics that only a running
+broker knows, such as connections and messages in flight, are missing.
 
 >>> from prometheus_client import CollectorRegistry, generate_latest
 >>> import mqstore, tempfile
@@ -57,7 +57,7 @@ _SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "cid_rmq_sys_"
 
 
 class StoreCollector(Collector):
-    """Gives a store's metrics whenever it is asked, to be registered with a registry.
+    """Prometheus collector for a store; reads the store at each collection.
 
     Names that begin with ``rocketmq``, with their labels and meanings, are those of a broker
     (``DefaultStoreMetricsManager``, ``BrokerMetricsManager``):
@@ -79,7 +79,7 @@ class StoreCollector(Collector):
         path: The store's root folder; it is opened read-only at each collection.
         config: As for ``mqstore.open``.
         labels: More labels for every metric, such as ``cluster`` and ``node_id``.
-        now_ms: What the time is; the system's where left out.
+        now_ms: Clock, in Unix milliseconds; the system's by default.
     """
 
     def __init__(

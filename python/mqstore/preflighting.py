@@ -37,7 +37,7 @@ class PreflightNote(_Report):
     Attributes:
         severity: ``"error"``: it does not start, or messages come out of reach; ``"warning"``:
             something is dropped or built anew in part; ``"info"``: worth knowing.
-        what: What would happen.
+        what: The effect.
         before: The command that prevents it, to be run before the broker is started; ``None``
             where no command does.
     """
@@ -49,16 +49,16 @@ class PreflightNote(_Report):
 
 @dataclass(frozen=True, slots=True)
 class PreflightReport(_Report):
-    """How a release of RocketMQ would start on a store.
+    """Predicted start of a RocketMQ release on a store.
 
     Attributes:
         path: The store.
         to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
         ok: Whether it starts and nothing is lost.
         starts: Whether it starts.
-        begin_physical_offset: Where it begins to put messages into queues and index.
-        lost: How many messages no consumer could reach through its queue any more.
-        notes: What would happen, the worst first.
+        begin_physical_offset: Physical offset from which it dispatches messages.
+        lost: Messages that no queue would contain any more.
+        notes: Effects, the worst first.
     """
 
     path: str
@@ -73,7 +73,7 @@ class PreflightReport(_Report):
 def preflight(
     path: str | os.PathLike[str], *, to: str, config: ConfigLike = None
 ) -> PreflightReport:
-    """Says what a release of RocketMQ would do with a store at its next start.
+    """Predicts the next start of a RocketMQ release on a store.
 
     That is whether it opens the store, which messages it would not put into their queues, which
     index files it would drop, and what its queries would not find; each with the command to run

@@ -1,4 +1,4 @@
-"""Answers that are more than one native value: query results and reports.
+"""Query results and reports.
 
 The extension makes ``QueryResult`` and ``RecoveryReport`` itself, by the argument names
 given here.
@@ -31,11 +31,10 @@ class QueryResult(Sequence["StoredMessage"]):
 
     Args:
         messages: The messages, in the order of the answer.
-        truncated: Whether there are more than were asked for.
-        rejected_by_hash: Candidates of the index whose topic or key is another one: their hashes
-            are equal.
-        rejected_by_time: Candidates whose store time lies outside of what was asked for.
-        complete: Whether no message is missing, for all that was met on the way.
+        truncated: Whether more messages match than ``max_messages``.
+        rejected_by_hash: Index entries with the key's hash, but another topic or key.
+        rejected_by_time: Index entries of messages outside the time range.
+        complete: Whether no damage was detected that could hide messages.
     """
 
     __slots__ = ("_complete", "_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated")
@@ -73,10 +72,10 @@ class QueryResult(Sequence["StoredMessage"]):
     def complete(self) -> bool:
         """Whether no message is missing, for all that was met on the way.
 
-        A query reads the log where an index file is damaged. ``False`` means that the log is
-        damaged there too, or that the file covers more than the 1 GiB of the log that one query
-        reads for such files; ``mqstore.verify`` names the damage. With ``exact=False`` the log is
-        not read, and damage that RocketMQ's own answer passes over may go unseen.
+        If an index file is damaged, the query reads its part of the log. ``False`` means that the
+        log is damaged there too, or that this part exceeds the limit of 1 GiB per query;
+        ``mqstore.verify`` reports the damage. With ``exact=False`` the log is not read, and damage
+        may go undetected.
         """
         return self._complete
 
@@ -155,25 +154,23 @@ class RecoveryReport(_Report):
     The extension makes it by position, with plain tuples for the messages.
 
     Attributes:
-        mode: ``"new"`` where there was no store, ``"clean"`` after a clean close,
-            ``"crash"`` where ``abort`` lay.
-        end_physical_offset: Where the log ends now, and writing goes on.
-        cut: How many bytes behind that end were kept aside and then zeroed, counted to the last
-            that was not zero.
-        cut_reason: Why the log ends there, where something lay behind it; else ``None``.
-        quarantine: The folder in which the cut bytes are kept; ``None`` where nothing was cut.
+        mode: ``"new"`` for a created store, ``"clean"`` after a clean close, ``"crash"`` if the
+            file ``abort`` existed.
+        end_physical_offset: End of the log, where writing continues.
+        cut: Bytes after that end that were quarantined and zeroed, without trailing zeros.
+        cut_reason: Reason why the log ends there; ``None`` if nothing was cut.
+        quarantine: Folder of the cut bytes; ``None`` if nothing was cut.
         quarantined_messages: The whole messages among them, the first 10,000.
-        quarantined_count: How many these are in all.
-        rebuilt: What was made anew from the log, as paths below the store's root.
-        dispatched: How many messages were read again to enter them in queues or index.
-        applied: Whether it was done. ``False`` in what ``mqstore.recover`` says of a dry run:
-            then all of the above is what would be found and done, ``quarantine`` is ``None`` and
+        quarantined_count: Number of all whole messages among them.
+        rebuilt: Paths rebuilt from the log, relative to the store.
+        dispatched: Messages read again to add them to queues or index.
+        applied: ``False`` for a dry run: the report is then a plan, ``quarantine`` is ``None`` and
             ``dispatched`` 0.
         damage: Why recovery refuses unless told to drop what lies beyond: damage with whole
             messages behind it, or files missing at the log's end; ``None`` where it does not. The
             above then says what cutting there does.
-        messages_beyond: How many whole messages lie behind that damage.
-        cure: Which commands help against it.
+        messages_beyond: Whole messages after that damage.
+        cure: Commands that repair it.
     """
 
     mode: Literal["new", "clean", "crash"]
@@ -198,18 +195,18 @@ class RecoveryReport(_Report):
 
 @dataclass(frozen=True, slots=True)
 class Finding(_Report):
-    """One thing that is not as it should be.
+    """One fault or remark that ``verify`` found.
 
     Attributes:
         code: A stable name, ``"MQ-LOG-01"``; each has a page in the documentation.
         severity: ``"error"`` is damage, ``"warning"`` may lose something or mislead RocketMQ,
-            ``"info"`` is worth knowing and no fault.
+        ``"info"`` is no fault.
         path: The file or folder, relative to the store.
-        offset: The byte in that file; ``None`` where the whole of it is meant.
-        expected: What should be there.
-        found: What is there.
-        message: All of that in one line.
-        fix: What to do about it.
+        offset: Byte in that file; ``None`` for the whole file.
+        expected: Expected content.
+        found: Content found.
+        message: The finding in one line.
+        fix: Recommended action.
     """
 
     code: str
@@ -224,17 +221,17 @@ class Finding(_Report):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(_Report):
-    """A state that a store is in, and the way out of it.
+    """A known broken state of a store, with its repair.
 
     Attributes:
         code: A stable name, ``"MQ-DOC-01"``, or that of a finding; each has a page in the
             documentation.
         severity: ``"error"`` is damage, ``"warning"`` may lose something or keep RocketMQ from
-            starting well, ``"info"`` is worth knowing and no fault.
-        title: What it is, in a few words.
-        evidence: What shows it, a line each.
-        cure: The command that cures it, as a shell takes it; ``None`` where no command does.
-        fix: What that does, or what else to do.
+            starting well, ``"info"`` is no fault.
+        title: Short description.
+        evidence: Facts that show it, one per line.
+        cure: Shell command that repairs it; ``None`` if there is none.
+        fix: Effect of that command, or the action to take instead.
         follows: How many findings of other codes follow from it, by code.
     """
 
@@ -335,13 +332,13 @@ class VerifyReport(_Report):
 
     Attributes:
         path: The store.
-        level: How closely it was looked at.
-        ok: Whether nothing is wrong: no finding, or only such as are worth knowing.
-        findings: What was found, sorted by path and offset; of more than 10,000 the first of each
-            code.
-        counts: What was looked at, by name: ``messages``, ``log_bytes``, ``log_files``, ``queues``,
-            ``queue_entries``, ``index_files``, ``index_entries``. Behind it how many findings there
-            are of each code, listed or not.
+        level: ``"full"`` or ``"quick"``.
+        ok: Whether no finding is an error or a warning.
+        findings: Findings sorted by path and offset. If there are more than 10,000, the first ones
+            of each code.
+        counts: Checked items, by name: ``messages``, ``log_bytes``, ``log_files``, ``queues``,
+            ``queue_entries``, ``index_files``, ``index_entries``. Then the number of
+            findings of each code, listed or not.
     """
 
     path: str

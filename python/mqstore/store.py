@@ -1,4 +1,4 @@
-"""The doors to a store: opening one, checking one and naming what is wrong."""
+"""The functions ``open``, ``verify`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def verify(
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> VerifyReport:
-    """Looks for damage, and holds log, queues, index, checkpoint and tables against each other.
+    """Checks a store for damage: compares log, queues, index, checkpoint and configuration.
 
-    The tables are the broker's configuration: its topics, and how far consumers have read. It never
-    writes, takes no lock, and lists every damage and not only the first.
+    The configuration is the broker's topics and consumer offsets. ``verify`` never writes, takes no
+    lock, and reports all damage, not only the first.
 
     Args:
         path: The store's root folder.

@@ -57,7 +57,7 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
     Args:
         text: ``2026-11-21T07:35:13.325Z``, ``2026-11-21 07:35`` (in the zone in force
             where it has no offset), ``1795246513325``, ``-2h``, ``+1h30m``, ``now``.
-        now_ms: What the time is; the system's where left out.
+        now_ms: Current time, Unix milliseconds; the system's by default.
 
     Raises:
         ValueError: Nothing of the kind, or out of 64 bits.

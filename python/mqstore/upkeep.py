@@ -1,4 +1,4 @@
-"""Operations that mend a store or make room in it: rebuild, recover, clean."""
+"""The functions ``rebuild``, ``recover`` and ``clean``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def rebuild(
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> RebuildReport:
-    """Makes queues and index again from the log alone, as RocketMQ's dispatch would.
+    """Rebuilds queues and index from the log, as RocketMQ's dispatch would write them.
 
-    In place, they are made beside the old ones first and take their place when they are durable:
-    a process killed at any moment leaves the old ones or the new ones, and the next opening for
-    writing tidies up. The old ones are kept in ``quarantine`` below the store. The store must not
-    be in use: the lock is taken. With `out` the store is only read, and may be in use.
+    **Writes unless `dry_run` or `out` is given**, unlike `recover` and `clean`. New files are
+    written beside the old ones and swapped when durable: a process killed at any moment leaves the
+    old or the new ones, and the next open for writing cleans up. The old files go to ``quarantine``
+    below the store. The lock is taken. With `out` the store is only read, and a broker may run.
 
     Args:
         path: The store's root folder.
@@ -45,7 +45,7 @@ def rebuild(
         topics: The topics whose queues are made; ``None`` for all. The index always has the keys of
             all topics.
         out: A folder to make them in, which must be empty or not there; the store is left as it is.
-        dry_run: Only reads the log and says what there would be.
+        dry_run: Only reads the log and returns the plan.
         threads: How many threads; ``None`` is one for each processor.
         progress: Called with ``(done_bytes, total_bytes)`` now and then; an exception from it ends
             the work and leaves the store as it was.
@@ -153,8 +153,8 @@ def recover(
         config: As for ``open``.
 
     Returns:
-        In what state the store is, what is cut, which whole messages are among that, what is made
-        again from the log; of damage before flushed messages, how many lie beyond and what helps.
+        State of the store, truncated bytes and the whole messages among them, rebuilt parts; for
+        damage before flushed messages their number and the repair commands.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -189,7 +189,7 @@ def clean(
     dry_run: bool = True,
     config: ConfigLike = None,
 ) -> CleanReport:
-    """Says which files of a store would be deleted, and why; told so, deletes them.
+    """Deletes expired files of a store; by default only lists them with the reasons.
 
     Where ``keep_hours`` or ``keep_bytes`` is given, files of the log go from the front by these
     limits: by the store time of their newest message, or by the length of the log behind them.

@@ -28,7 +28,7 @@ class RebuiltQueue(_Report):
         entries: How many entries it gets.
         min_offset: The first queue offset.
         max_offset: One past the last.
-        was: The same two of the queue that was there before; ``None`` where there was none.
+        was: ``(min_offset, max_offset)`` of the replaced queue; ``None`` if there was none.
     """
 
     topic: str
@@ -107,13 +107,13 @@ class RebuildReport(_Report):
 
 @dataclass(frozen=True, slots=True)
 class CleanedFile(_Report):
-    """A file of a store, and what retention makes of it.
+    """A file of a store and the decision of retention.
 
     Attributes:
         path: The file, relative to the store where it lies below it.
         bytes: Its length.
-        delete: Whether it goes.
-        reason: Why, in plain words.
+        delete: Whether it is (or would be) deleted.
+        reason: Reason for the decision.
     """
 
     path: str
@@ -124,10 +124,10 @@ class CleanedFile(_Report):
 
 @dataclass(frozen=True, slots=True)
 class UnreadMessages(_Report):
-    """Messages of a queue that go before a consumer group has read them.
+    """Messages of a queue that are deleted before a consumer group has read them.
 
     Attributes:
-        group: The group. It counts in a queue once it has committed an offset there.
+        group: The group. It counts in all queues of a topic once it has committed an offset in one.
         topic: The topic.
         queue_id: The queue.
         messages: How many messages.
@@ -147,14 +147,14 @@ class CleanReport(_Report):
         path: The store.
         applied: Whether the files were deleted; ``False`` for a dry run.
         files: The log's files, then those of queues, then the index's, each oldest first.
-        log_start: Where the log began before, as a physical offset.
-        new_log_start: Where it begins when all that goes is gone.
-        freed_bytes: How many bytes the files have that go.
+        log_start: First physical offset of the log before.
+        new_log_start: First physical offset of the log afterwards.
+        freed_bytes: Bytes of the deleted files.
         log_disk_percent: How full the emptiest disk with files of the log was, in per cent.
         queue_disk_percent: The same of the disk with the queues.
         disk_full: Whether that is past ``disk_space_warning_level_ratio``, where a store takes no
             messages under ``retention="rocketmq"``.
-        unread: What consumer groups have not read of the messages that go.
+        unread: Deleted messages that consumer groups have not read.
     """
 
     path: str

@@ -1,5 +1,9 @@
-//! Operations on a whole store without opening it for writing: verify, doctor, stats, rebuild and
-//! others. Open the room of your question; `finding.rs` has every code.
+//! Operations on a whole store: verify, doctor, stats, rebuild, salvage and others. Only `clean.rs`
+//! and `recover.rs` open it for writing.
+//!
+//! Open the folder of your command; `finding.rs` has every code. Shared: `meter.rs` runs long work
+//! with progress, `pass.rs` walks over all messages, `handover.rs` encodes results of divided work,
+//! `topics.rs` lists topics.
 
 pub mod doctor;
 pub mod finding;

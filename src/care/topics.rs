@@ -4,9 +4,9 @@
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::format::queue::names::is_broker_topic;
 use crate::store::dispatch::lmq;
 use crate::store::paths::StorePaths;
-use crate::store::queue_table::is_broker_topic;
 
 /// Topics that a broker creates at each start (`TopicConfigManager#init`).
 const SYSTEM_TOPICS: [&[u8]; 6] = [

@@ -1,4 +1,7 @@
-//! Messages as Arrow arrays. Open `schema.rs` first, then `build/`.
+//! Messages as Arrow arrays. Open `schema.rs` first, then `build/`, which makes batches.
+//!
+//! `rows/` reads batches as messages. `scan.rs`, `slice.rs` and `ahead.rs` produce the batches of a
+//! log, of a part of it, and on several threads. `functions.rs` has Spark's SQL functions.
 
 pub mod build;
 

@@ -14,6 +14,21 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
+/// [`crc32`] computed piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct Crc32(crc32fast::Hasher);
+
+impl Crc32 {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    #[must_use]
+    pub fn value(&self) -> u32 {
+        self.0.clone().finalize()
+    }
+}
+
 /// Checksum of a body (`UtilAll#crc32`).
 #[inline]
 #[must_use]
@@ -30,7 +45,7 @@ pub fn record_crc(record: &[u8]) -> u32 {
 
 /// [`body_crc`] computed piece by piece.
 #[derive(Clone, Debug, Default)]
-pub struct BodyCrc(crc32fast::Hasher);
+pub struct BodyCrc(Crc32);
 
 impl BodyCrc {
     pub fn update(&mut self, bytes: &[u8]) {
@@ -39,13 +54,13 @@ impl BodyCrc {
 
     #[must_use]
     pub fn value(&self) -> i32 {
-        (self.0.clone().finalize() & MASK).cast_signed()
+        (self.0.value() & MASK).cast_signed()
     }
 }
 
 /// [`record_crc`] computed piece by piece.
 #[derive(Clone, Debug, Default)]
-pub struct RecordCrc(crc32fast::Hasher);
+pub struct RecordCrc(Crc32);
 
 impl RecordCrc {
     pub fn update(&mut self, bytes: &[u8]) {
@@ -54,7 +69,7 @@ impl RecordCrc {
 
     #[must_use]
     pub fn value(&self) -> u32 {
-        self.0.clone().finalize() & MASK
+        self.0.value() & MASK
     }
 }
 

@@ -54,7 +54,7 @@ impl CommitLog {
         self.room.get()
     }
 
-    /// Sets this reserve.
+    /// Sets the disk space that appends leave free.
     pub fn leave(&self, room: Arc<Room>) {
         self.room.get_or_init(|| room);
     }

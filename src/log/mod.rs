@@ -1,5 +1,6 @@
 //! One type for each structure on disk: commit log, consume queue, index file, checkpoint. Open
-//! `commit_log.rs` first.
+//! `commit_log.rs` first; `log_writer.rs` appends to it, `read/` walks over it. `queue/` and `index/`
+//! are derived from it, `dispatch_request.rs` has the fields that they need.
 
 pub mod index;
 pub mod read;

@@ -85,11 +85,11 @@ enum Id {
     Text(Box<str>),
 }
 
-/// Where an appended message lies.
+/// Result of an append: offsets, size, id and time of the message.
 #[pyclass(module = "mqstore", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendResult {
-    /// Where its record begins in the whole commit log.
+    /// Physical offset of its record.
     #[pyo3(get)]
     physical_offset: i64,
     /// Length of its record in bytes.
@@ -99,7 +99,7 @@ pub(crate) struct AppendResult {
     #[pyo3(get)]
     queue_offset: i64,
     id: Id,
-    /// The store's time of it.
+    /// Its store time.
     #[pyo3(get)]
     store_timestamp_ms: i64,
 }
@@ -153,11 +153,11 @@ value_methods!(AppendResult {
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendSummary {
-    /// How many messages.
+    /// Number of messages.
     pub(super) count: u64,
-    /// Where the first of them begins; the end of the log where there were none.
+    /// Physical offset of the first message; the end of the log if there is none.
     pub(super) first_physical_offset: i64,
-    /// Where the last of them ends.
+    /// End of the last message.
     pub(super) end_physical_offset: i64,
 }
 
@@ -270,7 +270,7 @@ value_methods!(QueueInfo {
     "last_store_timestamp_ms",
 });
 
-/// How far a consumer group has come in one queue (``config/consumerOffset.json``).
+/// Offset and lag of a consumer group in one queue (``config/consumerOffset.json``).
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct GroupOffset {
@@ -278,11 +278,11 @@ pub(crate) struct GroupOffset {
     pub(super) topic: String,
     /// Number of the queue in its topic.
     pub(super) queue_id: i32,
-    /// The entry that the group takes next.
+    /// Next queue offset that the group reads.
     pub(super) queue_offset: i64,
     /// One past the queue's last entry; 0 where the store has no such queue.
     pub(super) max_offset: i64,
-    /// Entries still to be taken: ``max_offset - queue_offset``, at least 0.
+    /// The group's lag: ``max_offset - queue_offset``, at least 0.
     pub(super) lag: i64,
 }
 

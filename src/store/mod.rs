@@ -1,5 +1,10 @@
-//! The message store: put, dispatch, flush, recover, query, close. Open `message_store.rs` first,
-//! the front door.
+//! The message store: put, dispatch, flush, recover, query, close. Open `message_store.rs` first.
+//!
+//! `open/` opens and recovers, `write/`, `dispatch/` and `read/` do the work. Files of a store:
+//! `paths.rs` names them, `inventory.rs` lists them, `lock.rs` has `lock` and `abort`, `mark.rs` the
+//! durable mark, `remembered.rs` the saved settings, `config_file.rs` the broker's JSON files,
+//! `swap.rs` replaces folders atomically. `queue_table.rs` has all queues; `store_files.rs` is shared
+//! by reader and writer.
 
 pub mod dispatch;
 pub mod progress;

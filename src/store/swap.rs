@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::lock;
 use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StorePaths};
-use super::queue_table::names_a_folder;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
+use crate::format::queue::names::names_a_folder;
 use crate::format::width::to_usize;
 
 const DERIVED: [&str; 4] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX];

@@ -8,14 +8,13 @@ from mqstore._native._values import GroupOffset
 
 @final
 class ConsumerGroup:
-    """A consumer group: reads the queues of topics and keeps its place in them.
+    """A consumer group: reads topics and commits its offsets. Returned by ``Store.group``.
 
-    Made by ``Store.group``; the place is kept in ``config/consumerOffset.json``, with
-    ``enable_lmq`` in ``config/lmqConsumerOffset.json``, as a broker does; without that setting in
-    the one of them that was changed last. A topic never taken
-    before begins at the first entry of each queue. Several processes may commit, also with a
-    store in mode ``"r"``, but not beside a broker. Leaving a ``with`` block or ``close`` gives the
-    name free, without a commit.
+    Offsets are stored in ``config/consumerOffset.json``, with ``enable_lmq`` in
+    ``config/lmqConsumerOffset.json``, as in a broker. Without that setting the file changed last
+    is used. A new topic is read from the first entry of each queue. Several processes may commit,
+    also with a store in mode ``"r"``, but not while a broker has the store open. ``close``, or
+    leaving a ``with`` block, releases the group without a commit.
     """
 
     @property
@@ -30,45 +29,45 @@ class ConsumerGroup:
         tags: _Tags = None,
         timeout_s: float = 0,
     ) -> list[StoredMessage]:
-        """The next messages of a topic, its queues in turn; the group's place moves on behind them.
+        """Returns the next messages of a topic, its queues in turn; advances the group's offsets.
 
         Args:
             topic: Name of the topic.
             max_messages: At most this many.
-            tags: A tag expression; what does not match is skipped.
+            tags: A tag expression; other messages are skipped.
             timeout_s: Waits up to so many seconds for the first message.
 
         Returns:
-            The messages; empty where there was none in time.
+            The messages; empty after a timeout.
 
         Raises:
             ValueError: ``max_messages`` below 0.
         """
 
     def messages(self, topic: str, *, tags: _Tags = None) -> Iterator[StoredMessage]:
-        """The messages of a topic one by one; waits at the end, until the store is closed.
+        """Iterates over the messages of a topic; waits for new ones until the store is closed.
 
-        The group's place is behind the message given last. Where ``seek`` or ``poll`` moves it, the
-        next message is the one there.
+        The group's offset advances past each message. After ``seek`` or ``poll`` the iteration goes
+        on from the new offset.
         """
 
     def commit(self) -> None:
-        """Writes the group's place; durable on return, and so are the messages before it.
+        """Commits the group's offsets; they and the messages before them are durable on return.
 
         Raises:
-            InvalidMessageError: ``seek`` led beyond the end of a queue; nothing was committed.
-            UnsupportedError: A broker has the store open, and would write its own offsets over
-                these; nothing was committed.
+            InvalidMessageError: After a ``seek`` beyond the end of a queue; nothing was committed.
+            UnsupportedError: A broker has the store open and would overwrite the offsets; nothing
+                was committed.
         """
 
     def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Moves the group's place in one queue."""
+        """Sets the group's offset in one queue."""
 
     def lag(self) -> list[GroupOffset]:
-        """The group's lag from where it is now, committed or not."""
+        """Returns the group's lag in each queue, from its current offsets, committed or not."""
 
     def close(self) -> None:
-        """Gives the name free; closing twice does nothing."""
+        """Releases the group's name; a second call does nothing."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -48,7 +48,7 @@ def scan_log(
             are stored) and ``tags_code``.
         batch_rows: Most rows of a batch.
         batch_bytes: Most bytes of bodies in a batch, unless one alone has more.
-        broker: What the column ``broker`` says.
+        broker: Value of the column ``broker``.
         topics: Only these topics.
         topic_test: Called once for each topic; those that it answers with ``False`` are left out.
         queues: Bounds of queue offsets, each ``(topic, queue_id, begin, end)``, half-open.

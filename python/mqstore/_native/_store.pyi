@@ -23,17 +23,17 @@ def open_store(
     Args:
         path: The store's root folder.
         mode: ``"r"``, ``"r+"`` or ``"a"``.
-        settings: What was given, by the field names of ``mqstore.StoreConfig``, each ``bool``,
-            ``int`` or ``str``. What is left out is taken from the files there, else from what
-            the store was made with, else from RocketMQ's defaults. A name that the store has no use
-            for does nothing.
+        settings: Explicit settings, by the field names of ``mqstore.StoreConfig``, each ``bool``,
+            ``int`` or ``str``. Missing ones come from the existing files, else from the settings
+            that the store was created with, else from RocketMQ's defaults. Unknown names are
+            ignored.
         aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
             database. Its queues are read where the store has no files of them, its tables instead
             of the store's.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
-        ConfigError: A setting that cannot be, or that contradicts the files there.
+        ConfigError: An invalid setting, or one that contradicts the files.
         StoreLockedError: Another process, or another handle of this one, writes to it.
         CorruptionError: Damage in the flushed part of the log (modes ``"r+"`` and ``"a"``).
         StoreIOError: The operating system refused something.
@@ -53,7 +53,7 @@ class Store:
     it would write. It does not pickle: hand on the path, and open the store there.
     """
 
-    # store.rs
+    # store/mod.rs
 
     def append(
         self,
@@ -78,26 +78,26 @@ class Store:
 
         Args:
             topic: Name of the topic.
-            body: What is sent, stored as it is.
+            body: The body, stored unchanged.
             queue_id: Number of the queue in its topic, from 0.
             tags: The one tag of the message.
             keys: One key, or an iterable of keys.
             unique_key: The client's id of the message.
             properties: Further properties; see ``Message``.
-            flag: A number of the user's own.
+            flag: An application-defined number.
             born_timestamp_ms: The producer's time; ``None`` is now.
             born_host: The producer's address; ``None`` is the store's own.
-            delay_level: Written as property ``DELAY`` where it is not 0.
+            delay_level: Stored as property ``DELAY`` unless 0.
 
         Raises:
-            InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's name for
-                why. Nothing was written.
+            InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
+                for the reason. Nothing was written.
             FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
                 ``.result`` says where.
             StorePoisonedError: A flush failed, now or before; the store is read-only until opened
                 again.
             StoreReadOnlyError: The store was opened with mode ``"r"``.
-            StoreIOError: The disk is full, or another refusal of the operating system.
+            StoreIOError: The disk is full, or a system call failed.
         """
 
     def append_many(
@@ -114,12 +114,12 @@ class Store:
             One result for each message, in order.
 
         Raises:
-            StoreError: The culprit's own error, as ``append`` raises it, with ``.index``, its
-                place among ``messages``, and ``.results``, what was written before.
-            TypeError: Something that is no message; with the same two attributes, as is what
-                ``messages`` itself raises. Of its chunk nothing was written.
-            KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` is what was written, and
-                ``.index`` the place of the first message that was not.
+            StoreError: As for ``append``; ``.index`` is the index of the failed message, and
+                ``.results`` has the results of the messages written before it.
+            TypeError: An item is not a message. This error, and any that ``messages`` raises, has
+                ``.index`` and ``.results`` too. Nothing of its chunk was written.
+            KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` has the results so far, and
+                ``.index`` is the index of the first message not written.
         """
 
     def append_batch(
@@ -127,8 +127,8 @@ class Store:
     ) -> list[AppendResult]:
         """Writes the messages of one queue as a producer's batch: all of them or none.
 
-        They get consecutive queue offsets and one store time, and lie one behind the other in one
-        file of the commit log. Each is a message of its own afterwards.
+        They get consecutive queue offsets and one store time, and are adjacent in one file of the
+        commit log. Each is stored as a separate message.
 
         Args:
             messages: Messages, or mappings by the argument names of ``Message``, all of one
@@ -138,8 +138,8 @@ class Store:
             One result for each message, in order.
 
         Raises:
-            InvalidMessageError: A message may not be, they are not of one queue, or together they
-                fit into no file or exceed ``max_message_size``; nothing was written.
+            InvalidMessageError: An invalid message, different queues, or a batch larger than a file
+                or ``max_message_size``; nothing was written.
             StoreError: As ``append`` raises it.
         """
 
@@ -150,7 +150,7 @@ class Store:
         """Waits until the queues and the index hold everything appended so far."""
 
     def close(self) -> None:
-        """Flushes, stops the services and gives the lock back; closing twice does nothing.
+        """Flushes, stops the threads and releases the lock; a second call does nothing.
 
         Raises:
             StorePoisonedError: A flush failed: ``abort`` stays, and the next open recovers.
@@ -172,7 +172,7 @@ class Store:
         """How it was opened."""
     @property
     def config(self) -> StoreConfig:
-        """The settings in force: what was given, what the files told, and defaults for the rest."""
+        """The settings in use: explicit ones, those of the files, and defaults."""
     @property
     def _leaves_out_last(self) -> bool: ...
     def versions(self) -> dict[str, Any]:
@@ -227,12 +227,12 @@ class Store:
     # reading.rs
 
     def get(self, physical_offset: int, /) -> StoredMessage:
-        """The message whose record begins at a place of the commit log.
+        """Returns the message that begins at a physical offset.
 
         Raises:
-            OffsetOutOfRangeError: The log does not reach there, or no longer.
+            OffsetOutOfRangeError: The log ends before it, or begins after it.
             MessageNotFoundError: No record begins there.
-            CorruptionError: One begins there, and is damaged.
+            CorruptionError: The record there is damaged.
         """
 
     def get_by_id(self, message_id: str, /) -> StoredMessage:
@@ -258,29 +258,29 @@ class Store:
     ) -> ReadResult:
         """Reads one queue from an entry on (``DefaultMessageStore#getMessage``).
 
-        An unknown topic or queue, an empty queue, an offset outside of it are answers and not
-        errors: ``status`` says which.
+        An unknown topic or queue, an empty queue, and an offset out of range are no errors: see
+        ``status``.
 
         Args:
             topic: Name of the topic.
             queue_id: Number of the queue in its topic.
             queue_offset: The entry to begin at.
-            max_messages: At most this many messages; at least one is given where there is one, for
-                0 too, as RocketMQ does.
-            max_bytes: At most this many bytes of records; the first is given whatever its size.
+            max_messages: Maximum number of messages. The first one is always returned, even for 0,
+                as in RocketMQ.
+            max_bytes: Maximum bytes of records; the first record is always returned.
             tags: A tag expression, ``"paid || refunded"``; ``None``, ``""`` and ``"*"`` are all.
-                The hash in the queue chooses, the text in the message decides. A hash is held
-                against its message once for each opened store, and again when the entry changed.
+                The queue entry's hash selects candidates, the message's text decides. Each
+                entry's hash is verified once per opened store, and again if the entry changes.
 
         Each entry is compared with its record's topic, queue and queue offset. A
         message whose entry leads elsewhere is taken from the log.
 
         Raises:
-            NotDispatchedError: More of the log than a reader keeps is in no queue yet.
-            CorruptionError: The body of the first message to be given is not the one that was
-                stored, or its entry is damaged and so is the log where it should lie. Where others
-                come before it they are given, and the next read raises; a read from the next queue
-                offset on goes on behind it.
+            NotDispatchedError: Too much of the log is not dispatched yet.
+            CorruptionError: The first message's body does not match its checksum, or its entry is
+                damaged and the log is damaged where the message should be. If valid messages
+                precede it, they are returned and the next read raises. To skip the message, read
+                from the next queue offset.
             InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
             ValueError: ``max_messages`` or ``max_bytes`` below 0.
         """
@@ -326,20 +326,19 @@ class Store:
 
         Args:
             topic: Name of the topic.
-            key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``. Either this or ``tags``.
+            key: One key of ``KEYS``, or ``UNIQ_KEY``. Give either this or ``tags``.
             tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
                 find ``"a || b"``.
             begin_ms: First store time that counts; ``None`` is no bound.
             end_ms: Last store time that counts; ``None`` is no bound.
-            max_messages: At most this many.
-            exact: ``True``: newest first, each message once, topic, key and store time checked
-                against the message itself, and what the index does not hold found too. ``False``:
-                what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
-                order.
+            max_messages: Maximum number of messages.
+            exact: ``True``: newest first, each message once; topic, key and store time are checked,
+                and messages that the index lacks are found too. ``False``: the answer of RocketMQ's
+                ``queryMessage`` (at most 64, by hash alone), in its order.
 
-        Entries are compared with their messages, and slots and links with the entries around
-        them. Where something is not as it must be, that file's part of the log is read instead;
-        ``complete`` of the answer says whether all of it could be. A query by tags always reads
+        Index entries are compared with their messages, slots and links with neighbouring entries.
+        If one is wrong, that file's part of the log is read instead; ``complete`` is ``False`` if
+        it could not all be read. A query by tags always reads
         the log, up to 1 GiB: no index file proves that it has all entries for tags.
 
         Raises:
@@ -362,8 +361,8 @@ class Store:
         """Every message of the log in order, those of system topics too.
 
         Args:
-            start_physical_offset: Messages that begin here or behind; ``None`` is the log's
-                beginning. A place inside of a record moves on to the next one.
+            start_physical_offset: First physical offset; ``None`` is the log's beginning. Inside a
+                record, the scan begins at the next one.
             stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
             topics: Only these topics.
             tags: Only messages that match this tag expression.
@@ -383,40 +382,40 @@ class Store:
         """The queues of one topic or of all, sorted by topic and number."""
 
     def refresh(self) -> None:
-        """Moves a read-only view forward to what is in the files now; nothing to do in other modes.
+        """Updates a read-only view to the current files; no effect in other modes.
 
         Raises:
             StoreIOError: The files can no longer be read.
         """
 
     def wait(self, physical_offset: int, /, *, timeout_s: float) -> bool:
-        """Waits until the log holds bytes behind a place.
+        """Waits until the log is longer than a physical offset.
 
         Args:
             physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
                 store is refreshed meanwhile.
-            timeout_s: Gives up after so many seconds.
+            timeout_s: Timeout in seconds.
 
         Returns:
             Whether the log got there in time.
         """
     @property
     def min_physical_offset(self) -> int:
-        """Where the first commit log file begins; 0 in an empty store."""
+        """First physical offset of the log; 0 in an empty store."""
     @property
     def max_physical_offset(self) -> int:
-        """Where the next record will be written; of a read-only store the end of its view."""
+        """End of the log; for a read-only store, of its view."""
     @property
     def flushed_offset(self) -> int:
-        """Up to where the log is known to be durable.
+        """Physical offset up to which the log is known to be durable.
 
-        Of a read-only store: the end of the log where no ``abort`` lies, else the durable mark.
-        Where RocketMQ has written since, the end of the last record whose store time is below
-        the checkpoint's.
+        For a read-only store: the end of the log if the file ``abort`` does not exist, else the
+        durable mark. If RocketMQ has written since, the end of the last record older than the
+        checkpoint's time.
         """
     @property
     def dispatched_offset(self) -> int:
-        """Up to where the queues and the index hold the log."""
+        """Physical offset up to which the log is dispatched to queues and index."""
     @property
     def index_usable(self) -> bool:
         """Whether the index files fit the settings and can be used for key queries."""
@@ -438,13 +437,13 @@ class Store:
         on_error: Literal["raise", "skip"] = "raise",
         verify_crc: bool = True,
     ) -> ArrowScan:
-        """The same messages as Arrow record batches.
+        """Returns the messages of ``scan`` as Arrow record batches.
 
         A requested schema may ask for view types: bodies then stay where they were read, and are
         copied only where a batch would hold many times their size.
 
-        Of 16 MiB and more the log is read by up to four threads, as there are processors, each with
-        parts of its own; they end when nobody holds the stream any more. Rows keep their order.
+        A log of 16 MiB or more is read by up to four threads. They end when the stream is released.
+        Rows keep the order of the log.
 
         Args:
             columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
@@ -452,7 +451,7 @@ class Store:
             batch_rows: At most this many rows in a batch.
             batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more. Of
                 a long log those with bodies are of about 2 MiB, made by several threads.
-            start_physical_offset: As in ``scan``, and so are the rest.
+            start_physical_offset: As in ``scan``.
             stop_physical_offset: As in ``scan``.
             topics: As in ``scan``.
             tags: As in ``scan``.
@@ -469,9 +468,9 @@ class Store:
     # group.rs
 
     def groups(self) -> dict[str, list[GroupOffset]]:
-        """Each consumer group's lag, by its name.
+        """Returns each consumer group's committed offsets and lag, by group name.
 
-        ``config/consumerOffset.json`` says where each is.
+        The offsets are those of ``config/consumerOffset.json``.
         """
 
     def group(self, name: str, /) -> ConsumerGroup:

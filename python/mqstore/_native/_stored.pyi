@@ -6,9 +6,9 @@ from typing_extensions import Buffer
 class StoredMessage:
     """A message as the commit log holds it.
 
-    It owns a copy of its record and reads a field when it is asked for, so listing a million
-    messages decodes only what is looked at. Two are equal when their records are equal byte for
-    byte. Made by the store and by ``decode``; it pickles as its record.
+    It owns a copy of its record and decodes each field on access. Two messages are equal if their
+    records are equal byte for byte. Returned by the store and by ``decode``; it pickles as its
+    record.
 
     Text that is not UTF-8 is shown with U+FFFD where a byte cannot be read; ``raw_properties`` has
     the bytes.
@@ -122,13 +122,13 @@ class StoredMessage:
         """
     @property
     def half(self) -> bool:
-        """Whether it is a half message: sent, and hidden until its transaction is committed."""
+        """Whether it is a half message, hidden until its transaction is committed."""
     @property
     def real_topic(self) -> str | None:
-        """The topic it is bound for, where it waits in another one (property ``REAL_TOPIC``)."""
+        """Destination topic of a message that waits in another one (property ``REAL_TOPIC``)."""
     @property
     def real_queue_id(self) -> int | None:
-        """The queue there (property ``REAL_QID``); ``None`` where that is no number."""
+        """Destination queue (property ``REAL_QID``); ``None`` if it is not a number."""
     @property
     def deliver_timestamp_ms(self) -> int | None:
         """When a delayed or a timer message is given out, Unix milliseconds.

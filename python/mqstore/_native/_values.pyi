@@ -26,7 +26,7 @@ class MessageId:
 
 @final
 class AppendResult:
-    """Where an appended message lies."""
+    """Result of an append: offsets, size, id and time of the message."""
 
     __match_args__: Final = (
         "physical_offset",
@@ -45,7 +45,7 @@ class AppendResult:
     ) -> Self: ...
     @property
     def physical_offset(self) -> int:
-        """Where its record begins in the whole commit log."""
+        """Physical offset of its record."""
     @property
     def store_size(self) -> int:
         """Length of its record in bytes."""
@@ -57,7 +57,7 @@ class AppendResult:
         """Its id: the store's address and the physical offset in hex."""
     @property
     def store_timestamp_ms(self) -> int:
-        """The store's time of it."""
+        """Its store time."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -69,13 +69,13 @@ class AppendSummary:
     def __new__(cls, count: int, first_physical_offset: int, end_physical_offset: int) -> Self: ...
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Number of messages."""
     @property
     def first_physical_offset(self) -> int:
-        """Where the first of them begins; the end of the log where there were none."""
+        """Physical offset of the first message; the end of the log if there is none."""
     @property
     def end_physical_offset(self) -> int:
-        """Where the last of them ends."""
+        """End of the last message."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -128,7 +128,7 @@ class QueueInfo:
 
 @final
 class GroupOffset:
-    """How far a consumer group has come in one queue (``config/consumerOffset.json``)."""
+    """Offset and lag of a consumer group in one queue (``config/consumerOffset.json``)."""
 
     __match_args__: Final = ("topic", "queue_id", "queue_offset", "max_offset", "lag")
     def __new__(
@@ -142,12 +142,12 @@ class GroupOffset:
         """Number of the queue in its topic."""
     @property
     def queue_offset(self) -> int:
-        """The entry that the group takes next."""
+        """Next queue offset that the group reads."""
     @property
     def max_offset(self) -> int:
         """One past the queue's last entry; 0 where the store has no such queue."""
     @property
     def lag(self) -> int:
-        """Entries still to be taken: ``max_offset - queue_offset``, at least 0."""
+        """The group's lag: ``max_offset - queue_offset``, at least 0."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

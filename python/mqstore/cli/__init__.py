@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: What stands behind its name; what the process was started with if left out.
+        arguments: Arguments of the command; by default ``sys.argv[1:]``.
 
     Returns:
         The exit code.

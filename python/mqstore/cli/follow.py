@@ -21,10 +21,10 @@ _LOOK_S = 0.5
 
 
 def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
-    """Waits for messages, without end.
+    """Yields ranges of new messages, without end.
 
-    What retention deletes before it was read, and what a recovery cuts off, is told on standard
-    error.
+    Reports on standard error messages that retention deleted before they were read, and
+    messages that a recovery truncated.
 
     Args:
         store: The store, read-only.

@@ -88,7 +88,7 @@ class Column:
         name: The field of a row that it shows.
         text: How a value is shown.
         right: Whether it is set flush right, as numbers are.
-        title: What stands above; the name where it is ``None``.
+        title: Heading; ``None`` derives it from the name.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Output:
         """One document.
 
         Args:
-            document: What programs get.
+            document: Value for ``--json``.
             text: Gives the lines that people get.
         """
         if self.form == "json":
@@ -168,7 +168,7 @@ class Output:
         """Rows: a table, lines, one JSON array, or a JSON document each.
 
         Args:
-            rows: What programs get, each at once as it comes.
+            rows: Values for ``--json``, each written when it is produced.
             columns: The table that people get.
             text: Gives the line of a row for people, instead of a table.
 

@@ -25,8 +25,8 @@ def progress(
     """A bar on standard error while the block runs; nothing where no terminal is there.
 
     Args:
-        label: What is being done.
-        unit: What is counted.
+        label: The activity.
+        unit: The counted unit.
         beside_output: Data is printed meanwhile, so there is no bar where that goes to a terminal.
 
     Yields:

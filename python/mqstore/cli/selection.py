@@ -40,7 +40,7 @@ class Selection:
         tags: A tag expression.
         key: A key or unique key; goes with ``topics``, ``limit``, ``begin_ms`` and ``end_ms`` only.
         reverse: Newest first.
-        grep: What is to be found in the body.
+        grep: Pattern that the body must contain.
         skip_damage: Go on behind damage.
     """
 

@@ -147,7 +147,7 @@ def diff(
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
 ) -> DiffReport:
-    """Holds two stores against each other, message by message in each queue.
+    """Compares two stores, message by message in each queue.
 
     Messages are the same when everything that is stored of them is: where they lie in the log, and
     checksums of the record, are left aside. Both queues are read side by side, so memory does not

@@ -1,7 +1,7 @@
-"""One message as a row of an export, and back. No byte of it gets lost on the way.
+"""Converts messages to rows of an export and back, without loss.
 
-What a row's own fields cannot say exactly (a topic that is no UTF-8, a record of another layout
-than its topic asks for) stands in its field ``record``, which then counts alone.
+If a row's fields cannot represent the record exactly (a topic that is not UTF-8, an unusual record
+version), the field ``record`` holds the whole record and the other fields are ignored.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class SalvagedFile(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """A message that looks whole but for one thing, and was not taken."""
+    """A message with consistent lengths that was not copied, for one reason."""
 
     path: str
     """The file that holds it."""
@@ -68,7 +68,7 @@ class PassedOver(NamedTuple):
 
 
 class SalvageProblem(NamedTuple):
-    """A file that could not be read or made use of; the others were."""
+    """A file that could not be read or used."""
 
     path: str
     """The file."""
@@ -96,11 +96,11 @@ class SalvageReport(Report):
     """Result of ``salvage``.
 
     Attributes:
-        source: What was read.
+        source: The source: a store, folder or file.
         out: The new store; ``None`` where none was written.
         messages: Whole messages, each counted once.
         bytes: Bytes of their records.
-        files: What was found in each file.
+        files: Result for each file.
         duplicates: Messages that were found a second time, the same byte for byte.
         conflict_count: Messages that name the same place in the log as another, different one.
         conflicts: The first 1,000 of them.

@@ -1,7 +1,7 @@
-"""Spark's filters as options: what a filter rules out need not be read.
+"""Pushes Spark's filters down to read options.
 
-What comes out never rules out more than the filters do, and Spark looks at every row again, so that
-a filter that is not understood costs time and nothing else.
+The options never exclude a row that the filters accept, and Spark evaluates all filters again. So
+an unsupported filter costs only time.
 """
 
 from __future__ import annotations

@@ -202,9 +202,9 @@ class Sinks:
     """Where the batches of a pipeline go.
 
     Args:
-        settings: What is written where.
-        source: How far the stores have come.
-        progress: What is told of each batch.
+        settings: Destinations.
+        source: Progress of the stores.
+        progress: Called with the report of each batch.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ class ReadOptions:
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
         max_bytes_per_trigger: Streams: most bytes of the log in a batch.
         max_rows_per_trigger: Streams: most messages in a batch.
-        broker_name: What the column ``broker`` says; ``None`` is the directory's name.
+        broker_name: Value of the column ``broker``; ``None`` for the directory's name.
         config: A ``broker.conf`` that every worker can read.
         table: ``messages``, or which structure is read instead.
         columns: Names of columns; ``None`` are the usual ones.

@@ -41,7 +41,7 @@ class LogRange(InputPartition):
 
     Attributes:
         store: The store's directory.
-        broker: What the column ``broker`` says.
+        broker: Value of the column ``broker``.
         begin: First physical offset: the records that begin from there on are meant.
         end: One past the last.
         log_end: How far the log may be read: the last record may end there.

@@ -1,4 +1,4 @@
-"""How far a stream has come: offsets, what may be read next, and what was lost.
+"""Progress of a stream: offsets, readable ranges, lost data.
 
 An offset is ``{broker: physical_offset}``: every record that begins before it has been read. Bytes
 behind ``until`` never change, so that two offsets name the same rows whenever they are asked for.

@@ -50,7 +50,7 @@ class StoreDir:
 
     Attributes:
         path: The directory, absolute.
-        broker: What the column ``broker`` says.
+        broker: Value of the column ``broker``.
     """
 
     path: str

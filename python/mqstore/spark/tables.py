@@ -152,7 +152,7 @@ class StructurePart(InputPartition):
 
     Attributes:
         store: The store's directory.
-        broker: What the column ``broker`` says.
+        broker: Value of the column ``broker``.
         table: Which table.
         path: The file or folder; empty where the whole store is meant.
         begin: The first entry.

@@ -28,12 +28,13 @@ use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, Topic
 use crate::format::message::Record;
 use crate::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::format::queue::names::is_broker_topic;
 use crate::format::width::at_least_0;
 use crate::log::QueueKind;
 use crate::store::config_file;
 use crate::store::dispatch::lmq;
 use crate::store::paths::SETTINGS_FILE;
-use crate::store::queue_table::{TopicKinds, is_broker_topic};
+use crate::store::queue_table::TopicKinds;
 use crate::time::{Clock, SystemClock};
 
 const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";

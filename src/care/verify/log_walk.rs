@@ -20,9 +20,9 @@ use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::delay_level;
+use crate::format::queue::names::{most_queue_id, names_a_folder};
 use crate::log::read::frames::{Faults, FrameReader, Lies, Record, misplaced, property_crc};
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::queue_table::{most_queue_id, names_a_folder};
 
 const STEP: u64 = 4 << 20;
 pub(super) const MOST_DAMAGED: usize = 100_000;

@@ -83,7 +83,7 @@ impl Seen256 {
         number - number.rem_euclid(IN_BLOCK)
     }
 
-    /// Whether the entry was checked with this code and is unchanged.
+    /// Whether this entry was compared with its message, with this tags code, and is unchanged.
     #[inline]
     #[must_use]
     pub fn has(&self, unit: &Unit, code: i64) -> bool {

@@ -10,7 +10,7 @@ use crate::format::width::to_usize;
 
 /// Bytes in memory before the appender writes them out itself.
 const BUFFER: usize = 256 << 10;
-/// Bytes added between checks for a file.
+/// Bytes added between checks whether the next file is needed.
 const LOOK: usize = 4 << 10;
 /// Maximum bytes in memory if a new file is needed, which takes milliseconds.
 const MOST_BUFFER: usize = 1 << 20;
@@ -24,7 +24,8 @@ pub(crate) const FILES_SEARCHED: usize = 3;
 /// First read of a search for the end: most queues have few entries, and reading holes takes
 /// memory.
 const FIRST_BLOCK: usize = 4 << 10;
-/// Unusable entries in a row before a search goes on without them.
+/// Consecutive entries without a usable value that a binary search examines before it gives up on
+/// them.
 const MOST_SILENT: usize = 1024;
 
 #[derive(Debug)]

@@ -350,13 +350,13 @@ pub(crate) fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
 
 #[pymethods]
 impl Store {
-    /// The same messages as Arrow record batches.
+    /// Returns the messages of ``scan`` as Arrow record batches.
     ///
     /// A requested schema may ask for view types: bodies then stay where they were read, and are
     /// copied only where a batch would hold many times their size.
     ///
-    /// Of 16 MiB and more the log is read by up to four threads, as there are processors, each with
-    /// parts of its own; they end when nobody holds the stream any more. Rows keep their order.
+    /// A log of 16 MiB or more is read by up to four threads. They end when the stream is released.
+    /// Rows keep the order of the log.
     ///
     /// Args:
     ///     columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
@@ -364,7 +364,7 @@ impl Store {
     ///     batch_rows: At most this many rows in a batch.
     ///     batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more. Of
     ///         a long log those with bodies are of about 2 MiB, made by several threads.
-    ///     start_physical_offset: As in ``scan``, and so are the rest.
+    ///     start_physical_offset: As in ``scan``.
     ///     stop_physical_offset: As in ``scan``.
     ///     topics: As in ``scan``.
     ///     tags: As in ``scan``.

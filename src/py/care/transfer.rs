@@ -162,7 +162,7 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
 ///     rules: Patterns of topics, what takes the place of bodies, and of properties by their
 ///         names: ``("zeros", None)``, ``("hash", None)``, ``("remove", None)``, or
 ///         ``("constant", bytes)``.
-///     salt: What is hashed with each value.
+///     salt: Bytes hashed with each value.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
 ///     settings: As for ``open_store``.
 ///

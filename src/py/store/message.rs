@@ -27,7 +27,7 @@ enum Properties {
 ///
 /// Args:
 ///     topic: Name of the topic; see ``validate_topic_names`` of ``mqstore.StoreConfig``.
-///     body: What is sent; any object with the buffer protocol. Stored as it is given.
+///     body: The body, any object with the buffer protocol, stored unchanged.
 ///     queue_id: Number of the queue in its topic, from 0.
 ///     tags: The one tag of the message, stored as property ``TAGS``.
 ///     keys: One key, or an iterable of keys, stored joined by spaces as property ``KEYS``. An
@@ -36,7 +36,7 @@ enum Properties {
 ///     properties: A mapping, written in its own order behind ``TAGS``, ``KEYS``, ``UNIQ_KEY`` and
 ///         ``DELAY``; or ``bytes``, the property block as it is to be stored, and then ``tags``,
 ///         ``keys``, ``unique_key`` and ``delay_level`` must be left out.
-///     flag: A number of the user's own, 32 bits, never interpreted.
+///     flag: An application-defined 32-bit number, never interpreted.
 ///     born_timestamp_ms: The producer's time; ``None`` is the time of the append.
 ///     born_host: The producer's address, ``"ip:port"`` or ``"[v6]:port"``; ``None`` is the store's
 ///         own.
@@ -47,7 +47,7 @@ enum Properties {
 ///     store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
 ///         kept by ``encode``; an append refuses one below 0. It moves no later message.
 ///     store_host: The store's address; ``None`` is the store's own.
-///     reconsume_times: How often consumption was tried again.
+///     reconsume_times: Number of redeliveries.
 ///     prepared_transaction_offset: Physical offset of the half message that a commit belongs to.
 ///
 /// Raises:

@@ -123,17 +123,17 @@ fn forked() -> PyErr {
 /// Args:
 ///     path: The store's root folder.
 ///     mode: ``"r"``, ``"r+"`` or ``"a"``.
-///     settings: What was given, by the field names of ``mqstore.StoreConfig``, each ``bool``,
-///         ``int`` or ``str``. What is left out is taken from the files there, else from what
-///         the store was made with, else from RocketMQ's defaults. A name that the store has no use
-///         for does nothing.
+///     settings: Explicit settings, by the field names of ``mqstore.StoreConfig``, each ``bool``,
+///         ``int`` or ``str``. Missing ones come from the existing files, else from the settings
+///         that the store was created with, else from RocketMQ's defaults. Unknown names are
+///         ignored.
 ///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
 ///         database. Its queues are read where the store has no files of them, its tables instead
 ///         of the store's.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
-///     ConfigError: A setting that cannot be, or that contradicts the files there.
+///     ConfigError: An invalid setting, or one that contradicts the files.
 ///     StoreLockedError: Another process, or another handle of this one, writes to it.
 ///     CorruptionError: Damage in the flushed part of the log (modes ``"r+"`` and ``"a"``).
 ///     StoreIOError: The operating system refused something.
@@ -199,26 +199,26 @@ impl Store {
     ///
     /// Args:
     ///     topic: Name of the topic.
-    ///     body: What is sent, stored as it is.
+    ///     body: The body, stored unchanged.
     ///     queue_id: Number of the queue in its topic, from 0.
     ///     tags: The one tag of the message.
     ///     keys: One key, or an iterable of keys.
     ///     unique_key: The client's id of the message.
     ///     properties: Further properties; see ``Message``.
-    ///     flag: A number of the user's own.
+    ///     flag: An application-defined number.
     ///     born_timestamp_ms: The producer's time; ``None`` is now.
     ///     born_host: The producer's address; ``None`` is the store's own.
-    ///     delay_level: Written as property ``DELAY`` where it is not 0.
+    ///     delay_level: Stored as property ``DELAY`` unless 0.
     ///
     /// Raises:
-    ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's name for
-    ///         why. Nothing was written.
+    ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
+    ///         for the reason. Nothing was written.
     ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
     ///         ``.result`` says where.
     ///     StorePoisonedError: A flush failed, now or before; the store is read-only until opened
     ///         again.
     ///     StoreReadOnlyError: The store was opened with mode ``"r"``.
-    ///     StoreIOError: The disk is full, or another refusal of the operating system.
+    ///     StoreIOError: The disk is full, or a system call failed.
     #[pyo3(
         signature = (
             topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
@@ -283,12 +283,12 @@ impl Store {
     ///     One result for each message, in order.
     ///
     /// Raises:
-    ///     StoreError: The culprit's own error, as ``append`` raises it, with ``.index``, its
-    ///         place among ``messages``, and ``.results``, what was written before.
-    ///     TypeError: Something that is no message; with the same two attributes, as is what
-    ///         ``messages`` itself raises. Of its chunk nothing was written.
-    ///     KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` is what was written, and
-    ///         ``.index`` the place of the first message that was not.
+    ///     StoreError: As for ``append``; ``.index`` is the index of the failed message, and
+    ///         ``.results`` has the results of the messages written before it.
+    ///     TypeError: An item is not a message. This error, and any that ``messages`` raises, has
+    ///         ``.index`` and ``.results`` too. Nothing of its chunk was written.
+    ///     KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` has the results so far, and
+    ///         ``.index`` is the index of the first message not written.
     #[pyo3(signature = (messages, /))]
     fn append_many<'py>(
         &self,
@@ -346,8 +346,8 @@ impl Store {
 
     /// Writes the messages of one queue as a producer's batch: all of them or none.
     ///
-    /// They get consecutive queue offsets and one store time, and lie one behind the other in one
-    /// file of the commit log. Each is a message of its own afterwards.
+    /// They get consecutive queue offsets and one store time, and are adjacent in one file of the
+    /// commit log. Each is stored as a separate message.
     ///
     /// Args:
     ///     messages: Messages, or mappings by the argument names of ``Message``, all of one
@@ -357,8 +357,8 @@ impl Store {
     ///     One result for each message, in order.
     ///
     /// Raises:
-    ///     InvalidMessageError: A message may not be, they are not of one queue, or together they
-    ///         fit into no file or exceed ``max_message_size``; nothing was written.
+    ///     InvalidMessageError: An invalid message, different queues, or a batch larger than a file
+    ///         or ``max_message_size``; nothing was written.
     ///     StoreError: As ``append`` raises it.
     #[pyo3(signature = (messages, /))]
     fn append_batch<'py>(
@@ -394,7 +394,7 @@ impl Store {
         Ok(py.detach(|| store.wait_dispatched())?)
     }
 
-    /// Flushes, stops the services and gives the lock back; closing twice does nothing.
+    /// Flushes, stops the threads and releases the lock; a second call does nothing.
     ///
     /// Raises:
     ///     StorePoisonedError: A flush failed: ``abort`` stays, and the next open recovers.
@@ -440,7 +440,7 @@ impl Store {
         self.mode
     }
 
-    /// The settings in force: what was given, what the files told, and defaults for the rest.
+    /// The settings in use: explicit ones, those of the files, and defaults.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();

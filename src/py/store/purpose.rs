@@ -25,20 +25,20 @@ impl StoredMessage {
         Ok(Purpose::of(self.view()?.topic()).name())
     }
 
-    /// Whether it is a half message: sent, and hidden until its transaction is committed.
+    /// Whether it is a half message, hidden until its transaction is committed.
     #[getter]
     fn half(&self) -> PyResult<bool> {
         Ok(Purpose::of(self.view()?.topic()) == Purpose::Half)
     }
 
-    /// The topic it is bound for, where it waits in another one (property ``REAL_TOPIC``).
+    /// Destination topic of a message that waits in another one (property ``REAL_TOPIC``).
     #[getter]
     fn real_topic(&self) -> PyResult<Option<String>> {
         let topic = purpose::real_topic(self.view()?.raw_properties());
         Ok(topic.map(|topic| text(topic).into_owned()))
     }
 
-    /// The queue there (property ``REAL_QID``); ``None`` where that is no number.
+    /// Destination queue (property ``REAL_QID``); ``None`` if it is not a number.
     #[getter]
     fn real_queue_id(&self) -> PyResult<Option<i32>> {
         Ok(purpose::real_queue_id(self.view()?.raw_properties()))

@@ -141,12 +141,12 @@ pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
 
 #[pymethods]
 impl Store {
-    /// The message whose record begins at a place of the commit log.
+    /// Returns the message that begins at a physical offset.
     ///
     /// Raises:
-    ///     OffsetOutOfRangeError: The log does not reach there, or no longer.
+    ///     OffsetOutOfRangeError: The log ends before it, or begins after it.
     ///     MessageNotFoundError: No record begins there.
-    ///     CorruptionError: One begins there, and is damaged.
+    ///     CorruptionError: The record there is damaged.
     #[pyo3(signature = (physical_offset, /))]
     fn get(
         &self,
@@ -173,29 +173,29 @@ impl Store {
 
     /// Reads one queue from an entry on (``DefaultMessageStore#getMessage``).
     ///
-    /// An unknown topic or queue, an empty queue, an offset outside of it are answers and not
-    /// errors: ``status`` says which.
+    /// An unknown topic or queue, an empty queue, and an offset out of range are no errors: see
+    /// ``status``.
     ///
     /// Args:
     ///     topic: Name of the topic.
     ///     queue_id: Number of the queue in its topic.
     ///     queue_offset: The entry to begin at.
-    ///     max_messages: At most this many messages; at least one is given where there is one, for
-    ///         0 too, as RocketMQ does.
-    ///     max_bytes: At most this many bytes of records; the first is given whatever its size.
+    ///     max_messages: Maximum number of messages. The first one is always returned, even for 0,
+    ///         as in RocketMQ.
+    ///     max_bytes: Maximum bytes of records; the first record is always returned.
     ///     tags: A tag expression, ``"paid || refunded"``; ``None``, ``""`` and ``"*"`` are all.
-    ///         The hash in the queue chooses, the text in the message decides. A hash is held
-    ///         against its message once for each opened store, and again when the entry changed.
+    ///         The queue entry's hash selects candidates, the message's text decides. Each
+    ///         entry's hash is verified once per opened store, and again if the entry changes.
     ///
     /// Each entry is compared with its record's topic, queue and queue offset. A
     /// message whose entry leads elsewhere is taken from the log.
     ///
     /// Raises:
-    ///     NotDispatchedError: More of the log than a reader keeps is in no queue yet.
-    ///     CorruptionError: The body of the first message to be given is not the one that was
-    ///         stored, or its entry is damaged and so is the log where it should lie. Where others
-    ///         come before it they are given, and the next read raises; a read from the next queue
-    ///         offset on goes on behind it.
+    ///     NotDispatchedError: Too much of the log is not dispatched yet.
+    ///     CorruptionError: The first message's body does not match its checksum, or its entry is
+    ///         damaged and the log is damaged where the message should be. If valid messages
+    ///         precede it, they are returned and the next read raises. To skip the message, read
+    ///         from the next queue offset.
     ///     InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
     ///     ValueError: ``max_messages`` or ``max_bytes`` below 0.
     #[pyo3(signature = (topic, queue_id, queue_offset, *, max_messages=32, max_bytes=None, tags=None))]
@@ -270,20 +270,19 @@ impl Store {
     ///
     /// Args:
     ///     topic: Name of the topic.
-    ///     key: The key, as one piece of ``KEYS`` or as ``UNIQ_KEY``. Either this or ``tags``.
+    ///     key: One key of ``KEYS``, or ``UNIQ_KEY``. Give either this or ``tags``.
     ///     tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
     ///         find ``"a || b"``.
     ///     begin_ms: First store time that counts; ``None`` is no bound.
     ///     end_ms: Last store time that counts; ``None`` is no bound.
-    ///     max_messages: At most this many.
-    ///     exact: ``True``: newest first, each message once, topic, key and store time checked
-    ///         against the message itself, and what the index does not hold found too. ``False``:
-    ///         what RocketMQ's own ``queryMessage`` answers (at most 64, by the hash alone), in its
-    ///         order.
+    ///     max_messages: Maximum number of messages.
+    ///     exact: ``True``: newest first, each message once; topic, key and store time are checked,
+    ///         and messages that the index lacks are found too. ``False``: the answer of RocketMQ's
+    ///         ``queryMessage`` (at most 64, by hash alone), in its order.
     ///
-    /// Entries are compared with their messages, and slots and links with the entries around
-    /// them. Where something is not as it must be, that file's part of the log is read instead;
-    /// ``complete`` of the answer says whether all of it could be. A query by tags always reads
+    /// Index entries are compared with their messages, slots and links with neighbouring entries.
+    /// If one is wrong, that file's part of the log is read instead; ``complete`` is ``False`` if
+    /// it could not all be read. A query by tags always reads
     /// the log, up to 1 GiB: no index file proves that it has all entries for tags.
     ///
     /// Raises:
@@ -337,8 +336,8 @@ impl Store {
     /// Every message of the log in order, those of system topics too.
     ///
     /// Args:
-    ///     start_physical_offset: Messages that begin here or behind; ``None`` is the log's
-    ///         beginning. A place inside of a record moves on to the next one.
+    ///     start_physical_offset: First physical offset; ``None`` is the log's beginning. Inside a
+    ///         record, the scan begins at the next one.
     ///     stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
     ///     topics: Only these topics.
     ///     tags: Only messages that match this tag expression.
@@ -399,7 +398,7 @@ impl Store {
         })?)
     }
 
-    /// Moves a read-only view forward to what is in the files now; nothing to do in other modes.
+    /// Updates a read-only view to the current files; no effect in other modes.
     ///
     /// Raises:
     ///     StoreIOError: The files can no longer be read.
@@ -408,12 +407,12 @@ impl Store {
         Ok(py.detach(|| store.refresh())?)
     }
 
-    /// Waits until the log holds bytes behind a place.
+    /// Waits until the log is longer than a physical offset.
     ///
     /// Args:
     ///     physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
     ///         store is refreshed meanwhile.
-    ///     timeout_s: Gives up after so many seconds.
+    ///     timeout_s: Timeout in seconds.
     ///
     /// Returns:
     ///     Whether the log got there in time.
@@ -436,7 +435,7 @@ impl Store {
         }
     }
 
-    /// Where the first commit log file begins; 0 in an empty store.
+    /// First physical offset of the log; 0 in an empty store.
     #[getter]
     fn min_physical_offset(&self) -> PyResult<u64> {
         let store = self.reading()?;
@@ -444,7 +443,7 @@ impl Store {
         Ok(store.log().min_offset())
     }
 
-    /// Where the next record will be written; of a read-only store the end of its view.
+    /// End of the log; for a read-only store, of its view.
     #[getter]
     fn max_physical_offset(&self) -> PyResult<u64> {
         let store = self.reading()?;
@@ -452,18 +451,18 @@ impl Store {
         Ok(store.log().end_offset())
     }
 
-    /// Up to where the log is known to be durable.
+    /// Physical offset up to which the log is known to be durable.
     ///
-    /// Of a read-only store: the end of the log where no ``abort`` lies, else the durable mark.
-    /// Where RocketMQ has written since, the end of the last record whose store time is below
-    /// the checkpoint's.
+    /// For a read-only store: the end of the log if the file ``abort`` does not exist, else the
+    /// durable mark. If RocketMQ has written since, the end of the last record older than the
+    /// checkpoint's time.
     #[getter]
     fn flushed_offset(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.reading()?;
         Ok(py.detach(|| store.flushed_offset())?)
     }
 
-    /// Up to where the queues and the index hold the log.
+    /// Physical offset up to which the log is dispatched to queues and index.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<u64> {
         let store = self.reading()?;

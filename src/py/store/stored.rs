@@ -19,9 +19,9 @@ const SHOWN_BODY: usize = 64;
 
 /// A message as the commit log holds it.
 ///
-/// It owns a copy of its record and reads a field when it is asked for, so listing a million
-/// messages decodes only what is looked at. Two are equal when their records are equal byte for
-/// byte. Made by the store and by ``decode``; it pickles as its record.
+/// It owns a copy of its record and decodes each field on access. Two messages are equal if their
+/// records are equal byte for byte. Returned by the store and by ``decode``; it pickles as its
+/// record.
 ///
 /// Text that is not UTF-8 is shown with U+FFFD where a byte cannot be read; ``raw_properties`` has
 /// the bytes.

@@ -79,7 +79,7 @@ pub struct Keyed {
     pub physical_offset: i64,
     pub store_timestamp_ms: i64,
     pub keys: u32,
-    /// Whether the last of them is that of its tags.
+    /// Whether the last key is the text of the tags entry.
     pub has_tags: bool,
     /// Whether it was rolled back and gets no entry.
     pub is_rolled_back: bool,

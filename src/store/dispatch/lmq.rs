@@ -10,9 +10,10 @@ use std::sync::Arc;
 use crate::error::{Error, PutStatus, Result};
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::format::queue::names::names_a_folder;
 use crate::log::Queue;
 
-use crate::store::queue_table::{QueueTable, names_a_folder};
+use crate::store::queue_table::QueueTable;
 
 /// Prefix of light queues (`MixAll.LMQ_PREFIX`).
 pub const PREFIX: &[u8] = b"%LMQ%";

@@ -11,6 +11,7 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::file_size::{Votes, file_size_of};
 use crate::files::{Access, FileKind, FileRun, Roots, Storage};
 use crate::format::index::IndexLayout;
+use crate::format::queue::names::most_queue_id;
 use crate::format::queue::{batch, consume_queue};
 use crate::log::CommitLog;
 
@@ -312,7 +313,7 @@ pub fn queue_layout(
         ext_dir,
         writes_ext: config.enable_consume_queue_ext,
         more_queues: config.enable_lmq && config.enable_multi_dispatch,
-        most_queue_id: queue_table::most_queue_id(config.validate_topic_names),
+        most_queue_id: most_queue_id(config.validate_topic_names),
         delay_levels: config.message_delay_level.clone(),
     })
 }

@@ -3,7 +3,8 @@
 //! Open this file first: `open` takes the lock and calls the steps in order. `inspect.rs` lists
 //! files, `index_settings.rs` detects the index layout. `analysis.rs` finds the log's end and
 //! damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome. `recover.rs`
-//! repairs. `seal.rs` marks a clean close, which saves all of that.
+//! repairs. `version.rs` detects the RocketMQ release. `seal.rs` marks a clean close: the next
+//! open then reads no log.
 
 pub mod analysis;
 pub mod index_settings;

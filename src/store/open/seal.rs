@@ -8,12 +8,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crc32fast::Hasher;
-
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, DirEntry, FileKind, Stamp, Storage};
-use crate::format::crc::crc32;
+use crate::format::crc::{Crc32, crc32};
 use crate::log::read::parallel::{in_order, processors};
 
 use crate::store::lock;
@@ -161,7 +159,7 @@ impl Digest {
             Ok(ControlFlow::Continue(()))
         })?;
         files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        let mut names = Hasher::new();
+        let mut names = Crc32::default();
         let mut digest = Self { files: 0, bytes: 0, newest_change_ns: 0, names: 0 };
         for (path, listed) in files {
             let stamp = match listed {
@@ -181,7 +179,7 @@ impl Digest {
             digest.bytes = digest.bytes.saturating_add(stamp.len);
             digest.newest_change_ns = digest.newest_change_ns.max(stamp.changed_ns);
         }
-        digest.names = names.finalize();
+        digest.names = names.value();
         Ok(Some(digest))
     }
 }

@@ -25,7 +25,7 @@ const MOST_SOUGHT: u64 = 256 << 20;
 const MOST_BEFORE: u64 = 16 << 20;
 /// Entries around a wrong one that bound the search.
 const NEIGHBOURS: i64 = 64;
-/// Queues examined for how far they reach.
+/// Queues examined for the end of their last record.
 const ASKED: usize = 8;
 /// Maximum record read behind the log's end.
 const MOST_BEHIND: usize = 64 << 20;

@@ -6,7 +6,9 @@
 //! `key_query.rs` (messages by key), `lookup.rs` (one message by id), `scan.rs` with `scan_part.rs`
 //! and `slice.rs` (all messages in order, also divided), `groups.rs` (consumer groups; `offsets.rs` is their
 //! table).
-//! `queue_view.rs` is one queue: its files, and entries that only the log has.
+//! `queue_view.rs` is one queue: its files, and entries that only the log has. `held_to_log.rs`
+//! finds the message of a wrong queue entry in the log. `tag_entries.rs` detects whether an index
+//! file has entries for tags, `halt.rs` ends long reads early.
 
 pub(crate) mod follower;
 pub mod groups;

@@ -13,6 +13,7 @@ use crate::format::message::host::Host;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
+use crate::format::queue::names::{is_broker_topic, names_a_folder};
 use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
@@ -129,10 +130,10 @@ impl<'a> Checked<'a> {
         use PutStatus::MessageIllegal;
         let topic = message.topic;
         if config.validate_topic_names {
-            if !queue_table::is_broker_topic(topic) {
+            if !is_broker_topic(topic) {
                 return Err(bad_topic(topic));
             }
-        } else if !queue_table::names_a_folder(topic) {
+        } else if !names_a_folder(topic) {
             return Err(bad_topic(topic));
         }
         queues.check_queue_id(message.queue_id)?;

@@ -8,11 +8,12 @@ use hashbrown::HashSet;
 use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::format::config::tables::{self, TopicConfig};
+use crate::format::queue::names::is_broker_topic;
 use crate::log::QueueKind;
 
 use crate::store::config_file;
 use crate::store::paths::StorePaths;
-use crate::store::queue_table::{QueueTable, TopicKinds, is_broker_topic};
+use crate::store::queue_table::{QueueTable, TopicKinds};
 
 const LEAST_QUEUES: i32 = 4;
 

@@ -54,7 +54,7 @@ pub(crate) struct Writer {
     pub(crate) indexed: AtomicU64,
     /// Newest store time in the queues.
     pub(crate) dispatched_ms: AtomicI64,
-    /// Where the last record begins that has queue entries.
+    /// Start of the last record with queue entries.
     pub(crate) entered: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.

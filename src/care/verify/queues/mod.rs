@@ -22,10 +22,11 @@ use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::format::queue::names::names_a_folder;
 use crate::format::width::{at_most_i64, at_most_u32, to_usize};
 use crate::log::QueueKind;
 use crate::store::inventory;
-use crate::store::queue_table::{QueueLayout, TopicKinds, names_a_folder};
+use crate::store::queue_table::{QueueLayout, TopicKinds};
 
 const BLOCK: usize = 3200;
 const MOST_MISSING: usize = 100_000;
