@@ -172,7 +172,7 @@ fn read_again(
             let time = first_time(&file.path, file.base_offset);
             time.is_some_and(|time| time != 0 && matches(file.base_offset, time))
         })
-        .or_else(|| files.iter().rev().take(most).last())
+        .or_else(|| files.get(files.len().saturating_sub(most)))
         .map_or(log.min_offset(), |file| file.base_offset);
     let used = files
         .iter()

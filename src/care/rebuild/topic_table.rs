@@ -32,8 +32,11 @@ use crate::time::{Clock, SystemClock};
 /// A topic of the rebuilt table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltTopic {
+    /// Its name.
     pub name: String,
+    /// Number of queues.
     pub queues: i32,
+    /// Their kind.
     pub kind: QueueKind,
     /// Queues in the table before.
     pub was: Option<i32>,
@@ -42,9 +45,13 @@ pub struct RebuiltTopic {
 /// Result of [`rebuild_topics`].
 #[derive(Clone, Debug)]
 pub struct TopicsReport {
+    /// Every topic.
     pub topics: Vec<RebuiltTopic>,
+    /// Messages read.
     pub messages: u64,
+    /// Range of the log.
     pub log: (u64, u64),
+    /// Skipped parts of it.
     pub skipped: Skipped,
     /// Where an unreadable table is kept.
     pub quarantine: Option<PathBuf>,

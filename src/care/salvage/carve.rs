@@ -51,6 +51,7 @@ impl Extent {
     }
 }
 
+/// Content of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carved {
     /// Bytes.

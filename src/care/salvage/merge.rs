@@ -21,6 +21,7 @@ pub(super) struct Source {
 /// Two different messages with one physical offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
+    /// Their offset.
     pub physical_offset: u64,
     /// File and position of the first.
     pub first: (PathBuf, u64),
@@ -35,6 +36,7 @@ pub struct Merged {
     pub duplicates: u64,
     /// Different messages with an offset already taken.
     pub conflicts: u64,
+    /// First conflicts.
     pub listed: Vec<Conflict>,
     /// Messages that begin inside their predecessor.
     pub overlapping: u64,

@@ -44,11 +44,15 @@ const MOST_LISTED: usize = 1_000;
 /// A message that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedOver {
+    /// Its file.
     pub path: PathBuf,
+    /// Position in the file.
     pub offset: u64,
+    /// Length.
     pub bytes: u64,
     /// Physical offset stored in it.
     pub physical_offset: i64,
+    /// Reason.
     pub reason: &'static str,
 }
 
@@ -57,20 +61,27 @@ pub struct PassedOver {
 pub struct SalvageReport {
     /// Files read, with the result of each.
     pub files: Vec<(PathBuf, Carved)>,
+    /// Distinct whole messages.
     pub messages: u64,
+    /// Bytes of their records.
     pub bytes: u64,
+    /// Result of merging.
     pub merged: Merged,
+    /// Queues with messages.
     pub queues: u64,
     /// Queues that cannot keep their numbers and are renumbered: of duplicates, of a broker's own.
     pub renumbered: Vec<QueueName>,
+    /// Missing queue offsets.
     pub missing: u64,
     /// Stand-ins for them.
     pub stand_ins: u64,
     /// Whether every record keeps its physical offset; `None` if nothing was written.
     pub in_place: Option<bool>,
+    /// Copied configuration files.
     pub config_files: Vec<String>,
     /// First doubtful messages; the files count all.
     pub passed_over: Vec<PassedOver>,
+    /// Unusable files.
     pub problems: Vec<Problem>,
 }
 

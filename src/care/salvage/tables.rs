@@ -14,6 +14,7 @@ use crate::store::paths::SETTINGS_FILE;
 /// A file, or part of it, that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The file.
     pub path: PathBuf,
     /// The problem and what was done instead.
     pub reason: String,

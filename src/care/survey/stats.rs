@@ -73,8 +73,11 @@ impl Grouping {
 /// Options of [`stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {
+    /// Grouping.
     pub by: Vec<Grouping>,
+    /// Counted messages.
     pub filter: ScanFilter,
+    /// Treatment of damage.
     pub on_damage: OnDamage,
     /// Approximate maximum memory of groups.
     pub most_bytes: usize,
@@ -185,11 +188,13 @@ impl From<&GroupOf<'_>> for Group {
 /// Result of [`stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
+    /// Grouping.
     pub by: Vec<Grouping>,
     /// Sorted.
     pub groups: Vec<(Group, Totals)>,
     /// Messages of groups beyond the limit.
     pub others: Totals,
+    /// Skipped parts of the log.
     pub skipped: Skipped,
     /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),

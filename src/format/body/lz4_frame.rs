@@ -271,7 +271,6 @@ mod tests {
 
     #[test]
     fn linked_blocks_reach_back() {
-        // The second block: no literal, a match of 5 at distance 5, then the last literal.
         let mut linked = frame(0, &[b"hello"], None);
         linked.truncate(linked.len() - 4);
         let block = [0x01, 5, 0, 0x10, b'!'];

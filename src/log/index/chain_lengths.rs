@@ -84,7 +84,6 @@ mod tests {
         let path = dir.path().join("20261121073513325");
         let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
         assert_eq!(file.chain_lengths().unwrap(), BTreeMap::new());
-        // Slot 6 has one entry, 5 and 3 have two, slot 2 more than one read.
         let many = ENTRIES + 3;
         let hashes = [6, 5, 3, 3 + 7, 5].into_iter().chain((0..many).map(|_| 2));
         let puts: Vec<_> = hashes

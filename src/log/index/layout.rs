@@ -265,7 +265,6 @@ pub(crate) mod tests {
             Detection::Unknown { fits, .. } => fits,
             found => panic!("{found:?}"),
         };
-        // The first entry is not zeroed; the newest, of hash 203, is not in its slot.
         raw.write_all_at(&25_i32.to_be_bytes(), layout.entry_position(1)).unwrap();
         raw.write_all_at(&[0; 4], layout.slot_position(3)).unwrap();
         assert_eq!(had(None), Some(layout));

@@ -229,7 +229,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let mut addresses: Vec<_> = (0..10).map(|code| first.put(code, 1000 + code)).collect();
-        // Six of twenty bytes and the end mark leave no room for a seventh in 130.
         assert_eq!(addresses[6], i64::MIN + 130);
         assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
         first.flush().unwrap();

@@ -136,7 +136,7 @@ pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 
 /// A bound of the log, at least its beginning.
 pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
-    offset.map_or(otherwise, |offset| at_least_0(offset))
+    offset.map_or(otherwise, at_least_0)
 }
 
 #[pymethods]

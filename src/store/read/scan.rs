@@ -360,7 +360,6 @@ mod tests {
     fn damage_is_raised_where_it_lies_or_passed_over_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let (starts, end) = written(dir.path());
-        // A body, a magic code, and a whole record of zeros.
         write_at(dir.path(), starts[3] + 90, b"?");
         write_at(dir.path(), starts[20] + 4, &[0xFF; 4]);
         let length = usize::try_from(starts[31] - starts[30]).unwrap();
