@@ -46,7 +46,9 @@ fn around_bytes_that_the_disk_does_not_give_everything_is_taken() {
     stage.heal();
     let salvaged =
         mqstore::MessageStore::open(&out, mqstore::store::OpenMode::Read, StoreConfig::default());
-    assert_eq!(scan(&salvaged.unwrap()).0.len() as u64, report.messages);
+    // Stand-ins keep the queue offsets of the lost ones.
+    assert_eq!(report.messages + report.stand_ins, 200);
+    assert_eq!(scan(&salvaged.unwrap()).0.len(), 200);
 }
 
 #[test]

@@ -477,23 +477,29 @@ impl<'a> Job<'a> {
         }
         // New folders first: mere removals can wait.
         moves.sort_by_key(|step| !step.has_new);
-        let before = self.lower_checkpoint()?;
-        let kept = swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms())?;
-        self.note(walk, index, &before)?;
-        Ok(kept)
+        // RocketMQ 5.5 begins there after a crash, so it must not tell of queues that move.
+        let before = self.checkpoint(|fields| {
+            if self.options.what.queues {
+                (fields.logics_physical_offset, fields.logics_msg_timestamp_ms) = (0, 0);
+            }
+        })?;
+        match swap::replace(&*self.storage, &self.paths, &moves, self.clock.now_ms()) {
+            Ok(kept) => self.note(walk, index, &before).map(|()| kept),
+            Err(error) => {
+                // The first error counts.
+                let _ = self.checkpoint(|fields| *fields = before);
+                Err(error)
+            }
+        }
     }
 
-    /// Takes back what the checkpoint tells of the queues until new ones are there: RocketMQ 5.5 begins
-    /// there after a crash. Returns the fields before.
-    fn lower_checkpoint(&self) -> Result<CheckpointFields> {
+    /// Changes the checkpoint and returns its fields before.
+    fn checkpoint(&self, change: impl FnOnce(&mut CheckpointFields)) -> Result<CheckpointFields> {
         let path = self.paths.checkpoint();
         let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
         let before = checkpoint.fields;
-        let fields = &mut checkpoint.fields;
-        if self.options.what.queues
-            && (fields.logics_physical_offset, fields.logics_msg_timestamp_ms) != (0, 0)
-        {
-            (fields.logics_physical_offset, fields.logics_msg_timestamp_ms) = (0, 0);
+        change(&mut checkpoint.fields);
+        if checkpoint.fields != before {
             checkpoint.flush(&*self.storage)?;
         }
         Ok(before)
@@ -501,23 +507,22 @@ impl<'a> Job<'a> {
 
     /// Updates the checkpoint to the flushed queues and index, so that no recovery discards them.
     fn note(&self, walk: &Walk, index: &BuiltIndex, before: &CheckpointFields) -> Result<()> {
-        let path = self.paths.checkpoint();
-        let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;
-        let fields = &mut checkpoint.fields;
-        if self.options.what.queues {
-            fields.logics_msg_timestamp_ms = before.logics_msg_timestamp_ms;
-            let place = before.logics_physical_offset;
-            if u64::try_from(place).is_ok_and(|place| place < walk.cursor) {
-                fields.logics_physical_offset = place;
+        let change = |fields: &mut CheckpointFields| {
+            if self.options.what.queues {
+                fields.logics_msg_timestamp_ms = before.logics_msg_timestamp_ms;
+                let place = before.logics_physical_offset;
+                if u64::try_from(place).is_ok_and(|place| place < walk.cursor) {
+                    fields.logics_physical_offset = place;
+                }
             }
-        }
-        if self.options.what.queues && self.options.topics.is_none() {
-            fields.logics_msg_timestamp_ms = walk.newest_ms;
-        }
-        if self.options.what.index {
-            fields.index_msg_timestamp_ms = index.end_timestamp_ms.min(walk.newest_ms);
-        }
-        checkpoint.flush(&*self.storage)
+            if self.options.what.queues && self.options.topics.is_none() {
+                fields.logics_msg_timestamp_ms = walk.newest_ms;
+            }
+            if self.options.what.index {
+                fields.index_msg_timestamp_ms = index.end_timestamp_ms.min(walk.newest_ms);
+            }
+        };
+        self.checkpoint(change).map(drop)
     }
 
     fn publish(&self, dir: &Path, out: &Path) -> Result<()> {
