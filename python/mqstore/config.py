@@ -48,8 +48,9 @@ class StoreConfig(
             from the store. ``commitlog``.
         read_only_commit_log_store_paths: Those of them that take no new files. None.
         mapped_file_size_commit_log: Bytes of one commit log file. 1,073,741,824.
-        warm_maped_file_enable: Load each new commit log file into memory: appends cause no page
-            faults, but twice the bytes are written to disk. No effect under ``SYNC_FLUSH``. False.
+        warm_maped_file_enable: Bring each file of the commit log into memory whole when it is made:
+            appends meet no page that is not there, and the disk takes twice as many bytes. Without
+            effect under ``SYNC_FLUSH``. False.
         mapped_file_size_consume_queue: Bytes of one queue file, rounded up to a multiple of 20.
             6,000,000.
         mapper_file_size_batch_consume_queue: Bytes of one batch queue file, rounded down to a
@@ -84,27 +85,26 @@ class StoreConfig(
         sync_flush_timeout: Milliseconds that an append waits for its flush. 5,000.
         flush_interval_commit_log: Milliseconds between two flushes of the log. 500.
         flush_commit_log_least_pages: Pages of 4,096 bytes that a flush waits for. 4.
-        flush_commit_log_thorough_interval: Milliseconds after which the log is flushed whatever the
-            pages. 10,000.
+        flush_commit_log_thorough_interval: Milliseconds after which it waits for none. 10,000.
         flush_interval_consume_queue: Milliseconds between two flushes of the queues. 1,000.
         flush_consume_queue_thorough_interval: Milliseconds after which they are made durable.
             60,000.
 
     One read of a queue, under ``emulate_transfer_limits``:
         max_transfer_bytes_on_message_in_memory: Bytes of recent messages. 262,144.
-        max_transfer_count_on_message_in_memory: Number of recent messages. 32.
+        max_transfer_count_on_message_in_memory: How many of them. 32.
         max_transfer_bytes_on_message_in_disk: Bytes of old messages. 65,536.
-        max_transfer_count_on_message_in_disk: Number of old messages. 8.
-        access_message_in_memory_max_ratio: Percent of memory whose messages count as recent. 40.
+        max_transfer_count_on_message_in_disk: How many of them. 8.
+        access_message_in_memory_max_ratio: What is recent: this per cent of the memory. 40.
         max_filter_message_size: Bytes of queue entries looked at. 16,000.
 
     Retention. No file is deleted unless ``retention``, ``keep_hours`` or ``keep_bytes`` is given:
         retention: ``"off"`` keeps every file; ``"rocketmq"`` deletes by RocketMQ's rules and the
             settings below. ``"off"``.
-        keep_hours: Delete a file once its newest message is this many hours old. Cannot be combined
-            with ``retention``. None.
-        keep_bytes: Delete a file once this many bytes of newer log exist. With both limits, one
-            suffices. Cannot be combined with ``retention``. None.
+        keep_hours: Delete a file once its newest message was stored so many hours ago. Not beside
+            ``retention``. None.
+        keep_bytes: Delete a file once so many bytes of the log lie behind it. With both limits
+            given one is enough. Not beside ``retention``. None.
         disk_reserve_bytes: Bytes that appends leave free on the disk; an append that would leave
             less fails with ``StoreIOError``, ``ENOSPC``. By default what a clean close needs.
 
@@ -130,7 +130,7 @@ class StoreConfig(
             ``-``. True.
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
-    Accepted without effect, so that a ``broker.conf`` can be used unchanged:
+    Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
         bit_map_length_consume_queue_ext, commit_commit_log_least_pages,
         commit_commit_log_thorough_interval, commit_interval_commit_log, default_query_max_num,
         delete_commit_log_files_interval, destroy_maped_file_interval_forcibly,

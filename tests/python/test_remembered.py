@@ -62,7 +62,7 @@ def test_a_store_opens_again_with_the_settings_it_was_made_with(store, mode):
 
 def test_care_needs_no_settings_to_be_repeated(store, tmp_path):
     assert mqstore.verify(store).findings == ()
-    assert mqstore.doctor(store) == []
+    assert list(mqstore.doctor(store)) == []
     assert mqstore.recover(store, dry_run=True).mode == "clean"
     assert mqstore.stats(store) is not None
     shutil.rmtree(store / "index")

@@ -93,7 +93,7 @@ def test_vr16_and_vr17_rows_answer_as_files_do_and_hold_against_the_log(in_rocks
     report = mqstore.verify(root, config=settings)
     assert (report.ok, report.findings) == (True, ())
     assert report.counts["rocksdb_rows"] == 60
-    assert mqstore.doctor(root, config=settings) == []
+    assert list(mqstore.doctor(root, config=settings)) == []
     with mqstore.open(root, config=settings) as store:
         keyed = [one for one in store.scan() if one.unique_key]
         for message in keyed:

@@ -114,13 +114,14 @@ impl Tables {
     }
 
     fn tell_offsets_gone(&self, cx: &Context<'_>, why: &str) {
-        let topics = self.topics.iter().flat_map(TopicTable::iter);
-        let retried =
-            topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
-        let mut groups: BTreeSet<String> = retried.collect();
+        let mut groups = BTreeSet::new();
         let path = cx.paths.config().join("subscriptionGroup.json");
+        // Only a broker that had consumers writes it.
         if let Ok(Some(bytes)) = config_file::read_json(&*cx.storage, &path) {
-            groups.extend(group_names(&bytes));
+            let topics = self.topics.iter().flat_map(TopicTable::iter);
+            let retried =
+                topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
+            groups.extend(group_names(&bytes).into_iter().chain(retried));
         }
         groups.retain(|group| !SYSTEM_GROUPS.iter().any(|start| group.starts_with(start)));
         let path = cx.paths.consumer_offsets(false);

@@ -226,7 +226,6 @@ pub(crate) mod tests {
 
     #[test]
     fn a_layout_of_the_right_length_that_the_newest_entry_denies_is_refused() {
-        // 40 + 4 * 30 + 20 * 39 equals 40 + 4 * 20 + 20 * 41.
         let (_dir, path) = file(20, 41, 30);
         let Detection::Unknown { reason, .. } = detect(&path, Some((30, 39))) else {
             panic!("found")

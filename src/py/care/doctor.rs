@@ -33,8 +33,8 @@ type Row = (
 ///     settings: As for ``open_store``.
 ///
 /// Returns:
-///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by code,
-///     and the verdict's fields by name.
+///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
+///     code, and the verdict's fields by name.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(crate) fn doctor<'py>(

@@ -228,9 +228,7 @@ impl FoundStore<'_> {
         let run = self.log.run();
         let files_end = run.end_offset().unwrap_or(0);
         // A crash may lose the name of a new file that queues already lead into.
-        let is_unproven = !self.is_clean
-            && self.checkpoint.physic_msg_timestamp_ms <= analysis.newest_timestamp_ms;
-        if strict || run.files().is_empty() || !is_unproven {
+        if strict || run.files().is_empty() || self.is_clean {
             let index = self.index.filter(|_| strict);
             // After a crash the queues may be ahead inside of the last file.
             let end = match strict && self.is_clean && analysis.tail.data_end.is_none() {
