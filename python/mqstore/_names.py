@@ -15,11 +15,29 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
-__all__ = ["missing_keys", "missing_topics", "nearest", "recent_keys", "table_names"]
+__all__ = [
+    "is_system_group",
+    "is_system_topic",
+    "missing_keys",
+    "missing_topics",
+    "nearest",
+    "recent_keys",
+    "table_names",
+]
 
 # The newest part of the log, whose keys are compared with a key that is not found.
 _RECENT_BYTES = 16 << 20
 _RECENT_MESSAGES = 5_000
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a broker made the topic, for itself or for a group's failed messages."""
+    return topic.startswith(("%RETRY%", "%DLQ%")) or _native._is_system_topic(topic)  # noqa: SLF001 - our own
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a consumer group is a broker's own."""
+    return _native._is_system_group(group)  # noqa: SLF001 - our own
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What ``mqstore.why`` answers."""
+"""Results of ``mqstore.why``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WhyPlace(Report):
 
 @dataclass(frozen=True, slots=True)
 class WhyAnswer(Report):
-    """What became of one message for the group.
+    """The fate of one message for the group.
 
     Attributes:
         code: ``"taken"``: the group's place is behind it; ``"waiting"``: the group's place is at or

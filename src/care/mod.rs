@@ -13,7 +13,7 @@ mod pass;
 pub mod rebuild;
 pub mod salvage;
 pub mod survey;
-mod topics;
+pub mod topics;
 pub mod transfer;
 pub mod upkeep;
 pub mod verify;

@@ -21,8 +21,27 @@ const SYSTEM_TOPICS: [&[u8]; 6] = [
 const SYSTEM_PREFIXES: [&[u8]; 3] = [b"RMQ_SYS_", b"rmq_sys_", lmq::PREFIX];
 const REPLY_TOPIC: &[u8] = b"_REPLY_TOPIC";
 
-/// Whether a broker creates the topic at each start.
-pub(super) fn is_system(topic: &[u8]) -> bool {
+/// Prefixes of a broker's own groups.
+const SYSTEM_GROUPS: [&str; 8] = [
+    "CID_RMQ_SYS_",
+    "CID_SYS_",
+    "CID_ONS",
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_",
+    "DEFAULT_",
+    "__MONITOR",
+];
+
+/// Whether a consumer group is a broker's own.
+#[must_use]
+pub fn is_system_group(group: &str) -> bool {
+    SYSTEM_GROUPS.iter().any(|prefix| group.starts_with(prefix))
+}
+
+/// Whether a broker creates the topic for itself.
+#[must_use]
+pub fn is_system(topic: &[u8]) -> bool {
     SYSTEM_TOPICS.contains(&topic)
         || topic.ends_with(REPLY_TOPIC)
         || SYSTEM_PREFIXES.iter().any(|prefix| topic.starts_with(prefix))

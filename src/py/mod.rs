@@ -80,6 +80,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::rebuild::_rebuild_index, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(structures::functions::_store_name, module)?,
+        wrap_pyfunction!(structures::functions::_is_system_topic, module)?,
+        wrap_pyfunction!(structures::functions::_is_system_group, module)?,
         wrap_pyfunction!(structures::functions::_settings, module)?,
         wrap_pyfunction!(structures::functions::_setting_refusal, module)?,
     ] {

@@ -39,7 +39,8 @@ def test_a_group_is_set_to_the_first_the_last_or_a_time(mq, store, conf):
 
 def test_without_offsets_each_known_group_gets_a_place(mq, store, conf):
     (store / "config" / "subscriptionGroup.json").write_text(
-        json.dumps({"subscriptionGroupTable": {"billing": {}, "TOOLS_CONSUMER": {}}})
+        # A broker writes numbers as names without quotes.
+        '{"subscriptionGroupTable":{"billing":{"subscriptionDataSet":{0:1}},"TOOLS_CONSUMER":{}}}'
     )
     told = mq("doctor", store, "--config", conf, "--json", code=1).json
     (diagnosis,) = [row for row in told["diagnoses"] if row["code"] == "MQ-OFF-05"]
@@ -62,3 +63,16 @@ def test_a_negative_offset_is_told_by_every_command(mq, store, conf):
 
 def test_apply_belongs_to_a_place(mq, store):
     assert "--reset-to" in mq("groups", store, "--apply", code=2).err
+
+
+def test_a_table_that_cannot_be_read_is_kept_however_often(mq, store, conf):
+    config = store / "config"
+    (config / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"billing":{}}}')
+    damaged = ["{one", "{two", "{three"]
+    for text in damaged:
+        (config / "consumerOffset.json").write_text(text)
+        (config / "consumerOffset.json.bak").unlink(missing_ok=True)
+        mq("groups", store, "--reset-to", "earliest", "--apply", "--config", conf)
+        assert "orders@billing" in offsets(store)
+    kept = sorted(config.glob("consumerOffset.json.damaged*"))
+    assert [path.read_text() for path in kept] == damaged

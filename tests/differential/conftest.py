@@ -49,3 +49,21 @@ def start_rocketmq(_java: None, tmp_path: Path) -> Iterator[Callable[[], RocketM
     for process in running:
         if process.is_alive:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def running(
+    _java: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], RocketMQ]]:
+    """One process of each version."""
+    processes: dict[str, RocketMQ] = {}
+
+    def start(version: str) -> RocketMQ:
+        if version not in processes or not processes[version].is_alive:
+            folder = tmp_path_factory.mktemp(f"rocketmq-{version}")
+            processes[version] = RocketMQ(folder, version=version)
+        return processes[version]
+
+    yield start
+    for process in processes.values():
+        process.close()

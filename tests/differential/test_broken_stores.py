@@ -18,7 +18,7 @@ from helpers.golden import Case
 from helpers.java import RocketMQ, RocketMQError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 HANDFUL = {"last_file_gone", "magic_damaged_near_the_end", "two_files_swapped", "notes_in_the_log"}
@@ -37,24 +37,6 @@ each_state = pytest.mark.parametrize(
 def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("bases")
     return {name: make_base(name, folder / name).parent for name in BASES}
-
-
-@pytest.fixture(scope="module")
-def running(
-    _java: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], RocketMQ]]:
-    """One process of each version."""
-    processes: dict[str, RocketMQ] = {}
-
-    def start(version: str) -> RocketMQ:
-        if version not in processes or not processes[version].is_alive:
-            folder = tmp_path_factory.mktemp(f"rocketmq-{version}")
-            processes[version] = RocketMQ(folder, version=version)
-        return processes[version]
-
-    yield start
-    for process in processes.values():
-        process.close()
 
 
 def places(rows: list[dict[str, Any]]) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:

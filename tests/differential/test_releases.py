@@ -15,31 +15,13 @@ from helpers.java import RocketMQ, release_of
 from helpers.scripts import FLAVOURS, PARAMS, PLAIN, Flavour, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 SETTINGS = PARAMS["storeConfig"]
 # The newest always, the one between on request.
 VERSIONS = ("5.4.0", "5.5.0") if os.environ.get("MQSTORE_ROCKETMQ_MATRIX") else ("5.5.0",)
 each_version = pytest.mark.parametrize("version", VERSIONS)
-
-
-@pytest.fixture(scope="module")
-def running(
-    _java: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], RocketMQ]]:
-    """One process of each version."""
-    processes: dict[str, RocketMQ] = {}
-
-    def start(version: str) -> RocketMQ:
-        if version not in processes or not processes[version].is_alive:
-            folder = tmp_path_factory.mktemp(f"rocketmq-{version}")
-            processes[version] = RocketMQ(folder, version=version)
-        return processes[version]
-
-    yield start
-    for process in processes.values():
-        process.close()
 
 
 def spans(rows: list[dict[str, object]]) -> dict[tuple[object, object], tuple[object, object]]:

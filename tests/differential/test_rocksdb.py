@@ -92,7 +92,7 @@ def test_vr19_and_vr18_queues_go_to_rocksdb_and_back(
     assert in_queues(root) == expected
     opened = copy_store(root, tmp_path / "opened")
     assert in_queues_of(rocketmq, opened, IN_ROCKSDB, expected) == expected
-    # What RocketMQ itself wrote is moved too.
+    # The queues that RocketMQ itself wrote are moved too.
     for store in (root, theirs, opened):
         database = {path.name for path in (store / "consumequeue").iterdir() if path.is_file()}
         report = mqstore.convert(store, queues="file", config=SETTINGS, dry_run=False)

@@ -320,7 +320,7 @@ class Damage:
     commands: frozenset[str] = field(default_factory=frozenset)
     """Beginnings of commands that must be among those printed."""
     never: frozenset[str] = frozenset({"--drop-beyond"})
-    """What no printed command may hold."""
+    """Words that no printed command may hold."""
 
 
 def damage(do: Callable[[Path], None], *codes: str, **more: object) -> Damage:

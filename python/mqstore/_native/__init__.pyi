@@ -28,6 +28,12 @@ from mqstore._native._array_functions import _array_function as _array_function
 from mqstore._native._doctor import doctor, next_start
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
+    _is_system_group as _is_system_group,
+)
+from mqstore._native._functions import (
+    _is_system_topic as _is_system_topic,
+)
+from mqstore._native._functions import (
     _setting_refusal as _setting_refusal,
 )
 from mqstore._native._functions import (

@@ -77,6 +77,12 @@ def _store_name(path: str, /) -> tuple[str, str, bool] | None:
         The name directly below the root, the meaning of its files, and whether it is a folder.
     """
 
+def _is_system_topic(topic: str, /) -> bool:
+    """Whether a broker creates the topic for itself."""
+
+def _is_system_group(group: str, /) -> bool:
+    """Whether a consumer group is a broker's own."""
+
 def _settings() -> bytes:
     """The table of settings as JSON, which ``mqstore._settings`` reads."""
 

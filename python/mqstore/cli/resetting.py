@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mqstore._names import is_system_group, is_system_topic, table_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,36 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["known_groups", "put_aside", "reset"]
 
 _RETRY = "%RETRY%"
-_OF_BROKER = (
-    "CID_RMQ_SYS_",
-    "CID_SYS_",
-    "CID_ONS",
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_",
-    "DEFAULT_",
-    "__MONITOR",
-)
-_SYSTEM_TOPICS = ("%", "RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC")
 
 
 def known_groups(store: Store) -> set[str]:
     """Returns the groups that offsets, the table of groups or retry topics name."""
-    groups = set(store.groups())
-    groups.update(t.removeprefix(_RETRY) for t in store.topics() if t.startswith(_RETRY))
-    groups.update(
-        _names(Path(store.path, "config", "subscriptionGroup.json"), "subscriptionGroupTable")
+    groups = set(store.groups()) | table_names(
+        store, "subscriptionGroup.json", "subscriptionGroupTable"
     )
-    topics = _names(Path(store.path, "config", "topics.json"), "topicConfigTable")
-    groups.update(t.removeprefix(_RETRY) for t in topics if t.startswith(_RETRY))
-    return {group for group in groups if not group.startswith(_OF_BROKER)}
-
-
-def _names(path: Path, table: str) -> set[str]:
-    try:
-        return set(json.loads(path.read_text(encoding="utf-8"))[table])
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+    topics = set(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
+    groups.update(topic.removeprefix(_RETRY) for topic in topics if topic.startswith(_RETRY))
+    return {group for group in groups if not is_system_group(group)}
 
 
 def put_aside(root: str) -> Path | None:
@@ -51,7 +34,9 @@ def put_aside(root: str) -> Path | None:
     path = Path(root, "config", "consumerOffset.json")
     if not path.is_file() or path.with_name(f"{path.name}.bak").is_file():
         return None
-    aside = path.with_name(f"{path.name}.damaged")
+    names = itertools.chain([".damaged"], (f".damaged-{number}" for number in itertools.count(2)))
+    free = (path.with_name(path.name + name) for name in names)
+    aside = next(name for name in free if not os.path.lexists(name))
     path.rename(aside)
     return aside
 
@@ -74,7 +59,7 @@ def reset(
     for group in sorted(groups):
         known = {(at.topic, at.queue_id): at.queue_offset for at in committed.get(group, ())}
         wanted = set(topics) or {topic for topic, _ in known}
-        wanted = wanted or {q.topic for q in queues if not q.topic.startswith(_SYSTEM_TOPICS)}
+        wanted = wanted or {queue.topic for queue in queues if not is_system_topic(queue.topic)}
         retry = {_RETRY + group} if not topics else set()
         places = [
             (queue.topic, queue.queue_id, _place(store, queue, to))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqstore._durable import sync
 from mqstore.errors import StoreIOError
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def new_folder(target: Path) -> Iterator[Path]:
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=above))
         yield staging
         for path in [*staging.rglob("*"), staging]:
-            _make_durable(path)
+            sync(path)
         staging.chmod(0o750)
         staging.rename(target)
-        _make_durable(above)
+        sync(above)
     except StoreIOError:
         raise
     except OSError as error:
@@ -50,11 +50,3 @@ def new_folder(target: Path) -> Iterator[Path]:
     finally:
         if staging is not None and staging.exists():
             shutil.rmtree(staging, ignore_errors=True)
-
-
-def _make_durable(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

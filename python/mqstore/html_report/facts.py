@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import mqstore
+from mqstore._names import is_system_topic
 from mqstore._native import _survey
 from mqstore._zone import zone
-from mqstore.html_report.now import LagRow, Mood, Now, failed, is_system, lags, look
+from mqstore.html_report.now import LagRow, Mood, Now, failed, lags, look
 from mqstore.html_report.timeline import Timeline, make_timeline
 from mqstore.layout import index_files, list_files, open_index_file
 from mqstore.store import _settings
@@ -348,7 +349,7 @@ def _add_queues(store: Store, topics: list[TopicRow]) -> None:
         counts[queue.topic].append(queue.max_offset - queue.min_offset)
     for topic in topics:
         found = counts.get(topic.name, [])
-        topic.is_system, topic.queues = is_system(topic.name), len(found)
+        topic.is_system, topic.queues = is_system_topic(topic.name), len(found)
         if sum(found) > 0:
             topic.skew = max(found) * len(found) / sum(found)
 

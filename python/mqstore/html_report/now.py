@@ -17,25 +17,11 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
     from mqstore.layout import FileGroup
 
-__all__ = ["FailedRow", "LagRow", "Mood", "Now", "failed", "is_system", "lags", "look"]
+__all__ = ["FailedRow", "LagRow", "Mood", "Now", "failed", "lags", "look"]
 
 Mood: TypeAlias = Literal["good", "warn", "bad"]
 
 _RETRY, _DEAD_LETTER = "%RETRY%", "%DLQ%"
-# Those that a broker makes for itself (`TopicValidator`).
-_SYSTEM_TOPICS = {
-    *("SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest"),
-    *("OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"),
-}
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic is a broker's own; those of retries and dead letters too."""
-    return (
-        topic in _SYSTEM_TOPICS
-        or topic.startswith(("RMQ_SYS_", "rmq_sys_", _RETRY, _DEAD_LETTER))
-        or topic.endswith("_REPLY_TOPIC")
-    )
 
 
 @dataclass(slots=True)
@@ -71,7 +57,7 @@ class FailedRow:
 
 @dataclass(slots=True)
 class Now:
-    """What an operator asks first.
+    """Answers to an operator's first questions.
 
     Attributes:
         mood: Of the verdict.

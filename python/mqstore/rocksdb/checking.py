@@ -103,7 +103,7 @@ def check(
 
 
 def diagnoses(path: str | os.PathLike[str], given: str, config: ConfigLike) -> list[Diagnosis]:
-    """What `check` finds as ``doctor`` tells it; `given`: the option that names a configuration."""
+    """The findings of `check` as ``doctor`` tells them; `given` names a configuration."""
     findings, _ = check(path, level="full", config=config)
     cure = f"mqstore convert {shlex.quote(os.fspath(path))} --queues rocksdb --apply{given}"
     found: dict[str, Diagnosis] = {}
@@ -258,7 +258,7 @@ def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
 def _wrong(
     row: QueueRow, value: bytes, queue: LogQueue, queues: LogQueues
 ) -> tuple[str, str] | None:
-    """What a row should be and what it is; ``None`` for a right one."""
+    """The expected row and the found one; ``None`` where they are equal."""
     entry = queue.at(row.queue_offset)
     place = f"queue {row.queue_id} of {row.topic} at {row.queue_offset}"
     if not entry:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import mqstore
+from mqstore._durable import sync
 from mqstore.errors import ConfigError, CorruptionError, StoreLockedError, UnsupportedError
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.checking import LogQueues, _Findings, check_queues, queues_of_log
@@ -208,7 +209,7 @@ def _to_rocksdb(root: Path, made: LogQueues, ends: Ends, kept: Path) -> None:
             raise CorruptionError(message, str(new), 0, "rocksdb", "rows as of the log", found)
         _move_aside(place, kept)
         new.rename(place)
-        _sync(root)
+        sync(root)
 
 
 def _rows(made: LogQueues, ends: Ends) -> Iterator[tuple[str, bytes, bytes]]:
@@ -238,7 +239,7 @@ def _index_to_rocksdb(root: Path, made: LogQueues, kept: Path) -> None:
         write_database(new, ("default", "timer", "trans"), _index_rows(made, place))
         _move_aside(place, kept)
         new.rename(place)
-        _sync(root)
+        sync(root)
 
 
 def _index_rows(made: LogQueues, old: Path) -> Iterator[tuple[str, bytes, bytes]]:
@@ -276,11 +277,3 @@ def _move_aside(folder: Path, kept: Path) -> None:
     if folder.is_dir():
         kept.mkdir(parents=True, exist_ok=True)
         folder.rename(kept / folder.name)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -181,7 +181,7 @@ def _next_bytes(pipe: int, folder: Path) -> bytes:
 
 
 def _told(folder: Path, text: str) -> Exception:
-    """What RocksDB said, with the file that it named."""
+    """The error for RocksDB's own words, with the file that they name."""
     if "No space left" in text or "Too many open files" in text:
         return StoreIOError(f"{folder}: RocksDB: {text}", None, str(folder), "read")
     # A MANIFEST is named beside a table that it lists.

@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqstore._durable import sync
 from mqstore._native import _rebuild_index, _rebuild_queues, _rebuild_scan, _rebuild_settle
 from mqstore.errors import ConfigError
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.staging import Staging, sync
+from mqstore.spark.staging import Staging
 from mqstore.spark.stores import find_stores, log_files
 from mqstore.spark.tasks import TASKS_PER_SLOT, each
 from mqstore.store import _settings

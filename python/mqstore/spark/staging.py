@@ -8,7 +8,6 @@ stores, so that what a killed driver leaves there is only space, never a half st
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import uuid
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import mqstore
+from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreIOError, StoreLockedError
 
 if TYPE_CHECKING:
@@ -104,15 +104,6 @@ def _move(source: Path, target: Path, done: list[tuple[Path, Path]]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
     done.append((source, target))
-
-
-def sync(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def append(store: mqstore.Store, batch: pa.RecordBatch) -> int:

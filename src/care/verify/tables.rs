@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::context::{Context, State};
 use super::queues::Queues;
 use crate::care::finding::{Code, Severity};
-use crate::care::topics::{is_deleted, is_system};
+use crate::care::topics::{is_deleted, is_system, is_system_group};
 use crate::error::{Error, FormatError};
 use crate::files::FileKind;
 use crate::format::config::json;
@@ -29,17 +29,6 @@ const OTHERS: [&str; 4] = [
     "topicQueueMapping.json",
 ];
 
-/// Prefixes of a broker's own groups.
-const SYSTEM_GROUPS: [&str; 8] = [
-    "CID_RMQ_SYS_",
-    "CID_SYS_",
-    "CID_ONS",
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_",
-    "DEFAULT_",
-    "__MONITOR",
-];
 const MOST_NAMED: usize = 10;
 
 /// Offset of a group or delay level in a queue.
@@ -123,7 +112,7 @@ impl Tables {
                 topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
             groups.extend(group_names(&bytes).into_iter().chain(retried));
         }
-        groups.retain(|group| !SYSTEM_GROUPS.iter().any(|start| group.starts_with(start)));
+        groups.retain(|group| !is_system_group(group));
         let path = cx.paths.consumer_offsets(false);
         if groups.is_empty() {
             if why != "no such file" && why != "no offset in it" {

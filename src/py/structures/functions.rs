@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::care::topics;
 use crate::config::{SETTINGS, Setting};
 use crate::files::Os;
 use crate::format::config::json;
@@ -151,6 +152,20 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
 pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, bool)> {
     let known = crate::store::inventory::known_name(path)?;
     Some((known.name, known.what, known.below.is_some()))
+}
+
+/// Whether a broker creates the topic for itself.
+#[pyfunction]
+#[pyo3(signature = (topic, /))]
+pub(crate) fn _is_system_topic(topic: &str) -> bool {
+    topics::is_system(topic.as_bytes())
+}
+
+/// Whether a consumer group is a broker's own.
+#[pyfunction]
+#[pyo3(signature = (group, /))]
+pub(crate) fn _is_system_group(group: &str) -> bool {
+    topics::is_system_group(group)
 }
 
 /// The table of settings as JSON, which ``mqstore._settings`` reads.
