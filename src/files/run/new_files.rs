@@ -18,8 +18,8 @@ pub const MANY: usize = 100;
 /// A run of files that takes its first bytes with a new file.
 pub trait Filled: Sync {
     fn run(&self) -> &FileRun;
-    /// The file of a run was created with `len` bytes of it at `position`.
-    fn has_filled(&self, base_offset: u64, position: u64, len: usize);
+    /// The file of a run was created with `bytes` of it at `position`.
+    fn has_filled(&self, base_offset: u64, position: u64, bytes: &[u8]);
 }
 
 impl Filled for FileRun {
@@ -27,7 +27,7 @@ impl Filled for FileRun {
         self
     }
 
-    fn has_filled(&self, _: u64, _: u64, _: usize) {}
+    fn has_filled(&self, _: u64, _: u64, _: &[u8]) {}
 }
 
 /// A file to create, and bytes to write at a position of it.
@@ -48,7 +48,7 @@ const RUNS_AT_ONCE: usize = 64;
 /// systems. Concurrent callers must name runs in the same order.
 pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<()>) -> Result<()> {
     let Some((first, _)) = wanted.first() else { return Ok(()) };
-    let _creating: Vec<_> = wanted.iter().map(|(filled, _)| filled.run().creating()).collect();
+    let creating: Vec<_> = wanted.iter().map(|(filled, _)| filled.run().creating()).collect();
     let storage = &**first.run().storage();
     let all = Mutex::new(Made::default());
     let made = on_threads(wanted, RUNS_AT_ONCE, |wanted| {
@@ -62,9 +62,13 @@ pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<(
         all.remove(storage);
         return Err(error);
     }
-    for (filled, file, path) in all.files {
-        filled.run().add(file.base_offset, path);
-        filled.has_filled(file.base_offset, file.position, file.bytes.len());
+    for (filled, file, path) in &all.files {
+        filled.run().add(file.base_offset, path.clone());
+    }
+    // A writer that waits for these locks holds what `has_filled` needs.
+    drop(creating);
+    for (filled, file, _) in &all.files {
+        filled.has_filled(file.base_offset, file.position, &file.bytes);
     }
     Ok(())
 }

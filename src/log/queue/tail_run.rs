@@ -65,12 +65,13 @@ impl Filled for TailRun {
         &self.run
     }
 
-    fn has_filled(&self, base_offset: u64, position: u64, len: usize) {
+    fn has_filled(&self, base_offset: u64, position: u64, bytes: &[u8]) {
         let mut tail = self.tail();
-        // Nothing if the run was cut meanwhile.
-        if len > 0 && tail.start == base_offset + position && len <= tail.buffer.len() {
-            tail.start += len as u64;
-            tail.buffer.drain(..len);
+        // Not if the run was cut or written out meanwhile.
+        let is_there = tail.start == base_offset + position && tail.buffer.starts_with(bytes);
+        if is_there && !bytes.is_empty() {
+            tail.start += bytes.len() as u64;
+            tail.buffer.drain(..bytes.len());
             tail.dirty.push(base_offset);
         }
     }
@@ -421,9 +422,12 @@ impl TailRun {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
     use super::*;
+    use crate::files::run::new_files::{Wanted, create_all};
     use crate::files::{Access, Os};
-    use std::sync::Arc;
 
     #[test]
     fn a_run_keeps_the_memory_that_it_needs_between_two_commits() {
@@ -448,5 +452,34 @@ mod tests {
         assert_eq!(add(20).1, kept);
         assert_eq!(add(20), (kept, KEPT_BUFFER));
         assert_eq!(add(20), (KEPT_BUFFER, KEPT_BUFFER));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_writer_that_waits_for_the_new_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = vec![dir.path().to_owned()];
+        let run = FileRun::load(Arc::new(Os), Arc::default(), dirs, 1 << 20, Access::ReadWrite);
+        let run = Arc::new(TailRun::new(run.unwrap().0));
+        run.push(&mut run.tail(), b"entry").unwrap();
+        let (done, ended) = mpsc::channel();
+        let shared = Arc::clone(&run);
+        std::thread::spawn(move || {
+            let writer = Arc::clone(&shared);
+            let wanted: [Wanted<'_>; 1] = [(&*shared, shared.wanted_files())];
+            let made = create_all(&wanted, || {
+                let (tell, told) = mpsc::channel();
+                std::thread::spawn(move || {
+                    let mut tail = writer.tail();
+                    tell.send(()).unwrap();
+                    writer.write_out(&mut tail).unwrap();
+                });
+                told.recv().unwrap();
+                Ok(())
+            });
+            done.send(made).unwrap();
+        });
+        ended.recv_timeout(Duration::from_secs(30)).expect("both go on").unwrap();
+        run.commit().unwrap();
+        assert_eq!(std::fs::read(&run.run().files()[0].path).unwrap()[..6], *b"entry\0");
     }
 }

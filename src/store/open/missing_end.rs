@@ -74,7 +74,7 @@ impl MissingEnd {
     #[must_use]
     pub fn messages(&self) -> u64 {
         let in_queues = self.queues.iter().map(|range| range.end.saturating_sub(range.first));
-        at_least_0(in_queues.sum::<i64>()).max(self.indexed)
+        in_queues.map(at_least_0).fold(0, u64::saturating_add).max(self.indexed)
     }
 
     #[must_use]
@@ -97,7 +97,7 @@ fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
     loop {
         let units = queue.units(number, BLOCK)?;
         let Some(last) = units.last() else { return Ok(None) };
-        number = last.number.saturating_add(i64::from(last.count.max(1)));
+        let next = last.number.saturating_add(i64::from(last.count.max(1)));
         let mut behind = units.iter().filter_map(|unit| {
             let place = u64::try_from(unit.entry.physical_offset).ok()?;
             (place >= end && unit.entry.store_size > 0).then_some((unit.number, place))
@@ -105,6 +105,11 @@ fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
         if let Some((first, place)) = behind.next() {
             return Ok(Some((first, place, 1 + behind.count())));
         }
+        // Damaged entries of batches may step back.
+        if next <= number {
+            return Ok(None);
+        }
+        number = next;
     }
 }
 
