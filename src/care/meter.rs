@@ -1,12 +1,14 @@
 //! Runs long work on other threads; the caller's thread reports progress and may end it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::store::progress::{Progress, interrupted};
+use crate::files::threads::{beside, processors};
+use crate::store::progress::{Halt, Progress, interrupted};
 
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -14,7 +16,7 @@ const EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Meter {
     done: AtomicU64,
     total: AtomicU64,
-    cancelled: AtomicBool,
+    halt: Halt,
 }
 
 impl Meter {
@@ -27,31 +29,30 @@ impl Meter {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.halt.is_wanted()
     }
 }
 
-/// Runs `work` on `threads` threads; `progress` gets the bytes done and in all on the calling
-/// thread. If it ends the work, the result is an error of kind `Interrupted`.
+/// Runs `work` on another thread; `progress` gets the bytes done and in all on the calling one. If
+/// it ends the work, the result is an error of kind `Interrupted`.
 pub(super) fn watched<T: Send>(
     op: &'static str,
     path: &Path,
-    threads: usize,
     progress: &mut Progress<'_>,
     work: impl FnOnce(&Meter) -> Result<T> + Send,
 ) -> Result<T> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .map_err(|error| Error::io("start threads for", path)(std::io::Error::other(error)))?;
     let meter = Meter::default();
     let (done, finished) = mpsc::channel();
-    pool.in_place_scope(|scope| {
+    thread::scope(|scope| {
         let meter = &meter;
-        scope.spawn(move |_| {
+        let work = move || {
             // The receiver lives until then.
             let _ = done.send(work(meter));
-        });
+        };
+        thread::Builder::new()
+            .name("mqstore-care".to_owned())
+            .spawn_scoped(scope, work)
+            .map_err(Error::io("start a thread for", path))?;
         loop {
             match finished.recv_timeout(EVERY) {
                 Ok(outcome) => {
@@ -66,7 +67,7 @@ pub(super) fn watched<T: Send>(
                     let total = meter.total.load(Ordering::Relaxed);
                     let done = meter.done.load(Ordering::Relaxed).min(total);
                     if total > 0 && progress(done, total).is_break() {
-                        meter.cancelled.store(true, Ordering::Relaxed);
+                        meter.halt.raise();
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(interrupted(op, path)),
@@ -77,6 +78,18 @@ pub(super) fn watched<T: Send>(
 
 /// Requested threads, or one for each processor.
 pub(super) fn thread_count(asked: Option<usize>) -> usize {
-    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     asked.unwrap_or_else(processors).clamp(1, 1024)
+}
+
+/// Runs both pieces of work, at a time if `threads` allows it.
+pub(super) fn both<A: Send, B>(
+    threads: usize,
+    path: &Path,
+    other: impl FnOnce() -> Result<A> + Send,
+    own: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    match threads {
+        ..2 => Ok((other()?, own()?)),
+        2.. => beside("mqstore-work", path, other, own),
+    }
 }

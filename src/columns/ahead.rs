@@ -17,7 +17,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 
 use crate::error::Error;
-use crate::store::read::halt::Halt;
+use crate::files::threads::processors;
+use crate::store::progress::Halt;
 
 const LONG: u64 = 16 << 20;
 /// Minimum and maximum bytes of a part.
@@ -67,7 +68,7 @@ pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
     if bytes < LONG {
         return 0;
     }
-    let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let threads = threads.unwrap_or_else(processors);
     if threads < 2 { 0 } else { threads.min(MOST_THREADS) }
 }
 

@@ -1,9 +1,10 @@
 //! File access: the operating system behind one trait, mapped files, and runs of files that form
-//! one address space. Open `system/` first.
+//! one address space. Open `system/` first. `threads.rs` runs bounded work on threads.
 
 pub mod map;
 pub mod run;
 pub mod system;
+pub mod threads;
 
 pub use self::map::ahead::{Ahead, Bell, Front, FrontFiles};
 pub use self::map::holes::fill_holes;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use crate::store::read::halt::Halt;
+use crate::store::progress::Halt;
 
 const EVERY: Duration = Duration::from_millis(50);
 

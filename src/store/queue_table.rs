@@ -12,11 +12,11 @@ use hashbrown::{HashMap, HashSet};
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
+use crate::files::threads::{self, in_order, processors};
 use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::queue::names::{most_queue_id, names_a_folder, parse_queue_id};
 use crate::format::width::at_most_i64;
-use crate::log::read::parallel::{in_order, processors};
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 
 /// Queues whose files are created together, which takes memory for each.
@@ -526,7 +526,7 @@ impl QueueTable {
 
 /// Calls `work` for each queue, on several threads if there are many.
 fn each(queues: &[Arc<Queue>], work: impl Fn(&Queue) -> Result<()> + Sync) -> Result<()> {
-    new_files::on_threads(queues, new_files::MANY, |queues| {
+    threads::each(queues.chunks(new_files::MANY), processors(), |queues| {
         queues.iter().try_for_each(|queue| work(queue))
     })
 }

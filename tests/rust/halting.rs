@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::format::queue::consume_queue::TagFilter;
 use mqstore::log::read::scanner::Taken;
-use mqstore::store::read::halt::Halt;
+use mqstore::store::progress::Halt;
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 use crate::support::Home;

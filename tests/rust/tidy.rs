@@ -31,7 +31,6 @@ const PLACES: &[(&str, &[&str])] = &[
     ("sha2", &["src/format/"]),
     ("memmap2", &["src/files/"]),
     ("nix", &["src/files/"]),
-    ("rayon", &["src/care/"]),
     ("pyo3", &["src/py/"]),
     ("pyo3_arrow", &["src/py/"]),
     ("arrow_array", &["src/columns/", "src/py/"]),

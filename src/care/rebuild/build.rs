@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::stretch::Chunk;
+use crate::care::meter::both;
 use crate::error::{Error, Result};
+use crate::files::threads::each;
 use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
@@ -58,6 +58,7 @@ pub(super) struct Build {
     pub(super) refused: u64,
     /// Units added since the last write-out.
     waiting: usize,
+    pub(super) threads: usize,
 }
 
 /// Units in memory before all queues are written out.
@@ -65,7 +66,15 @@ const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
     pub(super) fn count() -> Self {
-        Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
+        Self {
+            queues: None,
+            index: None,
+            found: BTreeMap::new(),
+            keys: 0,
+            refused: 0,
+            waiting: 0,
+            threads: 1,
+        }
     }
 
     pub(super) fn below(
@@ -106,14 +115,16 @@ impl Build {
     }
 
     /// Adds chunks, queues and index in parallel.
-    pub(super) fn take(&mut self, chunks: &[Chunk]) -> Result<()> {
-        let Self { queues, index, found, keys, refused, waiting } = self;
+    pub(super) fn take(&mut self, chunks: &[Chunk], path: &Path) -> Result<()> {
+        let Self { queues, index, found, keys, refused, waiting, threads } = self;
         *waiting += chunks.iter().map(|chunk| chunk.gathered.units.len()).sum::<usize>();
         if let Some(queues) = queues.as_ref().filter(|_| *waiting >= MOST_WAITING) {
             queues.commit()?;
             *waiting = 0;
         }
-        let (queued, indexed) = rayon::join(
+        both(
+            *threads,
+            path,
             || chunks.iter().try_for_each(|chunk| enter(queues.as_ref(), found, refused, chunk)),
             || {
                 chunks.iter().try_for_each(|chunk| {
@@ -121,21 +132,22 @@ impl Build {
                     index.as_mut().map_or(Ok(()), |index| chunk.gathered.put_keys(index, |_| 0))
                 })
             },
-        );
-        queued.and(indexed)
+        )
+        .map(|_| ())
     }
 
     pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
         let (queues, index) = (self.queues.as_ref(), self.index.take());
         let flush_all = |queues: &QueueTable| {
-            queues.all().par_iter().try_for_each(|queue| queue.flush().map(|_| ()))
+            each(queues.all().iter(), self.threads, |queue| queue.flush().map(|_| ()))
         };
-        let (flushed, built) = rayon::join(
+        let (_, built) = both(
+            self.threads,
+            dir,
             || queues.map_or(Ok(()), flush_all),
             || index.map(IndexBuilder::finish).transpose(),
-        );
-        flushed?;
-        let built = built?.unwrap_or(BuiltIndex { keys: self.keys, ..BuiltIndex::default() });
+        )?;
+        let built = built.unwrap_or(BuiltIndex { keys: self.keys, ..BuiltIndex::default() });
         storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
         Ok(built)
     }

@@ -153,7 +153,7 @@ impl Part<'_> {
         }
         let (storage, clock) = (Arc::new(Os), Arc::new(SystemClock));
         let job = Job::load(storage, clock, paths, self.config.clone(), &options)?;
-        watched("rebuild", self.path, 1, progress, |_: &Meter| work(&job))
+        watched("rebuild", self.path, progress, |_: &Meter| work(&job))
     }
 }
 
@@ -299,11 +299,11 @@ pub fn queues(
                 ready.push(chunk);
             }
             if ready.len() >= MOST_CHUNKS {
-                build.take(&ready)?;
+                build.take(&ready, out)?;
                 ready.clear();
             }
         }
-        build.take(&ready)?;
+        build.take(&ready, out)?;
         let is_own =
             |queue: &Queue| Share::of_queue(queue.topic(), queue.queue_id(), groups) == group;
         let kept = job.keep(&build, Some(out), is_own)?;

@@ -24,7 +24,7 @@ use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Os, Storage};
+use crate::files::{Access, FileKind, FileRun, Os, Storage, threads};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
@@ -139,7 +139,7 @@ pub fn rebuild_on(
     let threads = thread_count(options.threads);
     let told = (Arc::clone(&storage), paths.clone(), config.clone());
     let job = Job::load(storage, clock, paths, config, options)?;
-    let made = watched("rebuild", path, threads, progress, |meter| job.make(threads, meter));
+    let made = watched("rebuild", path, progress, |meter| job.make(threads, meter));
     let outcome = made.and_then(|made| job.put(made));
     if outcome.is_err() {
         job.clear();
@@ -365,7 +365,7 @@ impl<'a> Job<'a> {
         let mut walk = Walk::new(self.log.min_offset().unwrap_or(0));
         let (mut ready, mut gathered) = (Vec::new(), 0);
         let root = self.paths.root();
-        parallel::in_order(
+        threads::in_order(
             &parts,
             threads,
             root,
@@ -376,7 +376,7 @@ impl<'a> Job<'a> {
                     ready.push(chunk);
                     if gathered > MOST_READY {
                         gathered = 0;
-                        build.take(&ready)?;
+                        build.take(&ready, root)?;
                         reading.spare.give_back(ready.drain(..));
                     }
                     Ok(())
@@ -388,7 +388,7 @@ impl<'a> Job<'a> {
                 Ok(if walk.ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             },
         )?;
-        build.take(&ready)?;
+        build.take(&ready, root)?;
         Ok(walk)
     }
 

@@ -58,18 +58,95 @@ pub struct TopicsReport {
 }
 
 #[derive(Default)]
-struct Found(HashMap<Box<[u8]>, (i32, QueueKind)>);
+struct Found {
+    topics: HashMap<Box<[u8]>, (i32, QueueKind)>,
+    most_queue_id: i32,
+}
 
 impl Found {
     fn see(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
-        let (most, known) = match self.0.get_mut(topic) {
+        let (most, known) = match self.topics.get_mut(topic) {
             Some(found) => (found.0, &mut *found),
-            None => (-1, self.0.entry(topic.into()).or_insert((-1, kind))),
+            None => (-1, self.topics.entry(topic.into()).or_insert((-1, kind))),
         };
         known.0 = most.max(queue_id);
         if kind == QueueKind::Batch {
             known.1 = kind;
         }
+    }
+
+    fn see_queues(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        paths: &StorePaths,
+        config: &StoreConfig,
+    ) -> Result<()> {
+        let layout = inspect::queue_layout(&**storage, paths, config)?;
+        self.most_queue_id = layout.most_queue_id;
+        let kinds = topics::entered(&**storage, paths)?.0.kinds;
+        let (queues, _) =
+            QueueTable::load(Arc::clone(storage), Arc::default(), layout, kinds, Access::Read)?;
+        for queue in queues.all() {
+            self.see(queue.topic(), queue.queue_id(), queue.kind());
+        }
+        Ok(())
+    }
+
+    /// Returns the number of messages.
+    fn see_messages(
+        &mut self,
+        store: &MessageStore,
+        progress: &mut Progress<'_>,
+    ) -> Result<(u64, Skipped)> {
+        let (mut messages, usable) = (0, 0..=self.most_queue_id);
+        let number = |id: Option<i32>| id.filter(|id| usable.contains(id)).unwrap_or(-1);
+        let skipped = each_message(store, OnDamage::Skip, progress, |view| {
+            messages += 1;
+            let is_batch = sys_flag::is_inner_batch(view.sys_flag());
+            let kind = if is_batch { QueueKind::Batch } else { QueueKind::Plain };
+            self.see(view.topic(), number(Some(view.queue_id())), kind);
+            if matches!(
+                Purpose::of(view.topic()),
+                Purpose::Half | Purpose::Delayed | Purpose::Timer
+            ) && let Some(topic) = real_topic(view.raw_properties())
+            {
+                self.see(topic, number(real_queue_id(view.raw_properties())), QueueKind::Plain);
+            }
+        })?;
+        Ok((messages, skipped))
+    }
+
+    /// Enters the wanted topics into a table, by name.
+    fn enter(
+        self,
+        table: &mut TopicTable,
+        only: Option<&[Box<[u8]>]>,
+        is_deleted: impl Fn(&[u8]) -> bool,
+    ) -> Vec<RebuiltTopic> {
+        let mut topics = Vec::new();
+        for (topic, (most, kind)) in self.topics {
+            let is_wanted = only.is_none_or(|only| only.iter().any(|one| **one == *topic));
+            let is_own = is_system(&topic) || topic.starts_with(lmq::PREFIX);
+            if !is_wanted || is_own || !is_broker_topic(&topic) || is_deleted(&topic) {
+                continue;
+            }
+            let name = String::from_utf8_lossy(&topic).into_owned();
+            let used = most.saturating_add(1).max(1);
+            let known = table.get(&name);
+            let was = known.as_ref().map(|entry| entry.read_queue_nums);
+            let mut entry = known.clone().unwrap_or_else(|| TopicConfig::new(&name, used));
+            entry.read_queue_nums = entry.read_queue_nums.max(used);
+            entry.write_queue_nums = entry.write_queue_nums.max(used);
+            if kind == QueueKind::Batch && !entry.is_batch_queue() {
+                entry = entry.with_batch_queue();
+            }
+            if known.as_ref() != Some(&entry) {
+                table.put(&entry, SystemClock.now_ms());
+            }
+            topics.push(RebuiltTopic { name, queues: entry.read_queue_nums, kind, was });
+        }
+        topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        topics
     }
 }
 
@@ -106,60 +183,19 @@ pub fn rebuild_topics(
         Ok(None) | Err(Error::Corrupt(_)) => (None, None),
         Err(error) => return Err(error),
     };
-    let layout = inspect::queue_layout(&*storage, &paths, &config)?;
-    let most = layout.most_queue_id;
     let mut found = Found::default();
-    let kinds = topics::entered(&*storage, &paths)?.0.kinds;
-    let (queues, _) =
-        QueueTable::load(Arc::clone(&storage), Arc::default(), layout, kinds, Access::Read)?;
-    for queue in queues.all() {
-        found.see(queue.topic(), queue.queue_id(), queue.kind());
-    }
+    found.see_queues(&storage, &paths, &config)?;
     let store = MessageStore::open(path, OpenMode::Read, config)?;
-    let mut messages = 0;
-    let skipped = each_message(&store, OnDamage::Skip, progress, |view| {
-        messages += 1;
-        let is_batch = sys_flag::is_inner_batch(view.sys_flag());
-        let kind = if is_batch { QueueKind::Batch } else { QueueKind::Plain };
-        let is_usable = |id: &i32| (0..=most).contains(id);
-        found.see(view.topic(), Some(view.queue_id()).filter(is_usable).unwrap_or(-1), kind);
-        if matches!(Purpose::of(view.topic()), Purpose::Half | Purpose::Delayed | Purpose::Timer)
-            && let Some(topic) = real_topic(view.raw_properties())
-        {
-            let queue_id = real_queue_id(view.raw_properties()).filter(is_usable);
-            found.see(topic, queue_id.unwrap_or(-1), QueueKind::Plain);
-        }
-    })?;
+    let (messages, skipped) = found.see_messages(&store, progress)?;
     let log = (store.log().min_offset(), store.end_offset());
     drop(store);
 
     let mut new = table.clone().unwrap_or_default();
     // An older backup does not tell which topics were deleted.
     let current = table.as_ref().filter(|_| before.is_some());
-    let mut topics = Vec::new();
-    for (topic, (most, kind)) in found.0 {
-        let is_deleted = |table| is_deleted(&*storage, &paths, table, &topic);
-        let is_wanted = only.is_none_or(|only| only.iter().any(|one| **one == *topic));
-        let is_own = is_system(&topic) || topic.starts_with(lmq::PREFIX);
-        if !is_wanted || is_own || !is_broker_topic(&topic) || current.is_some_and(is_deleted) {
-            continue;
-        }
-        let name = String::from_utf8_lossy(&topic).into_owned();
-        let used = most.saturating_add(1).max(1);
-        let known = new.get(&name);
-        let was = known.as_ref().map(|entry| entry.read_queue_nums);
-        let mut entry = known.clone().unwrap_or_else(|| TopicConfig::new(&name, used));
-        entry.read_queue_nums = entry.read_queue_nums.max(used);
-        entry.write_queue_nums = entry.write_queue_nums.max(used);
-        if kind == QueueKind::Batch && !entry.is_batch_queue() {
-            entry = entry.with_batch_queue();
-        }
-        if known.as_ref() != Some(&entry) {
-            new.put(&entry, SystemClock.now_ms());
-        }
-        topics.push(RebuiltTopic { name, queues: entry.read_queue_nums, kind, was });
-    }
-    topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let is_deleted =
+        |topic: &[u8]| current.is_some_and(|table| is_deleted(&*storage, &paths, table, topic));
+    let topics = found.enter(&mut new, only, is_deleted);
     for name in only.into_iter().flatten() {
         if !topics.iter().any(|topic| topic.name.as_bytes() == &**name) {
             let what = format!("topic {:?} in queues and log", String::from_utf8_lossy(name));

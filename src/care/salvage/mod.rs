@@ -17,8 +17,8 @@ use hashbrown::HashSet;
 pub use self::carve::Carved;
 use self::carve::{Extent, Flawed, Window, carve};
 use self::census::Census;
-use self::merge::merge;
 pub use self::merge::{Conflict, Merged};
+use self::merge::{Source, merge};
 use self::sources::{Found, find};
 pub use self::tables::Problem;
 use super::transfer::{Plan, QueueName, Rule, Transfer, kinds, refuse_what_is_there};
@@ -141,46 +141,9 @@ pub fn salvage_on(
         progress,
     };
 
-    let mut extents: Vec<Extent> = Vec::new();
-    let mut before = 0;
-    for (number, source) in (0_u32..).zip(&sources) {
-        let mut window = Window::new(&*source.file, &source.path)?;
-        let passed_over = &mut report.passed_over;
-        let mut flawed = |found: Flawed| {
-            if passed_over.len() < MOST_LISTED {
-                let Flawed { at: offset, size: bytes, physical_offset, reason } = found;
-                let path = source.path.clone();
-                passed_over.push(PassedOver { path, offset, bytes, physical_offset, reason });
-            }
-        };
-        let mut tell = |at| meter.at(before + at);
-        let carved = carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut tell)?;
-        if window.unreadable > 0 {
-            let reason = format!("the disk does not give {} bytes of it", window.unreadable);
-            report.problems.push(Problem { path: source.path.clone(), reason });
-        }
-        if extents.len() > MOST_EXTENTS {
-            return Err(Error::Unsupported {
-                what: format!("more than {MOST_EXTENTS} pieces without order; salvage it in parts"),
-                path: source.path.clone(),
-            });
-        }
-        before += carved.bytes;
-        report.files.push((source.path.clone(), carved));
-    }
-
-    let file_size = config
-        .mapped_file_size_commit_log
-        .or_else(|| hint.filter(|size| extents.iter().all(|extent| extent.fits(*size))));
-    let file_size = file_size.or(remembered.config.mapped_file_size_commit_log);
-    let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
-    config.mapped_file_size_commit_log = Some(file_size);
-    take_sizes(&storage, from, &mut config);
-    remembered.fill_in_copy(&mut config);
-    // Write for the source's release, to hold as much. A source that is no store any more tells
-    // none.
-    let found = versions_of(&storage, &StorePaths::new(from, &config), &config).unwrap_or_default();
-    config.rocketmq_version = config.rocketmq_version.max(found.newest());
+    let extents = carve_all(&sources, most_record, &mut report, &mut meter)?;
+    let hint = hint.filter(|size| extents.iter().all(|extent| extent.fits(*size)));
+    let file_size = settle_config(&storage, from, &mut config, &remembered, hint);
 
     meter.next_reading();
     let mut census = Census::new(kinds(&files));
@@ -216,6 +179,65 @@ pub fn salvage_on(
     transfer.finish()?;
     meter.end();
     Ok(report)
+}
+
+/// Finds the whole messages of all sources.
+fn carve_all(
+    sources: &[Source],
+    most_record: usize,
+    report: &mut SalvageReport,
+    meter: &mut Meter<'_>,
+) -> Result<Vec<Extent>> {
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut before = 0;
+    for (number, source) in (0_u32..).zip(sources) {
+        let mut window = Window::new(&*source.file, &source.path)?;
+        let passed_over = &mut report.passed_over;
+        let mut flawed = |found: Flawed| {
+            if passed_over.len() < MOST_LISTED {
+                let Flawed { at: offset, size: bytes, physical_offset, reason } = found;
+                let path = source.path.clone();
+                passed_over.push(PassedOver { path, offset, bytes, physical_offset, reason });
+            }
+        };
+        let mut tell = |at| meter.at(before + at);
+        let carved = carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut tell)?;
+        if window.unreadable > 0 {
+            let reason = format!("the disk does not give {} bytes of it", window.unreadable);
+            report.problems.push(Problem { path: source.path.clone(), reason });
+        }
+        if extents.len() > MOST_EXTENTS {
+            return Err(Error::Unsupported {
+                what: format!("more than {MOST_EXTENTS} pieces without order; salvage it in parts"),
+                path: source.path.clone(),
+            });
+        }
+        before += carved.bytes;
+        report.files.push((source.path.clone(), carved));
+    }
+    Ok(extents)
+}
+
+/// Settles the new store's file sizes and release as the source has them; returns the log's file
+/// size.
+fn settle_config(
+    storage: &Arc<dyn Storage>,
+    from: &Path,
+    config: &mut StoreConfig,
+    remembered: &Remembered,
+    hint: Option<u64>,
+) -> u64 {
+    let file_size = config.mapped_file_size_commit_log.or(hint);
+    let file_size = file_size.or(remembered.config.mapped_file_size_commit_log);
+    let file_size = file_size.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
+    config.mapped_file_size_commit_log = Some(file_size);
+    take_sizes(storage, from, config);
+    remembered.fill_in_copy(config);
+    // Write for the source's release, to hold as much. A source that is no store any more tells
+    // none.
+    let found = versions_of(storage, &StorePaths::new(from, config), config).unwrap_or_default();
+    config.rocketmq_version = config.rocketmq_version.max(found.newest());
+    file_size
 }
 
 /// Takes the sizes of queues and index from the source's files.

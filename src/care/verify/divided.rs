@@ -3,13 +3,14 @@
 //!
 //! The result equals that of [`verify`](super::verify). A part's output is only for the next parts.
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
-use rayon::prelude::*;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::context::Context;
@@ -22,10 +23,10 @@ use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::files::threads::{each, in_order};
 use crate::files::{Os, Storage};
 use crate::log::QueueKind;
 use crate::log::index::run::IndexRunFile;
-use crate::log::read::parallel;
 use crate::store::progress::Progress;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -69,7 +70,7 @@ impl Part<'_> {
         work: impl FnOnce(Context<'_>, Prepared) -> Result<T> + Send,
     ) -> Result<T> {
         let threads = thread_count(self.options.threads);
-        watched("verify", self.path, threads, progress, |meter: &Meter| {
+        watched("verify", self.path, progress, |meter: &Meter| {
             let storage: Arc<dyn Storage> = Arc::new(Os);
             let (cx, known) =
                 prepare(storage, self.path, self.config, self.options, threads, meter)?;
@@ -97,26 +98,30 @@ pub fn structures(
         let mut files = Vec::new();
         let listed = read_index(&cx, |listed, _| {
             files = listed.to_vec();
-            Vec::new()
+            Ok(Vec::new())
         })?;
         let cx = work.fresh(cx);
         let log_start = known.log.min_offset().unwrap_or(0);
         let is_own = |number: usize| number % parts == part;
-        let own = known.queues.list.par_iter_mut().enumerate();
-        let queues = own
-            .filter(|(number, _)| is_own(*number))
-            .map(|(_, queue)| {
-                let entries = read_queue(&cx, queue, log_start);
-                QueueSeen {
-                    kind: queue.kind,
-                    name: (queue.topic.clone(), queue.id),
-                    first: queue.first,
-                    end: queue.end,
-                    live: queue.live,
-                    entries,
-                }
-            })
-            .collect();
+        let queues = Mutex::new(BTreeMap::new());
+        let all = known.queues.list.iter_mut().enumerate();
+        each(all, cx.threads, |(number, queue)| {
+            if !is_own(number) {
+                return Ok(());
+            }
+            let entries = read_queue(&cx, queue, log_start);
+            let seen = QueueSeen {
+                kind: queue.kind,
+                name: (queue.topic.clone(), queue.id),
+                first: queue.first,
+                end: queue.end,
+                live: queue.live,
+                entries,
+            };
+            queues.lock().insert(number, seen);
+            Ok(())
+        })?;
+        let queues = queues.into_inner().into_values().collect();
         let state = |file| {
             let run = listed.run.as_ref()?;
             let state = index::read_state(&cx, run, file, !cx.full)?;
@@ -158,7 +163,7 @@ pub fn walk(
             let part = FilePart::whole(number);
             Ok((base, log_walk::walk(&cx, log, part, known.last, queues, &index)))
         };
-        parallel::in_order(&numbers, cx.threads, &log.dir(), walk, |_, walk| {
+        in_order(&numbers, cx.threads, &log.dir(), walk, |_, walk| {
             walks.push(walk);
             Ok(ControlFlow::Continue(()))
         })?;
@@ -244,7 +249,7 @@ fn take_index(cx: &Context<'_>, seen: &[Structures]) -> Result<Index> {
             let seen = IndexSeen::clone(by_name.get(&file.name)?);
             Some(IndexState { file: Arc::clone(file), seen })
         };
-        files.iter().map(state).collect()
+        Ok(files.iter().map(state).collect())
     })
 }
 

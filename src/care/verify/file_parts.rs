@@ -12,8 +12,8 @@ use super::log_walk::{self, FileEnd, FilePart, FileWalk, MOST_DAMAGED};
 use super::queues::Queues;
 use crate::error::Result;
 use crate::files::FileRun;
+use crate::files::threads;
 use crate::log::read::frames::FrameReader;
-use crate::log::read::parallel;
 
 const LOOKED_THROUGH: u64 = 1 << 20;
 
@@ -33,14 +33,14 @@ pub(super) fn walk_all(
         Some(bytes) => Ok(of_file(log, file, bytes.max(1))),
         None => Ok(vec![FilePart::whole(file)]),
     };
-    parallel::in_order(&files, cx.threads, &dir, cut, |_, of_file| {
+    threads::in_order(&files, cx.threads, &dir, cut, |_, of_file| {
         parts.extend(of_file);
         Ok(ControlFlow::Continue(()))
     })?;
     let walk = |part: &FilePart| Ok(log_walk::walk(cx, log, *part, last, queues, index));
     let mut joined: Vec<FileWalk> = Vec::new();
     let mut is_sure = true;
-    parallel::in_order(&parts, cx.threads, &dir, walk, |part, walk| {
+    threads::in_order(&parts, cx.threads, &dir, walk, |part, walk| {
         let together = match joined.pop_if(|_| part.from > 0) {
             None => (part.to.is_none() || !walk.is_doubtful).then_some(walk),
             Some(before) if cx.is_cancelled() => Some(before),

@@ -16,11 +16,10 @@ mod tables;
 mod times;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::context::{Context, State, Walked};
 use self::index::index_check::{Gap, Unindexed};
@@ -30,9 +29,10 @@ use self::log_walk::FileWalk;
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
 use super::finding::{Code, Finding, Findings, Severity};
-use super::meter::{Meter, thread_count, watched};
+use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
+use crate::files::threads::{each, in_order};
 use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
@@ -145,7 +145,7 @@ pub fn verify_on(
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
-    watched("verify", path, threads, progress, |meter| {
+    watched("verify", path, progress, |meter| {
         let part_bytes = Some(options.part_bytes);
         check(&storage, path, &config, options, threads, meter, part_bytes)
     })
@@ -221,18 +221,24 @@ fn check(
     let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
     set_total(&cx, &known.log, &known.queues);
     let log_start = known.log.min_offset().unwrap_or(0);
-    let (queue_entries, index) = rayon::join(
-        || known.queues.list.par_iter_mut().map(|queue| read_queue(&cx, queue, log_start)).sum(),
+    let queue_entries = AtomicU64::new(0);
+    let read = |queue: &mut Queue| {
+        queue_entries.fetch_add(read_queue(&cx, queue, log_start), Ordering::Relaxed);
+        Ok(())
+    };
+    let (index, ()) = both(
+        threads,
+        path,
         || read_index(&cx, |files, run| read_states(&cx, files, run)),
-    );
-    let index = index?;
+        || each(known.queues.list.iter_mut(), threads, read),
+    )?;
     let Prepared { log, last, queues, .. } = &known;
     let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes)?;
     let Some(walks) = walks else {
         // Whole files leave nothing in doubt.
         return check(storage, path, config, options, threads, meter, None);
     };
-    conclude(cx, &known, &index, queue_entries, &walks, options.level)
+    conclude(cx, &known, &index, queue_entries.into_inner(), &walks, options.level)
 }
 
 fn conclude(
@@ -361,7 +367,7 @@ type States = Vec<Option<IndexState>>;
 /// Lists the index files; `states` checks each.
 fn read_index(
     cx: &Context<'_>,
-    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
+    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<States>,
 ) -> Result<Index> {
     match list_index(cx, states) {
         // One unreadable file must not end the check.
@@ -375,7 +381,7 @@ fn read_index(
 
 fn list_index(
     cx: &Context<'_>,
-    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> States,
+    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<States>,
 ) -> Result<Index> {
     if !cx.config.message_index_enable {
         return Ok(Index::none());
@@ -401,12 +407,14 @@ fn list_index(
     Index::load(cx, layout, states)
 }
 
-fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) -> States {
-    let chunk = files.len().div_ceil(INDEX_READERS).max(1);
-    files
-        .par_chunks(chunk)
-        .flat_map_iter(|files| files.iter().map(|file| index::read_state(cx, run, file, !cx.full)))
-        .collect()
+fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) -> Result<States> {
+    let mut states = Vec::with_capacity(files.len());
+    let read = |file: &Arc<IndexRunFile>| Ok(index::read_state(cx, run, file, !cx.full));
+    in_order(files, cx.threads.min(INDEX_READERS), &cx.paths.index(), read, |_, state| {
+        states.push(state);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(states)
 }
 
 /// Checks entries without a message, after the whole walk.
@@ -420,7 +428,7 @@ fn check_behind(
 ) -> Result<()> {
     // A message in two files may have matched twice.
     let doubtful = !log.check().is_empty();
-    queues.list.par_iter().for_each(|queue| {
+    each(queues.list.iter(), cx.threads, |queue| {
         let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
         if (doubtful || !all_met)
             && let Err(error) = match queue.kind {
@@ -430,7 +438,8 @@ fn check_behind(
         {
             cx.error(&queue.dir(), error);
         }
-    });
+        Ok(())
+    })?;
     let (mut behind, mut before) = (Unindexed::default(), Unindexed::default());
     let (mut gap, mut tags) = (Gap::default(), TagRuns::default());
     for walk in walks {

@@ -1,9 +1,7 @@
 //! Creates many files with one flush of the file system: created one by one each takes four
 //! flushes, and ten thousand queues took a minute.
 
-use std::num::NonZero;
 use std::path::PathBuf;
-use std::slice::Chunks;
 
 use parking_lot::Mutex;
 
@@ -11,6 +9,7 @@ use super::file_run::FileRun;
 use super::folder::make_folder_by_name;
 use crate::error::{Error, Result};
 use crate::files::system::storage::Storage;
+use crate::files::threads::{each, processors};
 
 /// From this number on a flush of the whole file system pays.
 pub const MANY: usize = 100;
@@ -51,7 +50,7 @@ pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<(
     let creating: Vec<_> = wanted.iter().map(|(filled, _)| filled.run().creating()).collect();
     let storage = &**first.run().storage();
     let all = Mutex::new(Made::default());
-    let made = on_threads(wanted, RUNS_AT_ONCE, |wanted| {
+    let made = each(wanted.chunks(RUNS_AT_ONCE), processors(), |wanted| {
         let mut made = Made::default();
         let outcome = wanted.iter().try_for_each(|wanted| made.make(storage, wanted));
         all.lock().join(made);
@@ -71,36 +70,6 @@ pub fn create_all(wanted: &[Wanted<'_>], make_durable: impl FnOnce() -> Result<(
         filled.has_filled(file.base_offset, file.position, &file.bytes);
     }
     Ok(())
-}
-
-/// Works on parts of `all` on as many threads as there are processors, if there are many.
-pub fn on_threads<'a, T: Sync>(
-    all: &'a [T],
-    at_once: usize,
-    work: impl Fn(&'a [T]) -> Result<()> + Sync,
-) -> Result<()> {
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let parts: Mutex<Chunks<'_, T>> = Mutex::new(all.chunks(at_once));
-    let failed = Mutex::new(None);
-    let run = || {
-        loop {
-            let Some(part) = parts.lock().next().filter(|_| failed.lock().is_none()) else {
-                return;
-            };
-            if let Err(error) = work(part) {
-                failed.lock().get_or_insert(error);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..processors.min(all.len().div_ceil(at_once)) {
-            // This thread does what no other does.
-            let name = "mqstore-files".to_owned();
-            let _ = std::thread::Builder::new().name(name).spawn_scoped(scope, run);
-        }
-        run();
-    });
-    failed.into_inner().map_or(Ok(()), Err)
 }
 
 #[derive(Default)]

@@ -1,19 +1,14 @@
-//! The parallel reader of a log: threads read parts ahead, and the caller gets them in order.
+//! The parallel reader of a log: threads read parts ahead ([`crate::files::threads::in_order`]).
 //!
 //! A thread guesses where its part's first record begins. If the previous part does not end there,
 //! the part is read again from that end. So the result equals that of one walk.
 
 use std::collections::VecDeque;
-use std::num::NonZero;
-use std::ops::{ControlFlow, Range};
-use std::path::Path;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::ops::Range;
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::{FileRun, RunFile};
-
-const AHEAD: usize = 2;
 
 /// A byte range of one log file, whose records are read together.
 #[derive(Clone, Debug)]
@@ -46,61 +41,6 @@ pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
         }
     }
     all
-}
-
-/// Default number of threads.
-#[must_use]
-pub fn processors() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// Reads parts on threads, and passes them to `take` in order until it breaks.
-///
-/// # Errors
-/// Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
-pub fn in_order<P: Sync, T: Send>(
-    parts: &[P],
-    threads: usize,
-    dir: &Path,
-    read: impl Fn(&P) -> Result<T> + Sync,
-    mut take: impl FnMut(&P, T) -> Result<ControlFlow<()>>,
-) -> Result<()> {
-    let threads = threads.min(parts.len());
-    if threads < 2 {
-        for part in parts {
-            if take(part, read(part)?)?.is_break() {
-                break;
-            }
-        }
-        return Ok(());
-    }
-    thread::scope(|scope| {
-        let mut readers = Vec::with_capacity(threads);
-        for first in 0..threads {
-            let (to_taker, found) = mpsc::sync_channel(AHEAD);
-            let read = &read;
-            let work = move || {
-                for part in parts.iter().skip(first).step_by(threads) {
-                    if to_taker.send(read(part)).is_err() {
-                        return;
-                    }
-                }
-            };
-            thread::Builder::new()
-                .name("mqstore-read".to_owned())
-                .spawn_scoped(scope, work)
-                .map_err(Error::io("start a thread that reads", dir))?;
-            readers.push(found);
-        }
-        // A thread ends after its last part, or when its channel is dropped.
-        for (part, found) in parts.iter().zip((0..threads).cycle()) {
-            let Some(Ok(found)) = readers.get(found).map(mpsc::Receiver::recv) else { break };
-            if take(part, found?)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
-    })
 }
 
 /// Result of reading a part of a log.
@@ -147,37 +87,6 @@ mod tests {
     impl Part for Piece {
         fn begin(&self) -> Option<u64> {
             self.0
-        }
-    }
-
-    #[test]
-    fn parts_come_in_order_whoever_reads_them() {
-        let parts: Vec<u32> = (0..50).collect();
-        let dir = Path::new("log");
-        for threads in 1..5 {
-            let mut taken = Vec::new();
-            in_order(
-                &parts,
-                threads,
-                dir,
-                |part| Ok(part * 2),
-                |_, found| {
-                    taken.push(found);
-                    Ok(if found == 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-                },
-            )
-            .unwrap();
-            assert_eq!(taken, (0..=60).step_by(2).collect::<Vec<_>>(), "{threads} threads");
-            let read = |part: &u32| match part {
-                7 => Err(Error::Closed),
-                part => Ok(*part),
-            };
-            let mut last = 0;
-            let outcome = in_order(&parts, threads, dir, read, |part, _| {
-                last = *part;
-                Ok(ControlFlow::Continue(()))
-            });
-            assert!(matches!(outcome, Err(Error::Closed)) && last == 6, "{threads} threads");
         }
     }
 

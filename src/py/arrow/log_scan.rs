@@ -18,7 +18,7 @@ use crate::files::{Os, Storage};
 use crate::log::CommitLog;
 use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::range_scan::{Lost, RangeScan};
-use crate::store::read::halt::Halt;
+use crate::store::progress::Halt;
 use crate::store::read::slice::{self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest};
 
 use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};

@@ -17,7 +17,7 @@ use crate::columns::{
 };
 use crate::error::Error;
 use crate::store::MessageStore;
-use crate::store::read::halt::Halt;
+use crate::store::progress::Halt;
 use crate::store::read::scan::Scan;
 
 use crate::py::signals::{Signals, drop_aside};

@@ -11,7 +11,7 @@ use pyo3::types::PyList;
 use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::columns::{BatchError, stats_batch};
 use crate::error::Error;
-use crate::store::read::halt::Halt;
+use crate::store::progress::Halt;
 
 use crate::py::arrow::scan::{ArrowScan, BatchSource, Batches};
 use crate::py::errors::not_one_of;

@@ -20,7 +20,7 @@ use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::width::{at_least_0_u32, at_most_i32, at_most_u32, to_usize};
 use crate::log;
 use crate::log::index::file::{IndexFile, IndexOpen};
-use crate::store::read::halt::Halt;
+use crate::store::progress::Halt;
 
 use crate::py::arrow::scan::{BatchSource, Batches};
 

@@ -5,11 +5,12 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::files::threads;
 use crate::format::message::peek;
 use crate::format::width::at_least_0;
 use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
-use crate::log::read::parallel::{self, Part, put_together};
+use crate::log::read::parallel::{Part, put_together};
 use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
@@ -99,14 +100,14 @@ impl<'a> LogReading<'a> {
         let starts = (from..self.end).step_by(PART as usize);
         let parts: Vec<_> = starts.map(|at| at..at.saturating_add(PART).min(self.end)).collect();
         let is_long = self.end.saturating_sub(from) >= LONG;
-        let threads = if is_long { parallel::processors().min(MOST_THREADS) } else { 1 };
+        let threads = if is_long { threads::processors().min(MOST_THREADS) } else { 1 };
         let read = |bytes: &Range<u64>| match is_long {
             true => self.read(bytes.start, bytes.start == from, bytes.end),
             // On one thread a part is read once its start is known.
             false => Ok(LogPart::default()),
         };
         let mut walked = Walked { end: from, stop: Some(Stop::End) };
-        parallel::in_order(&parts, threads, &self.log.run().dir(), read, |bytes, part| {
+        threads::in_order(&parts, threads, &self.log.run().dir(), read, |bytes, part| {
             let again = |at| self.read(at, true, bytes.end).map(Some);
             let found = VecDeque::from([part]);
             let (_, more) = put_together(walked.end, bytes.clone(), found, again, |mut part| {

@@ -11,7 +11,7 @@ use crate::log::{IndexBuilder, IndexService};
 
 use super::gather::{Gathered, Wanted};
 use super::log_parts::{LastParts, LogPart, LogReading};
-use crate::store::open::recover::beside;
+use crate::files::threads::beside;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
@@ -34,7 +34,9 @@ impl Writer {
             durable()?;
             return self.redispatch(read, end);
         }
-        beside("mqstore-durable", self.files.paths.root(), durable, || self.redispatch(read, end))
+        let root = self.files.paths.root();
+        let dispatch = || self.redispatch(read, end);
+        beside("mqstore-durable", root, durable, dispatch).map(|(_, count)| count)
     }
 
     fn redispatch(&self, read: LastParts, end: u64) -> Result<u64> {

@@ -63,26 +63,6 @@ pub struct RecoveryReport {
     pub dispatched: u64,
 }
 
-/// Runs `own` while a thread of that name runs `other`; an error to start it names `root`.
-pub(crate) fn beside<T>(
-    name: &str,
-    root: &Path,
-    other: impl FnOnce() -> Result<()> + Send,
-    own: impl FnOnce() -> Result<T>,
-) -> Result<T> {
-    std::thread::scope(|scope| {
-        let beside = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn_scoped(scope, other)
-            .map_err(Error::io("start a thread for", root))?;
-        let own = own();
-        match beside.join() {
-            Ok(outcome) => outcome.and(own),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
 /// Lowers the checkpoint to existing queue entries before anything else changes: after a crash
 /// RocketMQ 5.5 begins there and builds no earlier entry.
 pub(crate) fn lower_checkpoint(
@@ -168,15 +148,6 @@ pub fn repair(
     })
 }
 
-/// Rewrites the log from `unproven` on for the next flush: after a failed flush the system treats
-/// unwritten pages as clean. Ends early when `is_wanted` says so.
-///
-/// # Errors
-/// [`Error::Io`]; the store must not be written then.
-pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool) -> Result<()> {
-    log.write_again(unproven, is_wanted)
-}
-
 /// Flushes the accepted log, rewritten unless `written_again`: what readers see from now on must
 /// survive a power cut.
 ///
@@ -184,7 +155,7 @@ pub fn write_again(log: &CommitLog, unproven: u64, is_wanted: impl Fn() -> bool)
 /// [`Error::Io`]; the store must not be written then.
 pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -> Result<()> {
     if !written_again {
-        write_again(log, analysis.unproven, || true)?;
+        log.write_again(analysis.unproven, || true)?;
     }
     if !analysis.sealed {
         for file in log.run().files().iter() {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
+use crate::files::threads::{in_order, processors};
 use crate::files::{Access, DirEntry, FileKind, Stamp, Storage};
 use crate::format::crc::{Crc32, crc32};
-use crate::log::read::parallel::{in_order, processors};
 
 use crate::store::lock;
 use crate::store::paths::StorePaths;

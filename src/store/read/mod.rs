@@ -8,11 +8,10 @@
 //! table).
 //! `queue_view.rs` is one queue: its files, and entries that only the log has. `held_to_log.rs`
 //! finds the message of a wrong queue entry in the log. `tag_entries.rs` detects whether an index
-//! file has entries for tags, `halt.rs` ends long reads early.
+//! file has entries for tags.
 
 pub(crate) mod follower;
 pub mod groups;
-pub mod halt;
 pub mod held_to_log;
 pub mod key_query;
 pub(crate) mod lookup;

@@ -13,11 +13,11 @@ use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
 use crate::log::{CommitLog, QueueKind};
 
-use super::halt::{ASK_EVERY, Halt};
 use super::held_to_log::{Held, Sought};
 use super::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
+use crate::store::progress::{ASK_EVERY, Halt};
 
 /// Status of a read (`GetMessageStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use crate::log::read::range_scan::{Lost, RangeScan};
 use crate::log::read::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 use crate::log::{Block, CommitLog};
 
-use super::halt::{ASK_EVERY, Halt};
 use super::scan_part::ScanParts;
+use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Debug)]
 pub struct ScanFilter {

@@ -10,8 +10,8 @@ use crate::log::read::range_scan::{Met, RangeScan};
 use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 
-use super::halt::{ASK_EVERY, Halt};
 use super::scan::{Damage, OnDamage, ScanFilter, raised};
+use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Debug)]
 pub struct ScanParts {

@@ -9,6 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::files::threads::processors;
 
 /// Spin time of the flushing thread before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -178,7 +179,7 @@ fn spin(most: Duration, is_there: impl Fn() -> bool) {
 
 fn has_other_processors() -> bool {
     static MORE: OnceLock<bool> = OnceLock::new();
-    *MORE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
+    *MORE.get_or_init(|| processors() > 1)
 }
 
 #[cfg(test)]

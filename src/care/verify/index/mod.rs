@@ -5,13 +5,14 @@ pub(crate) mod tag_runs;
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::FileRun;
+use crate::files::threads::each;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
@@ -77,7 +78,7 @@ impl Index {
     pub(super) fn load(
         cx: &Context<'_>,
         layout: IndexLayout,
-        read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Vec<Option<IndexState>>,
+        read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<Vec<Option<IndexState>>>,
     ) -> Result<Self> {
         let dir = cx.paths.index();
         let storage = Arc::clone(&cx.storage);
@@ -95,7 +96,7 @@ impl Index {
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
         let listed = run.files();
-        let states = read_all(&listed, &run);
+        let states = read_all(&listed, &run)?;
         let mut index = Self::none();
         index.is_known = true;
         index.file_count = (listed.len() + unusable.len()) as u64;
@@ -207,7 +208,7 @@ fn try_read_state(
     if quick {
         return Ok(state);
     }
-    if let Some((count, span)) = sound(&open)? {
+    if let Some((count, span)) = sound(&open, cx.threads)? {
         state.seen.count = count.saturating_add(1);
         (state.seen.first, state.seen.last) = span;
         state.seen.in_order = span.0 >= 0;
@@ -248,13 +249,16 @@ fn try_read_state(
 
 /// A valid file's number of entries and first and last offset; `None` if each entry must be
 /// checked.
-fn sound(file: &IndexFile) -> Result<Option<(u32, (i64, i64))>> {
+fn sound(file: &IndexFile, threads: usize) -> Result<Option<(u32, (i64, i64))>> {
     let sums = file.sums()?;
-    let parts = sums.parts();
-    let whole = parts
-        .par_iter()
-        .map(|part| sums.sum(part))
-        .try_reduce(Sum::default, |sum, next| Ok(sum.join(next)))?;
+    let whole = Mutex::new(Sum::default());
+    each(sums.parts().into_iter(), threads, |part| {
+        let sum = sums.sum(&part)?;
+        let mut whole = whole.lock();
+        *whole = std::mem::take(&mut *whole).join(sum);
+        Ok(())
+    })?;
+    let whole = whole.into_inner();
     let is_sound = sums.is_sound(&whole);
     Ok(is_sound.then(|| (sums.entry_count(), whole.span().unwrap_or_default())))
 }

@@ -1,0 +1,188 @@
+//! Runs bounded work on threads of its own: in any order, in order, or one piece beside another.
+
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+/// Results that a thread of [`in_order`] may be ahead of the caller.
+const AHEAD: usize = 2;
+
+/// Default number of threads.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Works on each part on up to `threads` threads. Fewer may start: the caller works too.
+///
+/// # Errors
+/// The first error of `work`, which no part follows.
+pub fn each<T: Send>(
+    parts: impl ExactSizeIterator<Item = T> + Send,
+    threads: usize,
+    work: impl Fn(T) -> Result<()> + Sync,
+) -> Result<()> {
+    let helpers = threads.min(parts.len()).saturating_sub(1);
+    let (parts, failed) = (Mutex::new(parts), Mutex::new(None));
+    let next = || {
+        let mut parts = parts.lock();
+        if failed.lock().is_none() { parts.next() } else { None }
+    };
+    let run = || {
+        while let Some(part) = next() {
+            if let Err(error) = work(part) {
+                failed.lock().get_or_insert(error);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..helpers {
+            let _ = thread::Builder::new().name("mqstore-work".to_owned()).spawn_scoped(scope, run);
+        }
+        run();
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// Reads parts on threads, and passes them to `take` in order until it breaks.
+///
+/// # Errors
+/// Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
+pub fn in_order<P: Sync, T: Send>(
+    parts: &[P],
+    threads: usize,
+    dir: &Path,
+    read: impl Fn(&P) -> Result<T> + Sync,
+    mut take: impl FnMut(&P, T) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let threads = threads.min(parts.len());
+    if threads < 2 {
+        for part in parts {
+            if take(part, read(part)?)?.is_break() {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    thread::scope(|scope| {
+        let mut readers = Vec::with_capacity(threads);
+        for first in 0..threads {
+            let (to_taker, found) = mpsc::sync_channel(AHEAD);
+            let read = &read;
+            let work = move || {
+                for part in parts.iter().skip(first).step_by(threads) {
+                    if to_taker.send(read(part)).is_err() {
+                        return;
+                    }
+                }
+            };
+            thread::Builder::new()
+                .name("mqstore-read".to_owned())
+                .spawn_scoped(scope, work)
+                .map_err(Error::io("start a thread that reads", dir))?;
+            readers.push(found);
+        }
+        // A thread ends after its last part, or when its channel is dropped.
+        for (part, found) in parts.iter().zip((0..threads).cycle()) {
+            let Some(Ok(found)) = readers.get(found).map(mpsc::Receiver::recv) else { break };
+            if take(part, found?)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs `own` while a thread called `name` runs `other`.
+///
+/// # Errors
+/// The error of `other`, or else of `own`; [`Error::Io`] at `path` if no thread can be started.
+pub fn beside<A: Send, B>(
+    name: &str,
+    path: &Path,
+    other: impl FnOnce() -> Result<A> + Send,
+    own: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    thread::scope(|scope| {
+        let beside = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn_scoped(scope, other)
+            .map_err(Error::io("start a thread for", path))?;
+        let own = own();
+        match beside.join() {
+            Ok(other) => Ok((other?, own?)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn each_part_is_worked_on_once_and_none_after_an_error() {
+        let sum = AtomicU64::new(0);
+        each(0..1001_u32, 4, |part| {
+            sum.fetch_add(u64::from(part), Ordering::Relaxed);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(sum.into_inner(), 500_500);
+
+        let most = AtomicU64::new(0);
+        let outcome = each([3, 2, 1].into_iter(), 1, |part| {
+            most.fetch_max(part, Ordering::Relaxed);
+            Err(Error::Closed)
+        });
+        assert!(matches!(outcome, Err(Error::Closed)));
+        assert_eq!(most.into_inner(), 3);
+    }
+
+    #[test]
+    fn parts_come_in_order_whoever_reads_them() {
+        let parts: Vec<u32> = (0..50).collect();
+        let dir = Path::new("log");
+        for threads in 1..5 {
+            let mut taken = Vec::new();
+            in_order(
+                &parts,
+                threads,
+                dir,
+                |part| Ok(part * 2),
+                |_, found| {
+                    taken.push(found);
+                    Ok(if found == 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                },
+            )
+            .unwrap();
+            assert_eq!(taken, (0..=60).step_by(2).collect::<Vec<_>>(), "{threads} threads");
+            let read = |part: &u32| match part {
+                7 => Err(Error::Closed),
+                part => Ok(*part),
+            };
+            let mut last = 0;
+            let outcome = in_order(&parts, threads, dir, read, |part, _| {
+                last = *part;
+                Ok(ControlFlow::Continue(()))
+            });
+            assert!(matches!(outcome, Err(Error::Closed)) && last == 6, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn two_pieces_of_work_give_both_results_or_the_first_error() {
+        let path = Path::new("store");
+        let both = beside("beside", path, || Ok(1), || Ok("one"));
+        assert_eq!(both.unwrap(), (1, "one"));
+        let failed = beside("beside", path, || Err::<(), _>(Error::Closed), || Ok(1));
+        assert!(matches!(failed, Err(Error::Closed)));
+    }
+}

@@ -1,0 +1,376 @@
+//! Opens a store for writing, in steps: load, analyse, repair, make the writer, dispatch the rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+
+use super::analysis::{Analysis, FoundStore};
+use super::inspect::{self, Parts, layout_to_write, load_parts};
+use super::mend_index::mend_index;
+use super::recover::{self, RecoveryMode, RecoveryReport};
+use super::seal::Seal;
+use super::{OnFlushedDamage, Opened, version};
+use crate::config::{FlushDiskType, StoreConfig};
+use crate::error::{Error, Result};
+use crate::files::threads::beside;
+use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage};
+use crate::format::width::at_most_i64;
+use crate::log::index::writer::IndexService;
+use crate::log::log_writer::LogWriter;
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::store::dispatch::dispatcher::Dispatcher;
+use crate::store::lock::{self, StoreLock};
+use crate::store::mark::{DurableMark, Flushed, Mark};
+use crate::store::paths::StorePaths;
+use crate::store::progress::{Halt, Progress};
+use crate::store::queue_table::QueueTable;
+use crate::store::read::offsets;
+use crate::store::read::reader::Reader;
+use crate::store::store_files::StoreFiles;
+use crate::store::write::append::Appender;
+use crate::store::write::group_commit::FlushGate;
+use crate::store::write::notices::Notices;
+use crate::store::write::retention::file_ages::FileAges;
+use crate::store::write::topics::TopicTable;
+use crate::store::write::writer::{QUEUE_BYTES, Writer};
+use crate::time::{Clock, FAR_MS};
+
+/// A locked store, from its files to its writer.
+pub(super) struct Opening {
+    paths: StorePaths,
+    config: StoreConfig,
+    storage: Arc<dyn Storage>,
+    clock: Arc<dyn Clock>,
+    store_lock: StoreLock,
+    mode: RecoveryMode,
+    log: CommitLog,
+    queues: QueueTable,
+    small_topics: HashSet<Box<[u8]>>,
+    index: Option<IndexService>,
+    checkpoint: StoreCheckpoint,
+    durable: Option<Mark>,
+    seal: Option<Seal>,
+    warnings: Vec<String>,
+}
+
+/// The log's end and damage, and what the analysis did besides.
+struct Analysed {
+    analysis: Analysis,
+    index_trusted_until_ms: i64,
+    /// The log was written again meanwhile.
+    written: bool,
+}
+
+impl Opening {
+    pub(super) fn load(
+        paths: StorePaths,
+        mut config: StoreConfig,
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        store_lock: StoreLock,
+        mode: RecoveryMode,
+    ) -> Result<Self> {
+        let mut parts = load_parts(&paths, &mut config, &storage, Access::ReadWrite)?;
+        parts.refuse_what_is_in_the_way()?;
+        let Parts { log, queues, index, small_topics, mut warnings, .. } = parts;
+        let layout = layout_to_write(index, &mut config)?;
+        let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
+        let mut index = None;
+        if let Some(layout) = layout {
+            let dir = paths.index();
+            let (service, findings) =
+                IndexService::load(Arc::clone(&storage), &dir, layout, Arc::clone(&clock))?;
+            warnings.extend(findings.iter().map(ToString::to_string));
+            index = Some(service);
+        }
+        let seal = match mode {
+            RecoveryMode::Crash => None,
+            _ => Seal::holding(&*storage, &paths, &config)?,
+        };
+        // A sealed store has the release that it was closed with.
+        let run = index.as_ref().map(|index| &**index.run()).filter(|_| seal.is_none());
+        let release = version::settle(&mut config, &version::look(&*storage, &paths, &log, run)?)?;
+        if let Some(index) = &mut index {
+            index.put_tags(release.has_tag_entries());
+        }
+        let durable = read_mark(&*storage, &paths, &mut warnings)?;
+        Ok(Self {
+            paths,
+            config,
+            storage,
+            clock,
+            store_lock,
+            mode,
+            log,
+            queues,
+            small_topics,
+            index,
+            checkpoint,
+            durable,
+            seal,
+            warnings,
+        })
+    }
+
+    pub(super) fn into_opened(
+        mut self,
+        damage: OnFlushedDamage,
+        progress: &mut Progress<'_>,
+    ) -> Result<Opened> {
+        let Analysed { mut analysis, index_trusted_until_ms, written } =
+            self.analyse(damage, progress)?;
+        // From here on the store is changed.
+        if !written {
+            self.mark()?;
+        }
+        let (report, dispatch_from) = self.repair(&analysis, index_trusted_until_ms)?;
+        self.correct_checkpoint(&analysis);
+        let read = std::mem::take(&mut analysis.read);
+        let is_written = written || self.mode != RecoveryMode::Crash;
+        let (last, place) = self.last_places(&analysis);
+        let (small_topics, durable) = (std::mem::take(&mut self.small_topics), self.durable);
+        let mut warnings = std::mem::take(&mut self.warnings);
+        let mut writer = self.into_writer(&analysis, report, (last, dispatch_from));
+        let files = Arc::clone(&writer.files);
+        writer.recovery.dispatched = writer
+            .redispatch_beside(read, || recover::make_durable(&analysis, is_written, &files.log))?;
+        // From here on all of it is durable.
+        writer.mark = Some(DurableMark::set(&*files.storage, &files.paths, durable, place)?);
+        for queue in files.queues.all() {
+            queue.set_next_offset(queue.max_offset());
+        }
+        writer.topics = Mutex::new(TopicTable::lacking(&files.queues, &small_topics));
+        warnings.extend(offsets::set_offsets_back(&files));
+        reckon_room(&files);
+        let writer = Arc::new(writer);
+        let reader = Reader::of_writer(Arc::clone(&writer));
+        Ok(Opened { reader, writer: Some(writer), warnings })
+    }
+
+    /// Marks the store as open. It keeps the crashed session's `abort`: a new one would invalidate
+    /// the durable mark if recovery stops early.
+    fn mark(&self) -> Result<()> {
+        self.store_lock.mark(&self.paths)?;
+        let (storage, paths) = (&*self.storage, &self.paths);
+        let is_crashed = self.mode == RecoveryMode::Crash;
+        match self.durable.is_some_and(|mark| mark.is_of_last_session(storage, paths)) {
+            true if is_crashed => Ok(()),
+            _ => lock::write_abort(storage, paths),
+        }
+    }
+
+    fn analyse(
+        &mut self,
+        damage: OnFlushedDamage,
+        progress: &mut Progress<'_>,
+    ) -> Result<Analysed> {
+        let is_clean = self.mode != RecoveryMode::Crash;
+        let (storage, paths, fields) = (&*self.storage, &self.paths, &self.checkpoint.fields);
+        let found = FoundStore {
+            paths,
+            config: &self.config,
+            storage,
+            log: &self.log,
+            queues: &self.queues,
+            index: self.index.as_ref().map(|index| &**index.run()),
+            checkpoint: fields,
+            flushed: Flushed::of(storage, paths, self.durable, fields, is_clean),
+            is_clean,
+            seal: self.seal.take(),
+            latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
+        };
+        let written = !is_clean && found.is_all_unproven();
+        let analysis = match written {
+            true => {
+                let (log, halt) = (&self.log, Halt::default());
+                let write = || {
+                    self.mark()?;
+                    log.write_again(log.min_offset(), || !halt.is_wanted())
+                };
+                let (_, analysis) = beside("mqstore-durable", paths.root(), write, || {
+                    found.analyse(progress).inspect_err(|_| halt.raise())
+                })?;
+                analysis
+            }
+            false => found.analyse(progress)?,
+        };
+        if damage != OnFlushedDamage::Cut {
+            found.refuse_damage(&analysis, damage == OnFlushedDamage::RefuseAny)?;
+        }
+        let index_trusted_until_ms = found.index_trusted_until_ms();
+        Ok(Analysed { analysis, index_trusted_until_ms, written })
+    }
+
+    /// Returns the report, and where the log must be dispatched from.
+    fn repair(
+        &mut self,
+        analysis: &Analysis,
+        index_trusted_until_ms: i64,
+    ) -> Result<(RecoveryReport, u64)> {
+        let Self { paths, config, storage, log, queues, checkpoint, mode, .. } = self;
+        inspect::remember(storage, paths, config, *mode == RecoveryMode::New)?;
+        if self.durable.is_some_and(|durable| durable.place > analysis.end) {
+            // The cut was requested. If it stops here, the next open must not expect these messages.
+            let set = DurableMark::set(&**storage, paths, self.durable, analysis.end)?;
+            self.durable = Some(set.mark());
+        }
+        recover::lower_checkpoint(analysis, checkpoint, &**storage)?;
+        let now_ms = self.clock.now_ms();
+        let mut report = recover::repair(analysis, *mode, log, queues, &**storage, paths, now_ms)?;
+        let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
+        if let Some(index) = self.index.as_mut().filter(|_| !analysis.sealed) {
+            let from = mend_index(index, analysis, log, index_trusted_until_ms)?;
+            if from < analysis.end && analysis.keyed.is_some() {
+                report.rebuilt.push("index".to_owned());
+                dispatch_from = dispatch_from.min(from);
+            }
+        }
+        for queue in queues.all() {
+            queue.correct_min_offset(log.min_offset())?;
+        }
+        if let Some((at, time)) = analysis.ahead {
+            self.warnings.push(format!(
+                "the message at physical offset {at} has store time {time}, which is more than an hour ahead \
+                 of the clock: later messages are stored by the clock; `mqstore verify` lists such messages"
+            ));
+        }
+        Ok((report, dispatch_from))
+    }
+
+    /// A time outside the range of records proves nothing.
+    fn correct_checkpoint(&mut self, analysis: &Analysis) {
+        let (fields, newest) = (&mut self.checkpoint.fields, analysis.newest_timestamp_ms);
+        fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
+        fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest).max(0);
+        fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest).max(0);
+        if let Some(last) = analysis.last_record {
+            fields.confirm_physical_offset = at_most_i64(last);
+        }
+    }
+
+    /// The last message's beginning, and the durable mark's first place.
+    fn last_places(&self, analysis: &Analysis) -> (u64, u64) {
+        // An unread log does not tell where its last message begins.
+        let marked = self.durable.map(|durable| durable.place.min(analysis.end));
+        let last = analysis.last_record.or(marked).unwrap_or(analysis.end);
+        let syncs = self.config.flush_disk_type == FlushDiskType::Sync;
+        (last, if syncs { analysis.end } else { last })
+    }
+
+    fn into_writer(
+        self,
+        analysis: &Analysis,
+        recovery: RecoveryReport,
+        (last, dispatch_from): (u64, u64),
+    ) -> Writer {
+        let Self { paths, config, storage, clock, log, queues, index, checkpoint, .. } = self;
+        let (reserve, per_mille) = (config.disk_reserve_bytes, entries_per_mille(&config));
+        let room = Room::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
+        log.leave(Arc::new(room));
+        let log = Arc::new(log);
+        let mut log_writer = LogWriter::new(Arc::clone(&log));
+        if config.flush_disk_type == FlushDiskType::Sync {
+            log_writer = log_writer.through_the_file();
+        } else if config.warm_maped_file_enable {
+            log_writer = log_writer.warming();
+        }
+        let entered = analysis.last_record.and_then(|last| i64::try_from(last).ok());
+        let entered = entered.unwrap_or(checkpoint.fields.logics_physical_offset);
+        let front = |service: &IndexService| Arc::clone(service.front());
+        let (bell, log_front) = (Arc::clone(log_writer.bell()), Arc::clone(log_writer.front()));
+        let newest = analysis.newest_timestamp_ms;
+        let files = StoreFiles {
+            paths,
+            config,
+            storage,
+            clock,
+            log,
+            queues,
+            index: index.as_ref().map(|service| Arc::clone(service.run())),
+            closed: AtomicBool::new(false),
+            notices: Notices::default(),
+            ages: FileAges::default(),
+        };
+        let writer = Writer {
+            files: Arc::new(files),
+            lock: Mutex::new(Some(self.store_lock)),
+            appender: Mutex::new(Appender::new(log_writer, newest, last)),
+            mark: None,
+            index_front: index.as_ref().map(front).unwrap_or_default(),
+            dispatcher: Mutex::new(Dispatcher { index }),
+            dispatched: AtomicU64::new(dispatch_from),
+            indexed: AtomicU64::new(dispatch_from),
+            dispatched_ms: AtomicI64::new(newest),
+            entered: AtomicI64::new(entered),
+            gate: FlushGate::default(),
+            bell,
+            log_front,
+            files_bell: Bell::default(),
+            log_flushing: AtomicBool::new(false),
+            log_flushed: AtomicBool::new(false),
+            checkpoint: Mutex::new(checkpoint),
+            topics: Mutex::default(),
+            disk_full: AtomicBool::new(false),
+            cleaned_to: AtomicU64::new(0),
+            dispatch_held: AtomicBool::new(false),
+            recovery,
+        };
+        writer.gate.flushed(analysis.end);
+        writer
+    }
+}
+
+/// Minimum bytes of a message with a key.
+const LEAST_MESSAGE: u64 = 100;
+const BLOCK: u64 = 4096;
+
+/// Disk space of entries for a thousand bytes of log with the shortest messages and one key each,
+/// and an eighth more for file system overhead.
+fn entries_per_mille(config: &StoreConfig) -> u64 {
+    let in_blocks = |entry: u64, room: u64, file: u64| {
+        entry.saturating_mul(file.next_multiple_of(BLOCK)).div_ceil(room.max(1))
+    };
+    let queue = config.mapped_file_size_consume_queue.unwrap_or(StoreConfig::CONSUME_QUEUE_FILE);
+    let slots = u64::from(config.max_hash_slot_num.unwrap_or(StoreConfig::INDEX_SLOTS));
+    let keys = 20 * u64::from(config.max_index_num.unwrap_or(StoreConfig::INDEX_ENTRIES));
+    let index = if config.message_index_enable { in_blocks(20, keys, 4 * slots + keys) } else { 0 };
+    // A unit of the extension without a bitmap.
+    let ext = if config.enable_consume_queue_ext { 2 * 20 } else { 0 };
+    (in_blocks(20, queue, queue) + index + ext) * 1000 / LEAST_MESSAGE * 9 / 8
+}
+
+/// Disk space of small files: checkpoint, seal, tables and folders.
+const SMALL_FILES: u64 = 64 << 10;
+
+/// Computes the disk space for closing, and warns if the disk lacks it: appends fail then.
+fn reckon_room(files: &StoreFiles) {
+    let Some(room) = files.log.room() else { return };
+    let queues = files.queues.all().len() as u64;
+    room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
+    if let Some(index) = &files.index {
+        // The next index file: slots and first entries.
+        let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
+        room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
+    }
+    if let Err(error) = room.check_root() {
+        let root = files.paths.root().display();
+        files.notices.push(format!("{root}: nothing can be appended: {error}"));
+    }
+}
+
+/// Reads the durable mark; an invalid one gives a warning, and the checkpoint counts.
+fn read_mark(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Mark>> {
+    match Mark::read(storage, paths) {
+        Err(error @ Error::Corrupt(_)) => {
+            warnings.push(error.to_string());
+            Ok(None)
+        }
+        other => other,
+    }
+}
