@@ -6,7 +6,7 @@ use crate::format::config::tables::TopicTable;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::names::is_broker_topic;
 use crate::store::dispatch::lmq;
-use crate::store::paths::StorePaths;
+use crate::store::folder::paths::StorePaths;
 
 /// Topics that a broker creates at each start (`TopicConfigManager#init`).
 const SYSTEM_TOPICS: [&[u8]; 6] = [

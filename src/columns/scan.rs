@@ -13,7 +13,7 @@ use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
-use crate::store::read::scan_part::{ScanPart, ScanParts};
+use crate::store::read::scan::part::{ScanPart, ScanParts};
 
 pub trait Scans {
     /// As [`Scan::run`].

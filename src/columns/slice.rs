@@ -16,7 +16,7 @@ use crate::format::message::MessageView;
 use crate::format::width::at_most_i64;
 use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
-use crate::store::read::slice::{Damage, Sink, Slice};
+use crate::store::read::scan::slice::{Damage, Sink, Slice};
 
 const MOST_DAMAGE: usize = 1024;
 

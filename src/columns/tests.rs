@@ -19,8 +19,8 @@ use crate::format::message::sys_flag::Compression;
 use crate::format::message::{Frame, MessageView, Record, Version, read_frame};
 use crate::log::read::range_scan::{Lost, RangeScan};
 use crate::log::read::scanner::Taken;
+use crate::store::read::scan::slice::{AtDamage, Places, Slice, SliceFilter};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
-use crate::store::read::slice::{AtDamage, Places, Slice, SliceFilter};
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
 const HOST: Host = Host::V4([10, 9, 8, 7], 10911);

@@ -10,7 +10,7 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
-use super::paths::StorePaths;
+use super::folder::paths::StorePaths;
 use super::queue_table::QueueTable;
 use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;

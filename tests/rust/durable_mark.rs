@@ -9,9 +9,9 @@ use mqstore::care::{Code, VerifyOptions};
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Result;
 use mqstore::files::Os;
-use mqstore::store::mark::Mark;
+use mqstore::store::folder::mark::Mark;
+use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::plan::plan;
-use mqstore::store::paths::StorePaths;
 use mqstore::store::{MessageStore, NewMessage, OpenMode, RecoveryReport};
 
 use crate::support::storage::{Call, Staged};

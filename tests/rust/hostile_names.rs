@@ -420,7 +420,8 @@ fn an_index_file_that_tells_no_layout_is_a_reader_s_warning() {
 fn what_else_lies_in_a_store_is_listed_by_what_it_is() {
     let home = Home::closed(4);
     let found = || {
-        let list = mqstore::store::inventory::inventory(&mqstore::files::Os, home.path()).unwrap();
+        let list =
+            mqstore::store::folder::inventory::inventory(&mqstore::files::Os, home.path()).unwrap();
         list.into_iter().map(|found| found.path).collect::<Vec<_>>()
     };
     let before = found();

@@ -14,8 +14,8 @@ use mqstore::log::CommitLog;
 use mqstore::log::read::scanner::{Scanned, Stop};
 use mqstore::store::dispatch::gather::Wanted;
 use mqstore::store::dispatch::log_parts::LogReading;
+use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::inspect::queue_layout;
-use mqstore::store::paths::StorePaths;
 use mqstore::store::queue_table::{QueueLayout, QueueTable};
 use mqstore::store::{MessageStore, NewMessage};
 

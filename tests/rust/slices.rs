@@ -13,7 +13,7 @@ use mqstore::log::read::block::Block;
 use mqstore::log::read::range_scan::{Lost, RangeScan};
 use mqstore::log::read::scanner::Taken;
 use mqstore::store::read::scan::ScanFilter;
-use mqstore::store::read::slice::{
+use mqstore::store::read::scan::slice::{
     AtDamage, Damage, Places, QueuePart, Sink, Slice, SliceFilter, open_log, places_of,
 };
 

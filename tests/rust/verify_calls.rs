@@ -10,8 +10,8 @@ use mqstore::care::verify::verify_on;
 use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
+use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::index_settings::index_layout;
-use mqstore::store::paths::StorePaths;
 use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};

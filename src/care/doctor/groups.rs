@@ -6,9 +6,9 @@ use super::losses::{Lost, LostInQueue};
 use crate::files::Storage;
 use crate::format::config::tables::OffsetTable;
 use crate::format::width::{at_least_0, at_most_i64};
-use crate::store::config_file;
+use crate::store::folder::config_file;
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::missing_end::MissingEnd;
-use crate::store::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
 /// How a group's offset and its queue disagree.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::peek;
-use crate::store::paths::StorePaths;
+use crate::store::folder::paths::StorePaths;
 
 #[derive(Debug, Default)]
 pub(super) struct Misplaced {

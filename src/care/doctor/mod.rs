@@ -37,13 +37,13 @@ use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
 use crate::format::width::{Unsigned, at_most_i64};
 use crate::log::CommitLog;
-use crate::store::config_file;
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::inventory::{self, Structure};
-use crate::store::lock::StoreLock;
+use crate::store::folder::config_file;
+use crate::store::folder::inventory::{self, Structure};
+use crate::store::folder::lock::StoreLock;
+use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{self, load_parts};
 use crate::store::open::{plan, version};
-use crate::store::paths::{self, StorePaths};
 use crate::store::progress::Progress;
 use crate::store::read::queue_read;
 

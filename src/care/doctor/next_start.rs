@@ -16,9 +16,9 @@ use crate::format::message::peek;
 use crate::format::release::Release;
 use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, StoreCheckpoint};
-use crate::store::lock;
+use crate::store::folder::lock;
+use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{Parts, load_parts};
-use crate::store::paths::{self, StorePaths};
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
 const MOST_FILES: usize = 10;

@@ -12,9 +12,9 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::missing_end::MissingEnd;
 use crate::store::open::plan::Refusal;
-use crate::store::paths::StorePaths;
 
 /// Verdict on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
 use crate::log::{Queue, QueueKind};
-use crate::store::paths;
+use crate::store::folder::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
 

@@ -28,8 +28,8 @@ use crate::log::Queue;
 use crate::log::index::builder::IndexBuilder;
 use crate::log::read::parallel;
 use crate::store::dispatch::gather::Gathered;
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::inspect;
-use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::time::{FixedClock, SystemClock};
 

@@ -2,7 +2,7 @@
 //!
 //! Threads read stretches of the log and gather what records need. Stretches are joined in order,
 //! so that only records reached from record to record count. In place, the result is first built
-//! beside the old one ([`crate::store::swap`]).
+//! beside the old one ([`crate::store::folder::swap`]).
 
 mod build;
 pub mod divided;
@@ -33,15 +33,15 @@ use crate::log::index::builder::BuiltIndex;
 use crate::log::read::parallel::{self, Stretch};
 use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
-use crate::store::lock::{self, StoreLock};
-use crate::store::mark::{Flushed, Mark};
+use crate::store::folder::lock::{self, StoreLock};
+use crate::store::folder::mark::{Flushed, Mark};
+use crate::store::folder::paths::{self, StorePaths};
+use crate::store::folder::swap::{self, Move};
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
-use crate::store::paths::{self, StorePaths};
 use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
-use crate::store::swap::{self, Move};
 use crate::store::write::topics;
 use crate::time::{Clock, FAR_MS, SystemClock};
 

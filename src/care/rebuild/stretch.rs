@@ -12,7 +12,7 @@ use crate::log::read::block::BlockPool;
 use crate::log::read::frames::{FrameReader, Lies, Record};
 use crate::log::read::parallel::{Part, Stretch};
 use crate::store::dispatch::gather::{Gather, Gathered, SpareGathered, Wanted};
-use crate::store::mark::Flushed;
+use crate::store::folder::mark::Flushed;
 
 pub(super) const STRETCH: u64 = 4 << 20;
 

@@ -27,12 +27,12 @@ use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
 use crate::format::message::Record;
 use crate::format::width::to_usize;
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::remembered::Remembered;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version::versions_of;
-use crate::store::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
-use crate::store::remembered::Remembered;
 
 const TELL_EVERY: u64 = 8 << 20;
 /// Maximum record: it is held in memory.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::care::transfer::{ConfigFile, check_table};
 use crate::error::Result;
 use crate::files::{FileKind, Storage};
-use crate::store::config_file::{backup_of, read_json};
-use crate::store::paths::SETTINGS_FILE;
+use crate::store::folder::config_file::{backup_of, read_json};
+use crate::store::folder::paths::SETTINGS_FILE;
 
 /// A file, or part of it, that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
-use crate::store::paths::StorePaths;
-use crate::store::{lock, swap};
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::{lock, swap};
 use crate::time::{Clock, SystemClock};
 
 pub(crate) const TOPICS: &str = "topics.json";
@@ -35,7 +35,7 @@ pub(crate) fn delete(
         TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
     };
     let path = paths.topics();
-    let saved = crate::store::config_file::read_json(storage, &path)?.unwrap_or_default();
+    let saved = crate::store::folder::config_file::read_json(storage, &path)?.unwrap_or_default();
     let given = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
     let mut kept = given.map(|(_, bytes)| table(bytes)).transpose()?.unwrap_or_default();
     for topic in table(&saved)?.iter().filter(|topic| !topics.contains(&topic.name)) {

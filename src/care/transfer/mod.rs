@@ -31,9 +31,9 @@ use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::names::is_broker_topic;
 use crate::format::width::at_least_0;
 use crate::log::QueueKind;
-use crate::store::config_file;
 use crate::store::dispatch::lmq;
-use crate::store::paths::SETTINGS_FILE;
+use crate::store::folder::config_file;
+use crate::store::folder::paths::SETTINGS_FILE;
 use crate::store::queue_table::TopicKinds;
 use crate::time::{Clock, SystemClock};
 

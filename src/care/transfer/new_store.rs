@@ -13,9 +13,10 @@ use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
+use crate::store::folder::paths::{self, StorePaths};
+use crate::store::folder::{lock, remembered};
 use crate::store::open::inspect;
-use crate::store::paths::{self, StorePaths};
-use crate::store::{MessageStore, OpenMode, lock, remembered};
+use crate::store::{MessageStore, OpenMode};
 use crate::time::SystemClock;
 
 /// A new store being written. Dropped before [`NewStore::finish`] it leaves nothing.

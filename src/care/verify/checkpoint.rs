@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::files::Access;
 use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIRST_FIELDS_LEN};
 use crate::log::StoreCheckpoint;
-use crate::store::mark::Mark;
+use crate::store::folder::mark::Mark;
 
 pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();

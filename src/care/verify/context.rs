@@ -9,7 +9,7 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::run::file_run::Stray;
 use crate::files::{DirEntry, FileKind, FileRun, Storage};
-use crate::store::paths::StorePaths;
+use crate::store::folder::paths::StorePaths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {

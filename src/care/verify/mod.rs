@@ -37,13 +37,13 @@ use crate::files::{Access, FileKind, FileRun, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
-use crate::store::inventory;
-use crate::store::lock::{self, StoreLock};
-use crate::store::mark::Flushed;
+use crate::store::folder::inventory;
+use crate::store::folder::lock::{self, StoreLock};
+use crate::store::folder::mark::Flushed;
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
-use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS, SystemClock};
 

@@ -16,9 +16,9 @@ use crate::format::config::json;
 use crate::format::config::tables::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::names::is_broker_topic;
-use crate::store::config_file;
+use crate::store::folder::config_file;
+use crate::store::folder::remembered::Remembered;
 use crate::store::queue_table::TopicKinds;
-use crate::store::remembered::Remembered;
 use crate::store::write::topics;
 
 /// Files that need only be readable.

@@ -19,7 +19,9 @@ use crate::log::CommitLog;
 use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::range_scan::{Lost, RangeScan};
 use crate::store::progress::Halt;
-use crate::store::read::slice::{self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest};
+use crate::store::read::scan::slice::{
+    self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest,
+};
 
 use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};
 use crate::py::errors::not_one_of;

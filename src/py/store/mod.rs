@@ -25,7 +25,7 @@ use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
-use crate::store::remembered;
+use crate::store::folder::remembered;
 use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage, OpenMode};
 

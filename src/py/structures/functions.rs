@@ -14,8 +14,8 @@ use crate::format::java;
 use crate::format::message::host;
 use crate::format::queue::consume_queue;
 use crate::store::NewMessage;
-use crate::store::config_file;
-use crate::store::lock::StoreLock;
+use crate::store::folder::config_file;
+use crate::store::folder::lock::StoreLock;
 use crate::store::write::append;
 
 use crate::py::errors::invalid;
@@ -125,7 +125,7 @@ pub(crate) fn lock_state(py: Python<'_>, path: PathBuf) -> (bool, Option<i32>) {
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyList>> {
-    let found = py.detach(|| crate::store::inventory::inventory(&Os, &path))?;
+    let found = py.detach(|| crate::store::folder::inventory::inventory(&Os, &path))?;
     let rows = PyList::empty(py);
     for found in found {
         let (row, counts) = (PyDict::new(py), PyDict::new(py));
@@ -150,7 +150,7 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, bool)> {
-    let known = crate::store::inventory::known_name(path)?;
+    let known = crate::store::folder::inventory::known_name(path)?;
     Some((known.name, known.what, known.below.is_some()))
 }
 

@@ -14,7 +14,7 @@ use crate::log::read::parallel::{Part, put_together};
 use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
-use crate::store::mark::Flushed;
+use crate::store::folder::mark::Flushed;
 
 const PART: u64 = 2 << 20;
 const SOUGHT: u64 = 512 << 10;

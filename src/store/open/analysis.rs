@@ -21,8 +21,8 @@ use crate::store::dispatch::gather::Wanted;
 use crate::store::dispatch::index_audit::IndexAudit;
 use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
-use crate::store::mark::Flushed;
-use crate::store::paths::StorePaths;
+use crate::store::folder::mark::Flushed;
+use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
 

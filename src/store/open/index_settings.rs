@@ -9,8 +9,8 @@ use crate::files::{Access, FileKind, Storage, StorageFile};
 use crate::format::index::IndexLayout;
 use crate::log::index::layout::{Detection, detect_layout};
 
-use crate::store::paths::StorePaths;
-use crate::store::remembered::Remembered;
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::remembered::Remembered;
 
 /// A layout, or why there is none.
 pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;

@@ -16,10 +16,10 @@ use crate::format::queue::{batch, consume_queue};
 use crate::log::CommitLog;
 
 use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
-use crate::store::inventory;
-use crate::store::paths::StorePaths;
+use crate::store::folder::inventory;
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::remembered::{self, Remembered};
 use crate::store::queue_table::{self, QueueLayout, QueueTable};
-use crate::store::remembered::{self, Remembered};
 use crate::store::write::topics;
 
 /// Whether there is a store: the folder of its commit log.

@@ -17,10 +17,10 @@ use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::missing_end::MissingEnd;
 use super::recover::{RecoveryMode, RecoveryReport};
 use super::seal::Seal;
-use crate::store::lock::{self, StoreLock};
-use crate::store::mark::{Flushed, Mark};
+use crate::store::folder::lock::{self, StoreLock};
+use crate::store::folder::mark::{Flushed, Mark};
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::version;
-use crate::store::paths::StorePaths;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
 

@@ -14,7 +14,7 @@ use crate::log::{CommitLog, ConsumeQueue, StoreCheckpoint};
 
 use super::analysis::Analysis;
 use super::tail::QuarantinedMessage;
-use crate::store::paths::StorePaths;
+use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
 /// State in which a store was found.

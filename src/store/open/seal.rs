@@ -14,8 +14,8 @@ use crate::files::threads::{in_order, processors};
 use crate::files::{Access, DirEntry, FileKind, Stamp, Storage};
 use crate::format::crc::{Crc32, crc32};
 
-use crate::store::lock;
-use crate::store::paths::StorePaths;
+use crate::store::folder::lock;
+use crate::store::folder::paths::StorePaths;
 
 const TITLE: &str = "mqstore seal 2";
 

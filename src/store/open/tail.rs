@@ -12,8 +12,8 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
-use crate::store::mark::Flushed;
-use crate::store::paths::StorePaths;
+use crate::store::folder::mark::Flushed;
+use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
 const BLOCK: usize = 1 << 20;

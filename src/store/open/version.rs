@@ -13,10 +13,10 @@ use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
 
 use super::index_settings::{NoLayout, index_layout};
 use super::inspect;
-use crate::store::config_file;
-use crate::store::paths::StorePaths;
+use crate::store::folder::config_file;
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::remembered::Remembered;
 use crate::store::read::tag_entries::TagEntries;
-use crate::store::remembered::Remembered;
 
 /// Database that RocketMQ creates at every start from 5.4 on (`MessageRocksDBStorage`).
 pub const DATABASE: &str = "rocksdbstore";

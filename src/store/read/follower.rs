@@ -14,10 +14,10 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::queue_view::{self, Overlay};
-use crate::store::lock::{self, StoreLock};
-use crate::store::mark::{Flushed, Mark};
+use crate::store::folder::lock::{self, StoreLock};
+use crate::store::folder::mark::{Flushed, Mark};
+use crate::store::folder::swap;
 use crate::store::store_files::StoreFiles;
-use crate::store::swap;
 use crate::store::write::topics;
 
 /// Checks for the end of another process's swap, a millisecond apart.

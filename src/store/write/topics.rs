@@ -11,8 +11,8 @@ use crate::format::config::tables::{self, TopicConfig};
 use crate::format::queue::names::is_broker_topic;
 use crate::log::QueueKind;
 
-use crate::store::config_file;
-use crate::store::paths::StorePaths;
+use crate::store::folder::config_file;
+use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::{QueueTable, TopicKinds};
 
 const LEAST_QUEUES: i32 = 4;

@@ -17,7 +17,7 @@ use crate::format::config::tables::TopicTable;
 use crate::format::message::properties;
 use crate::format::message::{MessageView, Record};
 use crate::log::read::scanner::{Scanned, Stop};
-use crate::store::paths::StorePaths;
+use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};

@@ -25,7 +25,7 @@ use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::format::queue::names::names_a_folder;
 use crate::format::width::{at_most_i64, at_most_u32, to_usize};
 use crate::log::QueueKind;
-use crate::store::inventory;
+use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
 const BLOCK: usize = 3200;

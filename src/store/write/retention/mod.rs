@@ -20,7 +20,7 @@ use crate::log::CommitLog;
 use crate::time::CalendarTime;
 
 use self::file_ages::FileAges;
-use crate::store::paths::StorePaths;
+use crate::store::folder::paths::StorePaths;
 
 const HOUR_MS: i64 = 3_600_000;
 

@@ -10,7 +10,7 @@ use crate::log::read::range_scan::{Met, RangeScan};
 use crate::log::read::scanner::Taken;
 use crate::log::{Block, CommitLog};
 
-use super::scan::{Damage, OnDamage, ScanFilter, raised};
+use super::{Damage, OnDamage, ScanFilter, raised};
 use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl ScanPart {
         Self { range: self.range.beginning_at_once(), ..self }
     }
 
-    /// As [`Scan::run`](super::scan::Scan::run).
+    /// As [`Scan::run`](super::Scan::run).
     pub fn run(
         &mut self,
         log: &CommitLog,

@@ -1,5 +1,7 @@
 //! Consumer groups: committed offsets in `config/consumerOffset.json` (`ConsumerOffsetManager`),
-//! and a group that reads and keeps its position.
+//! and a group that reads and keeps its position. `offsets.rs` is their table.
+
+pub(crate) mod offsets;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +16,8 @@ use crate::format::width::at_least_0;
 use crate::log::queue::Unit;
 
 use super::queue_read::GetStatus;
-use crate::store::config_file;
-use crate::store::lock::OffsetsLock;
+use crate::store::folder::config_file;
+use crate::store::folder::lock::OffsetsLock;
 use crate::store::message_store::MessageStore;
 
 /// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).

@@ -22,9 +22,9 @@ use crate::log::read::range_scan::{DamagedRange, Lost, Met, RangeScan};
 use crate::log::read::scanner::{Taken, zeros};
 use crate::log::{Block, CommitLog, QueueKind};
 
-use super::scan::ScanFilter;
+use super::ScanFilter;
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::inspect;
-use crate::store::paths::StorePaths;
 
 pub type TopicTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 /// Bounds of queue offsets by queue number.

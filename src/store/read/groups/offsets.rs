@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::format::config::tables::{self, OffsetTable};
-use crate::store::config_file::{self, Loaded};
+use crate::store::folder::config_file::{self, Loaded};
 use crate::store::store_files::StoreFiles;
 
 impl StoreFiles {

@@ -1,4 +1,9 @@
 //! Scans a log's messages in order, with a filter.
+//!
+//! `part.rs` is a part of a scan, `slice.rs` a share of a log for a reader of its own.
+
+pub mod part;
+pub mod slice;
 
 use std::sync::Arc;
 
@@ -13,7 +18,7 @@ use crate::log::read::range_scan::{Lost, RangeScan};
 use crate::log::read::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
 use crate::log::{Block, CommitLog};
 
-use super::scan_part::ScanParts;
+use self::part::ScanParts;
 use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Debug)]

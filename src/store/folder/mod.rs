@@ -1,0 +1,13 @@
+//! A store's folder: its names, lock, small files of our own, and safe replacement.
+//!
+//! Open `paths.rs` first: it names every file. `inventory.rs` lists them, `lock.rs` has `lock` and
+//! `abort`, `mark.rs` the durable mark, `remembered.rs` the saved settings, `config_file.rs` the
+//! broker's JSON files. `swap.rs` replaces folders atomically.
+
+pub mod config_file;
+pub mod inventory;
+pub mod lock;
+pub mod mark;
+pub mod paths;
+pub mod remembered;
+pub mod swap;
