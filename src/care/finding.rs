@@ -353,7 +353,7 @@ impl Findings {
 
 /// Findings of one part of a divided check.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct Found {
+pub(super) struct PartFindings {
     list: Vec<Finding>,
     counts: BTreeMap<Code, u64>,
     wrong: bool,
@@ -361,12 +361,12 @@ pub(super) struct Found {
 
 impl Findings {
     /// Everything, for [`Findings::join`].
-    pub(super) fn into_found(self) -> Found {
+    pub(super) fn into_found(self) -> PartFindings {
         let (list, counts, wrong) = self.into_parts();
-        Found { list, counts, wrong }
+        PartFindings { list, counts, wrong }
     }
 
-    pub(super) fn join(&self, found: Found) {
+    pub(super) fn join(&self, found: PartFindings) {
         let mut kept = self.kept.lock();
         kept.wrong |= found.wrong;
         let mut unlisted = found.counts;

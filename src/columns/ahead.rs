@@ -73,24 +73,24 @@ pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
 }
 
 #[derive(Debug)]
-struct Cuts {
+struct PartQueue {
     next: u64,
     end: u64,
     step: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Came {
+struct PartResult {
     rows: usize,
     batches: usize,
     met_damage: bool,
 }
 
-impl Cuts {
-    /// Cuts the next part, large enough for one batch. After damage parts are large, since each
+impl PartQueue {
+    /// PartQueue the next part, large enough for one batch. After damage parts are large, since each
     /// search may start at a file's beginning.
-    fn cut(&mut self, last: Option<Came>) -> Option<Range<u64>> {
-        if let Some(Came { rows, batches, met_damage }) = last {
+    fn cut(&mut self, last: Option<PartResult>) -> Option<Range<u64>> {
+        if let Some(PartResult { rows, batches, met_damage }) = last {
             if rows < FEW_ROWS || met_damage {
                 self.step = (self.step * 2).min(PART.end);
             } else if batches > 1 {
@@ -104,14 +104,14 @@ impl Cuts {
 }
 
 /// A maker's answer: a batch, whether the part is over, its number and positions.
-struct Told {
+struct Answer {
     made: Made,
     over: bool,
     part: Range<u64>,
     places: Range<u64>,
 }
 
-impl Told {
+impl Answer {
     /// Whether the part starts at `next`, or both skip to the same place.
     fn begins_at(&self, next: u64) -> bool {
         self.places.start == next || self.places.start.min(next) >= self.part.end
@@ -124,8 +124,8 @@ pub struct BatchesAhead {
     /// Numbers of makers in the order of their parts.
     turns: Receiver<usize>,
     turn: Option<usize>,
-    makers: Vec<Receiver<Told>>,
-    cuts: Arc<Mutex<Cuts>>,
+    makers: Vec<Receiver<Answer>>,
+    cuts: Arc<Mutex<PartQueue>>,
     threads: Vec<JoinHandle<()>>,
     next: u64,
     /// Maker that rebuilds parts with a wrong start, and whether it is at work.
@@ -158,7 +158,7 @@ impl BatchesAhead {
         step: u64,
     ) -> io::Result<Self> {
         let again = makers.pop().ok_or(io::ErrorKind::InvalidInput)?;
-        let cuts = Cuts { next: bytes.start, end: bytes.end, step };
+        let cuts = PartQueue { next: bytes.start, end: bytes.end, step };
         let (to_turns, turns) = mpsc::channel();
         let mut ahead = Self {
             turns,
@@ -297,9 +297,9 @@ impl Drop for BatchesAhead {
 fn make(
     mut maker: Box<dyn Maker>,
     number: usize,
-    cuts: &Mutex<Cuts>,
+    cuts: &Mutex<PartQueue>,
     turns: &Sender<usize>,
-    out: &SyncSender<Told>,
+    out: &SyncSender<Answer>,
 ) {
     let mut last = None;
     loop {
@@ -323,14 +323,14 @@ fn make(
             }
             let (part, places) = (part.clone(), maker.places());
             // Bytes that are no record may give an error here.
-            if out.send(Told { made, over, part, places }).is_err() {
+            if out.send(Answer { made, over, part, places }).is_err() {
                 return;
             }
             if over {
                 break;
             }
         }
-        last = Some(Came { rows, batches, met_damage: maker.met_damage() });
+        last = Some(PartResult { rows, batches, met_damage: maker.met_damage() });
     }
 }
 

@@ -13,7 +13,7 @@ use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
-use super::read::frames::{self, Lies, Record};
+use super::read::frames::{self, FrameAt, Record};
 
 const WRITTEN_AGAIN: usize = 1 << 20;
 const PART: u64 = 8 << 20;
@@ -253,14 +253,14 @@ impl CommitLog {
         room: usize,
     ) -> Found<'b> {
         match frames::lies(frame, room) {
-            Lies::Record(Record { view, .. }) => match frames::misplaced(&view, offset) {
+            FrameAt::Record(Record { view, .. }) => match frames::misplaced(&view, offset) {
                 None => Found::Message(view),
                 Some(error) => Found::Bad(error),
             },
-            Lies::Blank(size) => Found::Blank(size),
-            Lies::Empty => Found::Empty,
-            Lies::Bad(error) => Found::Bad(error),
-            Lies::End => Found::OutOfRange,
+            FrameAt::Blank(size) => Found::Blank(size),
+            FrameAt::Empty => Found::Empty,
+            FrameAt::Bad(error) => Found::Bad(error),
+            FrameAt::End => Found::OutOfRange,
         }
     }
 

@@ -457,7 +457,7 @@ impl Examined<'_> {
             return Ok(None);
         }
         let found = inventory::inventory(self.storage, self.path)?;
-        let of_queues = |found: &&inventory::Found| {
+        let of_queues = |found: &&inventory::FoundStructure| {
             found.structure == Structure::RocksDb && found.path.starts_with(paths::CONSUME_QUEUE)
         };
         Ok(found.iter().find(of_queues).map(|found| found.path.clone()))

@@ -191,7 +191,7 @@ struct Job<'a> {
     flushed: Flushed,
 }
 
-struct Made {
+struct NewStructures {
     build: Build,
     walk: Walk,
     kept: Vec<Arc<Queue>>,
@@ -280,7 +280,7 @@ impl<'a> Job<'a> {
         let _ = swap::remove_tree(&*self.storage, &unfinished);
     }
 
-    fn make(&self, threads: usize, meter: &Meter) -> Result<Made> {
+    fn make(&self, threads: usize, meter: &Meter) -> Result<NewStructures> {
         let staging = self.staging();
         let mut build = match &staging {
             None => Build::count(),
@@ -299,11 +299,11 @@ impl<'a> Job<'a> {
             Some(dir) => build.finish(&*self.storage, dir)?,
             None => BuiltIndex { keys: build.keys, ..BuiltIndex::default() },
         };
-        Ok(Made { build, walk, kept, index, staging })
+        Ok(NewStructures { build, walk, kept, index, staging })
     }
 
-    fn put(&self, made: Made) -> Result<RebuildReport> {
-        let Made { build, walk, kept, index, staging } = made;
+    fn put(&self, made: NewStructures) -> Result<RebuildReport> {
+        let NewStructures { build, walk, kept, index, staging } = made;
         let quarantine = match (&self.options.target, &staging) {
             (Target::InPlace, Some(dir)) => self.swap(dir, &walk, &index)?,
             (Target::Folder(out), Some(dir)) => {

@@ -9,7 +9,7 @@ use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
 use crate::log::read::block::BlockPool;
-use crate::log::read::frames::{FrameReader, Lies, Record};
+use crate::log::read::frames::{FrameAt, FrameReader, Record};
 use crate::log::read::parallel::{Part, Stretch};
 use crate::store::dispatch::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::folder::mark::Flushed;
@@ -108,7 +108,7 @@ fn walk(
             continue;
         }
         match reader.read(at, checks)? {
-            Lies::Record(record) => {
+            FrameAt::Record(record) => {
                 let next = at + u64::from(record.size);
                 if !is_own(&record.view) {
                     break ChunkEnd::Bad;
@@ -127,14 +127,14 @@ fn walk(
                 };
                 // The reader has a large record's checksum faults, so it is read again.
                 match reader.read(at, false)? {
-                    Lies::Record(record) if !torn => add_closely(&mut gather, &record),
+                    FrameAt::Record(record) if !torn => add_closely(&mut gather, &record),
                     _ => break ChunkEnd::Bad,
                 }
                 at = next;
             }
-            Lies::Blank(size) if u64::from(size) == left => break ChunkEnd::Blank,
-            Lies::Blank(_) | Lies::Bad(_) => break ChunkEnd::Bad,
-            Lies::End | Lies::Empty => break ChunkEnd::Nothing,
+            FrameAt::Blank(size) if u64::from(size) == left => break ChunkEnd::Blank,
+            FrameAt::Blank(_) | FrameAt::Bad(_) => break ChunkEnd::Bad,
+            FrameAt::End | FrameAt::Empty => break ChunkEnd::Nothing,
         }
     };
     Ok(Chunk { begin, end: base.saturating_add(at), how, gathered: gather.into_gathered() })
@@ -148,7 +148,7 @@ fn add_closely(gather: &mut Gather<'_>, record: &Record<'_>) {
 /// Store time of the record at `at`, if one begins there.
 pub(super) fn stored_at(reader: &mut FrameReader, at: u64) -> Result<Option<i64>> {
     Ok(match reader.read(at, false)? {
-        Lies::Record(record) => Some(record.view.store_timestamp_ms()),
+        FrameAt::Record(record) => Some(record.view.store_timestamp_ms()),
         _ => None,
     })
 }

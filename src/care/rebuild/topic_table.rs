@@ -58,12 +58,12 @@ pub struct TopicsReport {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundTopics {
     topics: HashMap<Box<[u8]>, (i32, QueueKind)>,
     most_queue_id: i32,
 }
 
-impl Found {
+impl FoundTopics {
     fn see(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
         let (most, known) = match self.topics.get_mut(topic) {
             Some(found) => (found.0, &mut *found),
@@ -183,7 +183,7 @@ pub fn rebuild_topics(
         Ok(None) | Err(Error::Corrupt(_)) => (None, None),
         Err(error) => return Err(error),
     };
-    let mut found = Found::default();
+    let mut found = FoundTopics::default();
     found.see_queues(&storage, &paths, &config)?;
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let (messages, skipped) = found.see_messages(&store, progress)?;

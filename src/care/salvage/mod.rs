@@ -19,7 +19,7 @@ use self::carve::{Extent, Flawed, Window, carve};
 use self::census::Census;
 pub use self::merge::{Conflict, Merged};
 use self::merge::{Source, merge};
-use self::sources::{Found, find};
+use self::sources::{FoundSources, find};
 pub use self::tables::Problem;
 use super::transfer::{Plan, QueueName, Rule, Transfer, kinds, refuse_what_is_there};
 use crate::config::StoreConfig;
@@ -120,7 +120,7 @@ pub fn salvage_on(
     }
     let remembered = Remembered::load(&*storage, &StorePaths::new(from, &config));
     let known = remembered.config.mapped_file_size_commit_log;
-    let Found { sources, files, hint, problems } = find(&storage, from, &config, known)?;
+    let FoundSources { sources, files, hint, problems } = find(&storage, from, &config, known)?;
     let mut report = SalvageReport {
         config_files: files.iter().map(|(name, _)| name.clone()).collect(),
         problems,

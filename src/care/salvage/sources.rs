@@ -15,7 +15,7 @@ use crate::format::file_name;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::inspect::is_store;
 
-pub(super) struct Found {
+pub(super) struct FoundSources {
     pub(super) sources: Vec<Source>,
     pub(super) files: Vec<ConfigFile>,
     /// File size of the log, by names and lengths.
@@ -29,7 +29,7 @@ pub(super) fn find(
     from: &Path,
     config: &StoreConfig,
     remembered: Option<u64>,
-) -> Result<Found> {
+) -> Result<FoundSources> {
     let not_there = |reason: &str| Error::NotAStore { path: from.into(), reason: reason.into() };
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     let mut paths: Vec<PathBuf> = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn find(
     }
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     let hint = file_size(&sources, remembered)?;
-    Ok(Found { sources, files, hint, problems })
+    Ok(FoundSources { sources, files, hint, problems })
 }
 
 /// File size of the log by the files with a name: the remembered one if none contradicts it, else

@@ -18,7 +18,7 @@ use super::index::{self, Index, IndexSeen, IndexState};
 use super::log_walk::{self, FilePart, FileWalk};
 use super::queues::{Missing, Name, Queues};
 use super::{Prepared, VerifyOptions, VerifyReport, conclude, prepare, read_index, read_queue};
-use crate::care::finding::{Findings, Found};
+use crate::care::finding::{Findings, PartFindings};
 use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
@@ -34,7 +34,7 @@ struct Structures {
     queues: Vec<QueueSeen>,
     /// By the number in a file's name, without unreadable files.
     index: Vec<(u64, IndexSeen)>,
-    found: Found,
+    found: PartFindings,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -54,7 +54,7 @@ struct Walks {
     met: Vec<(u32, u64)>,
     missing: Vec<(Name, Missing)>,
     missing_elsewhere: u64,
-    found: Found,
+    found: PartFindings,
 }
 
 struct Part<'a> {

@@ -21,7 +21,7 @@ use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
-use crate::log::read::frames::{Faults, FrameReader, Lies, Record, misplaced, property_crc};
+use crate::log::read::frames::{Faults, FrameAt, FrameReader, Record, misplaced, property_crc};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const STEP: u64 = 4 << 20;
@@ -202,7 +202,7 @@ impl Walk<'_> {
             }
             let left = reader.left(at);
             let damage = match reader.read(at, self.cx.full)? {
-                Lies::Record(record) => match self.misplaced(&record, at) {
+                FrameAt::Record(record) => match self.misplaced(&record, at) {
                     None => {
                         let elided = record.is_elided;
                         let next = at + u64::from(record.size);
@@ -216,12 +216,12 @@ impl Walk<'_> {
                     }
                     Some(error) => Damage { at, code: Code::LogPlace, error },
                 },
-                Lies::Blank(size) if u64::from(size) == left => {
+                FrameAt::Blank(size) if u64::from(size) == left => {
                     self.result.how = FileEnd::Blank;
                     self.result.end = at.saturating_add(left);
                     return Ok(());
                 }
-                Lies::Blank(size) => {
+                FrameAt::Blank(size) => {
                     let error = FormatError::new(
                         CorruptionKind::Blank,
                         0,
@@ -230,8 +230,8 @@ impl Walk<'_> {
                     );
                     Damage { at, code: Code::LogBlank, error }
                 }
-                Lies::End => return Ok(()),
-                Lies::Empty => match reader.next_nonzero(at)? {
+                FrameAt::End => return Ok(()),
+                FrameAt::Empty => match reader.next_nonzero(at)? {
                     None => return Ok(()),
                     Some(data) => {
                         let found = format!("zeros up to byte {data}");
@@ -239,7 +239,7 @@ impl Walk<'_> {
                         Damage { at, code: Code::LogHole, error }
                     }
                 },
-                Lies::Bad(error) => Damage { at, code: Code::LogFrame, error },
+                FrameAt::Bad(error) => Damage { at, code: Code::LogFrame, error },
             };
             match self.behind(reader, damage)? {
                 Some(next) => at = next,
@@ -273,7 +273,7 @@ impl Walk<'_> {
             }
         };
         let time = match reader.read(next, false)? {
-            Lies::Record(record) => Some(record.view.store_timestamp_ms()),
+            FrameAt::Record(record) => Some(record.view.store_timestamp_ms()),
             _ => None,
         };
         // The newest earlier message is unknown in a later part.
@@ -296,14 +296,14 @@ impl Walk<'_> {
         let mut older = 0;
         loop {
             match reader.read(at, false)? {
-                Lies::Record(record) if self.misplaced(&record, at).is_none() => {
+                FrameAt::Record(record) if self.misplaced(&record, at).is_none() => {
                     if record.view.store_timestamp_ms() >= self.result.newest_ms {
                         return Ok((older, Some(at)));
                     }
                     older += 1;
                     at += u64::from(record.size);
                 }
-                Lies::End => return Ok((older, None)),
+                FrameAt::End => return Ok((older, None)),
                 _ => match reader.resync(at.saturating_add(1))? {
                     Some(next) => at = next,
                     None => return Ok((older, None)),

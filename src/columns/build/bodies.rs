@@ -21,9 +21,9 @@ pub(crate) struct Pinned {
     number: usize,
 }
 
-struct Held(Arc<Block>);
+struct HeldBlock(Arc<Block>);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBlock {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -51,7 +51,7 @@ impl Pins {
             if bytes <= self.most_bytes {
                 self.bytes = bytes;
                 self.count += 1;
-                let buffer = Buffer::from(Bytes::from_owner(Held(Arc::clone(block))));
+                let buffer = Buffer::from(Bytes::from_owner(HeldBlock(Arc::clone(block))));
                 let block = Arc::clone(block);
                 self.last = Some(Pinned { block, buffer, number: self.count });
             }

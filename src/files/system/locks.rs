@@ -27,9 +27,9 @@ static SLOTS: Slot = Slot::new();
 
 /// An entry for an open lock file; must be dropped before the file is closed.
 #[derive(Debug)]
-pub(crate) struct Held(&'static Slot);
+pub(crate) struct HeldLock(&'static Slot);
 
-impl Held {
+impl HeldLock {
     pub(crate) fn new(descriptor: RawFd) -> Self {
         let mut slot = &SLOTS;
         let (taken, not) = (Ordering::AcqRel, Ordering::Acquire);
@@ -40,7 +40,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         self.0.descriptor.store(FREE, Ordering::Release);
     }

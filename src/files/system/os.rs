@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use memmap2::MmapRaw;
 
-use super::locks::Held;
+use super::locks::HeldLock;
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
 };
@@ -245,7 +245,7 @@ pub(crate) fn open_files_allowed() -> Option<u64> {
 #[derive(Debug)]
 struct OsFile {
     /// Set with the lock; dropped before the file is closed.
-    held: OnceLock<Held>,
+    held: OnceLock<HeldLock>,
     file: File,
 }
 
@@ -388,7 +388,7 @@ impl StorageFile for OsFile {
 
     fn try_lock_beside(&self, byte: u64) -> io::Result<bool> {
         use nix::errno::Errno;
-        self.held.get_or_init(|| Held::new(self.file.as_raw_fd()));
+        self.held.get_or_init(|| HeldLock::new(self.file.as_raw_fd()));
         match nix::fcntl::fcntl(&self.file, set_lock(&lock_on(byte, nix::libc::F_WRLCK))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),

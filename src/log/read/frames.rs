@@ -58,7 +58,7 @@ pub struct Record<'a> {
 
 /// Content at a position.
 #[derive(Debug)]
-pub enum Lies<'a> {
+pub enum FrameAt<'a> {
     /// A record, which may store another offset.
     Record(Record<'a>),
     /// Filler, in bytes.
@@ -189,9 +189,9 @@ impl FrameReader {
 
     /// Reads the frame at `at`. With `sums` a large record's checksums are computed for
     /// [`FrameReader::faults`]; the caller checks a small one.
-    pub fn read(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
+    pub fn read(&mut self, at: u64, sums: bool) -> Result<FrameAt<'_>> {
         if at >= self.len {
-            return Ok(Lies::End);
+            return Ok(FrameAt::End);
         }
         let there = self.rest(at);
         if peek::claimed_size(there).is_none_or(|size| size > there.len()) {
@@ -207,7 +207,7 @@ impl FrameReader {
     }
 
     #[cold]
-    fn read_more(&mut self, at: u64, sums: bool) -> Result<Lies<'_>> {
+    fn read_more(&mut self, at: u64, sums: bool) -> Result<FrameAt<'_>> {
         let room = self.room(at);
         // At most twice: the first bytes tell the record's size.
         let mut needed = peek::HEAD;
@@ -221,11 +221,11 @@ impl FrameReader {
     }
 
     /// Reads a record larger than a block without its body.
-    fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<Lies<'_>> {
+    fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<FrameAt<'_>> {
         let head = self.bytes(at, HEAD_MOST)?;
         let place = match elided::body_place(head, size) {
             Ok(place) => place,
-            Err(error) => return Ok(Lies::Bad(error)),
+            Err(error) => return Ok(FrameAt::Bad(error)),
         };
         let head = head.get(..place.at).unwrap_or_default().to_vec();
         let tail_at = at.saturating_add((place.at + place.len) as u64);
@@ -237,15 +237,15 @@ impl FrameReader {
         }
         Ok(match message::read_frame(&self.elided) {
             Ok(Frame::Message(view)) => {
-                Lies::Record(Record { view, size: at_most_u32(size), is_elided: true })
+                FrameAt::Record(Record { view, size: at_most_u32(size), is_elided: true })
             }
             Err(FrameError::Bad(mut error)) => {
                 if error.position >= place.at {
                     error.position = error.position.saturating_add(place.len);
                 }
-                Lies::Bad(error)
+                FrameAt::Bad(error)
             }
-            Ok(_) | Err(FrameError::Incomplete { .. }) => Lies::Bad(FormatError::new(
+            Ok(_) | Err(FrameError::Incomplete { .. }) => FrameAt::Bad(FormatError::new(
                 CorruptionKind::Length,
                 0,
                 format!("lengths that add up to {size} bytes"),
@@ -463,7 +463,7 @@ impl FrameReader {
             return Ok(false);
         }
         let (bytes, _) = self.signature(at)?;
-        Ok(!peek::is_record(&bytes) || matches!(self.read(at, false)?, Lies::Record(_)))
+        Ok(!peek::is_record(&bytes) || matches!(self.read(at, false)?, FrameAt::Record(_)))
     }
 }
 
@@ -480,15 +480,15 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
 pub(in crate::log) fn lies(
     frame: std::result::Result<Frame<'_>, FrameError>,
     room: usize,
-) -> Lies<'_> {
+) -> FrameAt<'_> {
     match frame {
         Ok(Frame::Message(view)) => {
-            Lies::Record(Record { view, size: view.store_size(), is_elided: false })
+            FrameAt::Record(Record { view, size: view.store_size(), is_elided: false })
         }
-        Ok(Frame::Blank { size }) => Lies::Blank(size),
-        Ok(Frame::Empty) => Lies::Empty,
-        Err(FrameError::Bad(error)) => Lies::Bad(error),
-        Err(FrameError::Incomplete { needed }) => Lies::Bad(FormatError::new(
+        Ok(Frame::Blank { size }) => FrameAt::Blank(size),
+        Ok(Frame::Empty) => FrameAt::Empty,
+        Err(FrameError::Bad(error)) => FrameAt::Bad(error),
+        Err(FrameError::Incomplete { needed }) => FrameAt::Bad(FormatError::new(
             CorruptionKind::Truncated,
             0,
             format!("{needed} bytes"),

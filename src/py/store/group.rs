@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::format::queue::consume_queue::TagFilter;
-use crate::store::read::groups::{self, Taken};
+use crate::store::read::groups::{self, Delivery};
 
 use super::reading::{Deadline, filter_of, messages};
 use super::stored::StoredMessage;
@@ -205,12 +205,12 @@ struct GroupMessages {
     generation: u64,
     topic: String,
     filter: TagFilter,
-    ahead: Mutex<VecDeque<Taken>>,
+    ahead: Mutex<VecDeque<Delivery>>,
 }
 
 impl GroupMessages {
     /// Next message, after a brief wait if needed.
-    fn step(&self, slice: Duration) -> Result<Option<Taken>> {
+    fn step(&self, slice: Duration) -> Result<Option<Delivery>> {
         let group = &self.group;
         let mut ahead = self.ahead.lock();
         loop {

@@ -66,7 +66,7 @@ impl Structure {
 
 /// A structure that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundStructure {
     pub structure: Structure,
     /// Path below the root, with `/`.
     pub path: String,
@@ -184,7 +184,7 @@ const DEEPEST: usize = 4;
 const BLOCK: usize = 1 << 16;
 
 /// Lists what lies below `root` and is not read, without following links.
-pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<Found>> {
+pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructure>> {
     let mut inventory = Inventory { storage, root, found: Vec::new() };
     for (name, structure, unit) in NAMES.iter().flat_map(|known| known.parts) {
         inventory.add(name, *structure, *unit)?;
@@ -271,7 +271,7 @@ fn has_file(storage: &dyn Storage, dir: &Path, wanted: fn(&str) -> bool) -> Resu
 struct Inventory<'a> {
     storage: &'a dyn Storage,
     root: &'a Path,
-    found: Vec<Found>,
+    found: Vec<FoundStructure>,
 }
 
 impl Inventory<'_> {
@@ -291,7 +291,7 @@ impl Inventory<'_> {
             Unit::Epoch => vec![("epochs", sums.units)],
         };
         let Sums { files, bytes, .. } = sums;
-        self.found.push(Found { structure, path: name.to_owned(), files, bytes, counts });
+        self.found.push(FoundStructure { structure, path: name.to_owned(), files, bytes, counts });
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
 use crate::log::{CommitLog, QueueKind};
 
-use super::held_to_log::{Held, Sought};
+use super::entry_search::{EntrySearch, NextMessage};
 use super::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
@@ -127,7 +127,7 @@ pub fn read(
     if offset > max {
         return Ok(answer(GetStatus::OffsetOverflowBadly, max));
     }
-    let mut taken = Taken::new(log, view, request);
+    let mut taken = QueueRead::new(log, view, request);
     let ran = taken.run();
     taken.keep_seen();
     ran?;
@@ -154,7 +154,7 @@ pub fn read(
 const BLOCK: usize = 256;
 const ENTRY_COST: u64 = 256;
 
-struct Taken<'a> {
+struct QueueRead<'a> {
     log: &'a CommitLog,
     view: &'a QueueView,
     request: &'a ReadRequest<'a>,
@@ -171,7 +171,7 @@ struct Taken<'a> {
     nothing_there: bool,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> QueueRead<'a> {
     fn new(log: &'a CommitLog, view: &'a QueueView, request: &'a ReadRequest<'a>) -> Self {
         Self {
             log,
@@ -197,7 +197,7 @@ impl<'a> Taken<'a> {
             by_size.unwrap_or(i64::MAX).max(by_count.unwrap_or(i64::MAX))
         });
         let mut buffer = Vec::new();
-        let mut looked_at = 0_usize;
+        let mut examined = 0_usize;
         let mut unasked = 0_u64;
         let mut left_in_file = None;
         loop {
@@ -217,7 +217,7 @@ impl<'a> Taken<'a> {
             if units.is_empty()
                 && (self.next >= self.view.max_offset || self.next < self.view.first_listed())
             {
-                self.nothing_there = looked_at == 0;
+                self.nothing_there = examined == 0;
                 return Ok(());
             }
             let is_over = |next: i64| {
@@ -230,7 +230,7 @@ impl<'a> Taken<'a> {
                 }
                 // Missing or misnumbered entries.
                 while self.next < unit.number && !is_over(self.next) {
-                    looked_at += 1;
+                    examined += 1;
                     if !self.or_stop(|taken| taken.fill())? {
                         return Ok(());
                     }
@@ -251,14 +251,14 @@ impl<'a> Taken<'a> {
                 {
                     return Ok(());
                 }
-                looked_at += 1;
+                examined += 1;
                 let following = units.get(place + 1);
                 if !self.or_stop(|taken| taken.take(unit, following, &mut buffer))? {
                     return Ok(());
                 }
             }
             if self.next == before {
-                looked_at += 1;
+                examined += 1;
                 if self.next >= self.view.max_offset
                     || is_over(self.next)
                     || !self.or_stop(|taken| taken.fill())?
@@ -355,9 +355,9 @@ impl<'a> Taken<'a> {
     #[cold]
     fn fill(&mut self) -> Result<bool> {
         let (topic, queue_id) = (self.request.topic, self.request.queue_id);
-        let held = Held { log: self.log, view: self.view, topic, queue_id };
+        let held = EntrySearch { log: self.log, view: self.view, topic, queue_id };
         match held.seek(self.next, self.end)? {
-            Sought::Record(unit, record) => {
+            NextMessage::Record(unit, record) => {
                 let Some(view) = view_of(&record) else { return Ok(true) };
                 if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
                     return Ok(false);
@@ -367,7 +367,7 @@ impl<'a> Taken<'a> {
                 self.next = unit.end();
                 self.give(&unit, &view)
             }
-            Sought::Nothing(next) => {
+            NextMessage::Nothing(next) => {
                 self.last_was_gone = true;
                 self.next = next;
                 Ok(true)

@@ -19,7 +19,7 @@ use crate::log::queue::seen_codes::Seen256;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, Queue, QueueKind};
 
-use super::held_to_log::{self, Held};
+use super::entry_search::{self, EntrySearch};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::{Audit, is_known};
 use crate::store::queue_table::QueueTable;
@@ -226,7 +226,7 @@ impl Overlay {
             (None, None) => return Ok(None),
             (Some(queue), _) => {
                 let view = &QueueView::whole(Arc::clone(queue));
-                let held = Held { log, view, topic, queue_id };
+                let held = EntrySearch { log, view, topic, queue_id };
                 queue.correct_min_offset(bytes.start)?;
                 min_offset = held.first(queue, bytes.start)?;
                 max_offset = held.end(queue, self.from)?;
@@ -273,7 +273,7 @@ pub fn start_of_doubt(
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     let reach = at_least_0(reach).max(log.min_offset());
     // An entry without its message tells nothing.
-    if !crashed && let Some(end) = held_to_log::end_of_queues(log, &all)? {
+    if !crashed && let Some(end) = entry_search::end_of_queues(log, &all)? {
         let reach = end.max(log.min_offset());
         let mut buffer = Vec::new();
         let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);

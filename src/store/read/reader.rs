@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::log::{CommitLog, Queue};
 
+use super::entry_search::EntrySearch;
 use super::follower::Follower;
-use super::held_to_log::Held;
 use super::queue_view::{Overlay, QueueView};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
@@ -181,7 +181,7 @@ impl Reader {
     fn whole(&self, queue: Arc<Queue>, topic: &[u8], queue_id: i32) -> Result<QueueView> {
         let log = self.log();
         let mut view = QueueView::whole(Arc::clone(&queue));
-        let held = Held { log, view: &view, topic, queue_id };
+        let held = EntrySearch { log, view: &view, topic, queue_id };
         view.min_offset = held.first(&queue, log.min_offset())?;
         Ok(view)
     }

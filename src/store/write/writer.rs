@@ -235,7 +235,7 @@ impl Writer {
                     let request = checked.request(&placed.result);
                     dispatcher
                         .dispatch(&request, Some(queue), &files.queues)
-                        .map(|()| self.has_dispatched(&dispatcher, &request))
+                        .map(|()| self.record_dispatched(&dispatcher, &request))
                 } else {
                     self.dispatch_to(&mut dispatcher, files.log.end_offset())
                 };
@@ -295,7 +295,7 @@ impl Writer {
                 Ok(Scanned::Message(view)) => {
                     let request = DispatchRequest::of(&view);
                     dispatcher.dispatch(&request, None, queues)?;
-                    self.has_dispatched(dispatcher, &request);
+                    self.record_dispatched(dispatcher, &request);
                     if request.end() - committed >= COMMIT_BYTES {
                         queues.commit()?;
                         committed = request.end();
@@ -314,7 +314,7 @@ impl Writer {
     }
 
     #[inline]
-    fn has_dispatched(&self, dispatcher: &Dispatcher, request: &DispatchRequest<'_>) {
+    fn record_dispatched(&self, dispatcher: &Dispatcher, request: &DispatchRequest<'_>) {
         if request.store_timestamp_ms > self.dispatched_ms.load(Ordering::Relaxed) {
             self.dispatched_ms.store(request.store_timestamp_ms, Ordering::Release);
         }
@@ -349,11 +349,11 @@ impl Writer {
         self.with_index(IndexService::drain).unwrap_or(Ok(()))?;
         let dispatched = self.dispatched.load(Ordering::Acquire);
         self.files.queues.commit()?;
-        self.has_written_entries(dispatched);
+        self.record_written_entries(dispatched);
         Ok(())
     }
 
-    fn has_written_entries(&self, offset: u64) {
+    fn record_written_entries(&self, offset: u64) {
         if let Some(room) = self.files.log.room() {
             room.entered(offset);
         }
@@ -446,7 +446,7 @@ impl Writer {
         // No time from the future: it would call later messages flushed.
         let newest_ms = self.appender.lock().newest_timestamp_ms;
         files.queues.flush()?;
-        self.has_written_entries(dispatched);
+        self.record_written_entries(dispatched);
         // Appends continue. Full, flushed files need no rebuild after a crash.
         let index_ms = match self.with_index(IndexService::begin_flush).transpose()? {
             Some(flush) => flush.run()?,

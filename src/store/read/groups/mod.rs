@@ -115,7 +115,7 @@ type Queue = (String, i32);
 
 /// A message to deliver, with the positions before and after it.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Delivery {
     pub record: Box<[u8]>,
     queue_id: i32,
     after: i64,
@@ -218,7 +218,7 @@ impl ConsumerGroup {
     }
 
     /// Next messages without moving, until they are [taken](Self::take).
-    pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Taken>> {
+    pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Delivery>> {
         let mut places = self.places()?;
         self.fetch(&mut places, topic, most, filter)
     }
@@ -228,7 +228,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`Error::Closed`].
-    pub fn take(&self, topic: &str, message: &Taken) -> Result<bool> {
+    pub fn take(&self, topic: &str, message: &Delivery) -> Result<bool> {
         let mut places = self.places()?;
         let place = places.next.get(&(topic.to_owned(), message.queue_id));
         if place.is_some_and(|&place| place != message.after) {
@@ -244,7 +244,7 @@ impl ConsumerGroup {
         topic: &str,
         most: usize,
         filter: &TagFilter,
-    ) -> Result<Vec<Taken>> {
+    ) -> Result<Vec<Delivery>> {
         let mut queues = self.store.queues_of(topic)?;
         if let Some(last) = places.turn.get(topic) {
             let behind = queues.partition_point(|queue| queue <= last);
@@ -271,7 +271,7 @@ impl ConsumerGroup {
         queue_id: i32,
         most: usize,
         filter: &TagFilter,
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<Delivery>,
     ) -> Result<()> {
         let start = match places.next.get(&(topic.to_owned(), queue_id)) {
             Some(&next) => next,
@@ -288,7 +288,7 @@ impl ConsumerGroup {
             let next = answer.next_queue_offset;
             let found = answer.status == GetStatus::Found;
             for (record, next) in answer.records.into_iter().zip(answer.ends) {
-                taken.push(Taken { record, queue_id, after, next });
+                taken.push(Delivery { record, queue_id, after, next });
                 after = next;
             }
             if found && let Some(last) = taken.last_mut() {

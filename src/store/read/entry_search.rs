@@ -31,7 +31,7 @@ const ASKED: usize = 8;
 const MOST_BEHIND: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct EntrySearch<'a> {
     pub log: &'a CommitLog,
     pub view: &'a QueueView,
     pub topic: &'a [u8],
@@ -39,14 +39,14 @@ pub struct Held<'a> {
 }
 
 #[derive(Debug)]
-pub enum Sought {
+pub enum NextMessage {
     /// First message from the queue offset on.
     Record(Unit, Box<[u8]>),
     /// No message up to this queue offset.
     Nothing(i64),
 }
 
-impl Held<'_> {
+impl EntrySearch<'_> {
     /// Whether an entry leads to a record of its queue and number; returns the record's end.
     pub fn end_of(&self, unit: &Unit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
         let entry = unit.entry;
@@ -60,8 +60,8 @@ impl Held<'_> {
         Ok(leads.then(|| at.saturating_add(size)))
     }
 
-    /// [`Held::end_of`] for an entry behind the log's known end.
-    fn leads_behind(&self, unit: &Unit) -> Result<bool> {
+    /// [`EntrySearch::end_of`] for an entry behind the log's known end.
+    fn leads_past_end(&self, unit: &Unit) -> Result<bool> {
         let entry = unit.entry;
         let (Ok(at), Ok(size)) =
             (u64::try_from(entry.physical_offset), usize::try_from(entry.store_size))
@@ -110,7 +110,7 @@ impl Held<'_> {
     /// # Errors
     /// [`Error::Corrupt`] if the log is damaged before that message or too long to search;
     /// [`Error::Io`].
-    pub fn seek(&self, number: i64, from: Option<u64>) -> Result<Sought> {
+    pub fn seek(&self, number: i64, from: Option<u64>) -> Result<NextMessage> {
         let mut buffer = Vec::new();
         let behind = NEIGHBOURS as usize;
         let before = self.view.units(number.saturating_sub(NEIGHBOURS).max(0), behind)?;
@@ -145,11 +145,11 @@ impl Held<'_> {
         })?;
         match (found, damage) {
             (Some((unit, record)), damage) if damage.is_none() || unit.holds(number) => {
-                Ok(Sought::Record(unit, record))
+                Ok(NextMessage::Record(unit, record))
             }
             // It may lie in the damage.
             (_, Some(damage)) => Err(Error::Corrupt(Box::new(damage))),
-            (_, None) => Ok(Sought::Nothing(next.max(number.saturating_add(1)))),
+            (_, None) => Ok(NextMessage::Nothing(next.max(number.saturating_add(1)))),
         }
     }
 
@@ -239,7 +239,7 @@ impl Held<'_> {
         let next = unit(end)?;
         if start.is_some()
             && let Some(next) = next
-            && self.leads_behind(&next)?
+            && self.leads_past_end(&next)?
         {
             return Ok(end);
         }
@@ -306,9 +306,9 @@ pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u6
     for queue in farthest.iter().take(ASKED) {
         let view = QueueView::whole(Arc::clone(queue));
         let (topic, queue_id) = (queue.topic(), queue.queue_id());
-        let held = Held { log, view: &view, topic, queue_id };
+        let search = EntrySearch { log, view: &view, topic, queue_id };
         let Some(last) = queue.last()? else { continue };
-        if held.end_of(&last, &mut buffer)?.is_some() || held.leads_behind(&last)? {
+        if search.end_of(&last, &mut buffer)?.is_some() || search.leads_past_end(&last)? {
             return Ok(u64::try_from(queue.reach()).ok());
         }
     }
