@@ -58,6 +58,16 @@ pub struct Analysis {
     pub sealed: bool,
 }
 
+/// A writer's policy for damage before flushed messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum OnFlushedDamage {
+    Refuse,
+    /// Refuse if any whole message lies behind it, flushed or not.
+    RefuseAny,
+    /// End the log there, as requested, and keep the rest in quarantine.
+    Cut,
+}
+
 #[derive(Debug)]
 pub struct FoundStore<'a> {
     pub paths: &'a StorePaths,

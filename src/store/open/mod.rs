@@ -29,8 +29,10 @@ use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
+pub(super) use self::analysis::OnFlushedDamage;
 use self::inspect::{Parts, is_store, layout_to_read, load_parts, not_a_store};
 use self::recover::RecoveryMode;
+pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
 use super::folder::lock::{self, StoreLock};
 use super::folder::paths::StorePaths;
@@ -52,26 +54,6 @@ pub enum OpenMode {
     ReadWrite,
     /// Reading and writing; created if missing.
     Create,
-}
-
-/// An open store whose threads are not started.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) reader: Reader,
-    /// `None` for a reader.
-    pub(super) writer: Option<Arc<Writer>>,
-    /// Facts met at open that are no damage.
-    pub(super) warnings: Vec<String>,
-}
-
-/// A writer's policy for damage before flushed messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnFlushedDamage {
-    Refuse,
-    /// Refuse if any whole message lies behind it, flushed or not.
-    RefuseAny,
-    /// End the log there, as requested, and keep the rest in quarantine.
-    Cut,
 }
 
 pub(super) fn open(

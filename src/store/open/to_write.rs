@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::analysis::{Analysis, FoundStore};
+use super::analysis::{Analysis, FoundStore, OnFlushedDamage};
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::mend_index::mend_index;
 use super::recover::{self, RecoveryMode, RecoveryReport};
 use super::seal::Seal;
-use super::{OnFlushedDamage, Opened, version};
+use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::threads::beside;
@@ -36,6 +36,16 @@ use crate::store::write::retention::file_ages::FileAges;
 use crate::store::write::topics::TopicTable;
 use crate::store::write::writer::{QUEUE_BYTES, Writer};
 use crate::time::{Clock, FAR_MS};
+
+/// An open store whose threads are not started.
+#[derive(Debug)]
+pub(in crate::store) struct Opened {
+    pub(in crate::store) reader: Reader,
+    /// `None` for a reader.
+    pub(in crate::store) writer: Option<Arc<Writer>>,
+    /// Facts met at open that are no damage.
+    pub(in crate::store) warnings: Vec<String>,
+}
 
 /// A locked store, from its files to its writer.
 pub(super) struct Opening {
