@@ -38,9 +38,6 @@ impl QueueBatches {
     }
 
     /// Next batch, `None` after the last.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         let count = to_usize(self.end.saturating_sub(self.next));
         if count == 0 {

@@ -19,9 +19,6 @@ pub struct StoreCheckpoint {
 
 impl StoreCheckpoint {
     /// Reads the checkpoint without changing it; missing bytes count as zero.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be read.
     pub fn load(storage: &dyn Storage, path: &Path, access: Access) -> Result<Self> {
         let file = match storage.open(path, access) {
             Ok(file) => Some(file),
@@ -39,9 +36,6 @@ impl StoreCheckpoint {
     }
 
     /// Writes and flushes the fields; bytes behind them are kept.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn flush(&mut self, storage: &dyn Storage) -> Result<()> {
         if self.on_disk == Some(self.fields) {
             return Ok(());

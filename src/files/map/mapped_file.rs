@@ -35,9 +35,6 @@ pub struct MappedFile {
 
 impl MappedFile {
     /// Maps all of `file`; disk space is taken in steps of `reserve_step` bytes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the system cannot map it.
     pub fn map(
         path: &Path,
         file: Arc<dyn StorageFile>,

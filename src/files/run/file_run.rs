@@ -46,9 +46,6 @@ pub struct FileRun {
 
 impl FileRun {
     /// Lists the files below `dirs` without changing anything; a missing folder counts as empty.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a folder cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -241,9 +238,6 @@ impl FileRun {
     }
 
     /// Opens a file of the run.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be opened.
     pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
         let open = self.open_files.get(&*self.storage, file, self.access);
         let may_not = |error: &Error| {
@@ -301,9 +295,6 @@ impl FileRun {
 
     /// Opens a file of the run; `None` if it was deleted since the listing, which the run then
     /// remembers.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be opened.
     pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(file) {
             Err(Error::Io { source, .. })
@@ -412,9 +403,6 @@ impl FileRun {
     }
 
     /// Removes the first file, unless it is also the last.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be removed.
     pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
         let files = self.files();
         let [first, _, ..] = files.as_slice() else { return Ok(None) };

@@ -7,9 +7,6 @@ use crate::files::Storage;
 
 /// Creates a folder and its parents and makes their names durable: a file is only as safe as the
 /// folders above it.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
     let made = make_folder_by_name(storage, dir)?;
     for folder in &made {

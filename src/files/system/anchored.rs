@@ -56,9 +56,6 @@ impl Moved {
 impl Anchored {
     /// Guards `storage` by the identity of these paths: the root and paths in it. Storage without
     /// identities is never refused.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a path's identity cannot be read.
     pub fn new(
         storage: Arc<dyn Storage>,
         paths: impl IntoIterator<Item = PathBuf>,

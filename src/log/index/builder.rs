@@ -68,9 +68,6 @@ struct Early {
 
 impl IndexBuilder {
     /// A builder for an empty folder `dir`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the folder cannot be read.
     pub fn new(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -103,9 +100,6 @@ impl IndexBuilder {
 
     /// A builder that continues the files below `dir`; `None` if the last has room, since it must
     /// be filled first.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the folder or the last file cannot be read.
     pub fn behind(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -125,9 +119,6 @@ impl IndexBuilder {
 
     /// Puts the key hashes of the next message, in log order. Even a message without keys may
     /// create the next file, as in RocketMQ.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full or a file cannot be created.
     #[inline]
     pub fn put(
         &mut self,

@@ -41,9 +41,6 @@ impl Detection {
 /// Detects the layout. Candidates: the configured one alone, else RocketMQ's defaults and four
 /// entries for each slot. One must match the file's length and lead to the newest entry through its
 /// slot.
-///
-/// # Errors
-/// [`Error::Io`] when the file cannot be read.
 pub fn detect_layout(
     file: &dyn StorageFile,
     path: &Path,

@@ -390,9 +390,6 @@ struct CandidateFile {
 impl Candidates {
     /// Continues with the next older file; `false` without one. A file that is unreadable, or gone
     /// although its messages are not, gives a finding.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a file cannot be read.
     pub fn next_file(&mut self, findings: &mut Vec<Corruption>) -> Result<bool> {
         self.current = None;
         let Some(left) = self.left.checked_sub(1) else { return Ok(false) };

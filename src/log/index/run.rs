@@ -72,9 +72,6 @@ impl Listing {
 impl IndexRun {
     /// Lists the index files below `dir`; a missing folder counts as empty. `how` is the way
     /// queries read. Also returns why files are unusable.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the folder or a file cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -87,9 +84,6 @@ impl IndexRun {
     }
 
     /// [`IndexRun::load`] for checks: `unreadable` gets each unreadable file, and the run skips it.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the folder cannot be read.
     pub fn load_readable(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -119,9 +113,6 @@ impl IndexRun {
     }
 
     /// Lists the folder again and returns what is unusable.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the folder or a file cannot be read.
     pub fn refresh(&self) -> Result<Vec<Corruption>> {
         self.list(&mut |_, error| Err(error))
     }

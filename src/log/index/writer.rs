@@ -113,9 +113,6 @@ impl Drop for IndexService {
 impl IndexService {
     /// Lists the index files below `dir` and what is unusable. Nothing changes before the first
     /// write.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the folder or a file cannot be read.
     pub fn load(
         storage: Arc<dyn Storage>,
         dir: &Path,
@@ -157,9 +154,6 @@ impl IndexService {
 
     /// Puts a message's keys (`IndexService#buildIndex`). May be repeated after an error: keys
     /// already put are skipped.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the disk is full or a file cannot be created.
     pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<Built> {
         // RocketMQ creates the file before it reads the message, so even a first message without
         // keys creates one.
@@ -506,9 +500,6 @@ impl IndexService {
 
     /// Removes the oldest files whose messages all lie before `min_physical_offset`, never the last
     /// (`IndexService#deleteExpiredFile`).
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when one cannot be removed.
     pub fn delete_before(&mut self, min_physical_offset: i64) -> Result<Vec<PathBuf>> {
         let files = self.run.files();
         let mut keep_from = None;

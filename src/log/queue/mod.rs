@@ -272,9 +272,6 @@ impl Queue {
     }
 
     /// Whether the files alone show damage: a wrong length, a missing file, or entries behind zeros.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`].
     pub fn is_unsound(&self) -> Result<bool> {
         if !self.run().check().is_empty() {
             return Ok(true);

@@ -71,9 +71,6 @@ pub enum FrameAt<'a> {
 
 impl FrameReader {
     /// Opens a log file.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the system cannot open it.
     pub fn open(log: &FileRun, file: &Arc<RunFile>) -> Result<Self> {
         Ok(Self::over(log.open(file)?, file, log.file_size()))
     }

@@ -49,9 +49,6 @@ pub struct IndexAudit {
 impl IndexAudit {
     /// An audit of usable files whose messages are known to be durable, none newer than `known_ms`.
     /// Checks each file's consistency.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a file cannot be read.
     pub fn new(run: &IndexRun, known_ms: i64) -> Result<Self> {
         let unusable_from = run.unusable().first().map_or(u64::MAX, |file| file.name);
         let mut audit = Self {
@@ -93,9 +90,6 @@ impl IndexAudit {
 
     /// Finds the entries of one record with these hashes of keys and tags. The entry of the tags
     /// may be missing: RocketMQ 5.3 puts none.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a file cannot be read.
     pub fn see(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
         if self.next.is_none() || keyed.is_rolled_back {
             return Ok(());

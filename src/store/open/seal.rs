@@ -77,9 +77,6 @@ impl Seal {
     }
 
     /// Returns the seal if it is valid.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a folder cannot be read.
     pub fn holding(
         storage: &dyn Storage,
         paths: &StorePaths,

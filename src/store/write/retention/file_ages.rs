@@ -16,9 +16,6 @@ pub struct FileAges(Mutex<BTreeMap<u64, Option<i64>>>);
 impl FileAges {
     /// Newest store time of a full file, Unix milliseconds; `None` if damage hides it. If the first
     /// message is newer than `until_ms`, its time is returned without reading on.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the file cannot be read.
     pub fn newest_ms(&self, log: &CommitLog, file: &RunFile, until_ms: i64) -> Result<Option<i64>> {
         let base = file.base_offset;
         match log.store_timestamp_ms(base, 0)? {
