@@ -19,6 +19,7 @@ __all__ = ["doctor", "open", "verify"]
 _DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
+    "rocksdbstore",
     "config/topics",
     "config/subscriptionGroups",
     "config/consumerOffsets",
@@ -73,7 +74,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     if mode != "r" and _has_databases(path):
         from mqstore.rocksdb import refuse_lost_numbers
 
-        refuse_lost_numbers(path)
+        refuse_lost_numbers(path, settings)
     return _native.open_store(path, mode, settings)
 
 

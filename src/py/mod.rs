@@ -79,6 +79,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::rebuild::_rebuild_queues, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_index, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
+        wrap_pyfunction!(care::rebuild::_replace_folders, module)?,
+        wrap_pyfunction!(structures::functions::_names_a_folder, module)?,
         wrap_pyfunction!(structures::functions::_store_name, module)?,
         wrap_pyfunction!(structures::functions::_is_system_topic, module)?,
         wrap_pyfunction!(structures::functions::_is_system_group, module)?,

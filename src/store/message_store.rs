@@ -21,7 +21,7 @@ use super::open::version::{self, Versions};
 use super::open::{self, OnFlushedDamage, OpenMode, Opened};
 use super::progress::Halt;
 use super::progress::Progress;
-use super::read::key_query::{self, IndexType, KeyQuery, QueryResult};
+use super::read::key_query::{self, IndexType, KeyQuery, OtherIndex, QueryResult};
 use super::read::queue_read::{self, ReadRequest, ReadResult};
 use super::read::queue_view::QueueView;
 use super::read::reader::Reader;
@@ -64,6 +64,13 @@ impl MessageStore {
     /// As [`MessageStore::open`].
     pub fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Self> {
         Self::start(open::open_beside(path, config, aside)?)
+    }
+
+    /// Gives another index for queries by key and tags; the first one counts.
+    #[must_use]
+    pub fn with_other_index(self, other: Box<dyn OtherIndex>) -> Self {
+        let _ = self.reader.other_index.set(other);
+        self
     }
 
     /// Opens with another storage and clock.

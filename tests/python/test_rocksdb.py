@@ -16,7 +16,7 @@ import pytest
 import mqstore
 from helpers.files import copy_store, stamps
 from helpers.golden import Case, read_rows
-from mqstore.rocksdb import RocksDBWarning, queue_files, reading, tables
+from mqstore.rocksdb import RocksDBWarning, index, queue_files, reading, tables
 from mqstore.rocksdb.checking import count_rows
 from mqstore.rocksdb.queue_files import ends_of
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
@@ -282,6 +282,65 @@ def test_vr24_key_queries_without_index_files(tmp_path: Path) -> None:
     assert made == written
     # RocketMQ's rows lack those without a unique key; the log has them.
     assert any(message.keys and not message.unique_key for message in messages)
+
+
+def test_vr24_rows_answer_where_the_log_is_too_long_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=SMALL) as store:
+        for number in range(40):
+            keys = ("k", f"k{number}", "a@b" if number == 7 else "a")
+            given = {"tags": "xy"[number % 2], "keys": keys, "unique_key": f"U{number}"}
+            store.append("T", b"%d" % number, **given)
+            store.append("Other", b"", **{**given, "unique_key": f"V{number}"})
+    mqstore.convert(root, index="rocksdb", config=SMALL, dry_run=False)
+    shutil.rmtree(root / "index")
+    before = stamps(root)
+
+    def found(**more: object) -> dict[str, list[int]]:
+        asked = {"k": {"key": "k"}, "k7": {"key": "k7"}, "a": {"key": "a"}, "U3": {"key": "U3"}}
+        asked |= {"none": {"key": "none"}, "x": {"tags": "x"}, "a@b": {"key": "a@b"}}
+        with mqstore.open(root, config=SMALL) as store:
+            answers = {n: store.query("T", **one, **more) for n, one in asked.items()}  # type: ignore[arg-type]
+        completes.append({answer.complete for answer in answers.values()})
+        return {name: [one.queue_offset for one in got] for name, got in answers.items()}
+
+    completes: list[set[bool]] = []
+    time_ms = 1 << 40
+    expected, newest = found(max_messages=100), found(max_messages=3)
+    assert (len(expected["k"]), len(expected["a"]), expected["a@b"]) == (40, 39, [7])
+    monkeypatch.setattr(index, "FROM_LOG", -1)
+    assert found(max_messages=100) == expected
+    assert found(max_messages=3) == newest
+    assert found(begin_ms=time_ms, max_messages=100) == expected
+    assert found(end_ms=time_ms, max_messages=100) == {name: [] for name in expected}
+    # Nothing proves that RocketMQ put rows for every message.
+    assert completes == [{True}, {True}, {False}, {False}, {False}, {False}]
+    assert stamps(root) == before
+    # The log has what a crash or a running broker has not put yet.
+    with mqstore.open(root, "r+", config=SMALL) as store:
+        store.append("T", b"later", keys="k", tags="x")
+    shutil.rmtree(root / "index")
+    assert found(max_messages=100)["k"] == [40, *expected["k"]]
+    # Rows that lead elsewhere, and damage: the log answers.
+    rows = [
+        (family, key[:-8] + (5).to_bytes(8, "big") if b"@K@k7@" in key else key, value)
+        for family, key, value in reading.read_rows(root / "rocksdbstore", ["default"])
+    ]
+    shutil.rmtree(root / "rocksdbstore")
+    write_database(root / "rocksdbstore", ("default", "timer", "trans"), rows)
+    with mqstore.open(root, config=SMALL) as store:
+        answer = store.query("T", key="k7")
+    assert (answer.complete, [one.queue_offset for one in answer]) == (True, [7])
+    for table in (root / "rocksdbstore").glob("*.sst"):
+        table.write_bytes(table.read_bytes()[:-9])
+    with (
+        mqstore.open(root, config=SMALL) as store,
+        pytest.warns(RocksDBWarning, match=r"sst"),
+    ):
+        answer = store.query("T", key="k7")
+    assert (answer.complete, [one.queue_offset for one in answer]) == (True, [7])
 
 
 def test_queues_in_a_folder_of_their_own_are_read_and_moved(in_rocksdb) -> None:

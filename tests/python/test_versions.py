@@ -437,3 +437,19 @@ def test_no_negative_place_in_the_checkpoint_is_a_mark(tmp_path: Path) -> None:
     with mqstore.open(tmp_path) as store:
         assert "5.3" in store.versions()["can_be"]
     mqstore.open(tmp_path, "r+", config={**SMALL, "rocketmq_version": "5.3"}).close()
+
+
+@pytest.mark.parametrize("damage", ["noise", "cut"])
+def test_an_index_that_cannot_be_read_does_not_lose_its_tags(tmp_path: Path, damage: str) -> None:
+    """Only the index shows 5.4, and nothing remembers it."""
+    put(tmp_path, "5.4", range(30))
+    (tmp_path / "config/mqstore.json").unlink()
+    for path in index_files(tmp_path):
+        length = path.stat().st_size
+        content = {"noise": b"\xff" * length, "cut": path.read_bytes()[:90]}
+        path.write_bytes(content[damage])
+    with mqstore.open(tmp_path, "r+", config=SMALL) as store:
+        assert store.config.rocketmq_version == "5.4"
+    texts = [mqstore.key_hash(f"T#T#t{number}") for number in range(3)]
+    found = {entry[0] for entry in entries_of(tmp_path, SMALL["max_hash_slot_num"])}
+    assert found.issuperset(texts)

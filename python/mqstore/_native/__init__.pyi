@@ -34,6 +34,9 @@ from mqstore._native._functions import (
     _is_system_topic as _is_system_topic,
 )
 from mqstore._native._functions import (
+    _names_a_folder as _names_a_folder,
+)
+from mqstore._native._functions import (
     _setting_refusal as _setting_refusal,
 )
 from mqstore._native._functions import (
@@ -64,6 +67,7 @@ from mqstore._native._rebuild import _rebuild_queues as _rebuild_queues
 from mqstore._native._rebuild import _rebuild_scan as _rebuild_scan
 from mqstore._native._rebuild import _rebuild_settle as _rebuild_settle
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
+from mqstore._native._rebuild import _replace_folders as _replace_folders
 from mqstore._native._rebuild import rebuild
 from mqstore._native._salvage import salvage
 from mqstore._native._scan import ARROW_SCHEMA, ArrowScan, ArrowSchema

@@ -53,6 +53,9 @@ def lock_state(path: _Path, /) -> tuple[bool, int | None]:
     file is not locked. The calling process's own stores count.
     """
 
+def _names_a_folder(topic: bytes, /) -> bool:
+    """Whether a topic, as its bytes, may name a folder of queues."""
+
 def inventory(path: _Path, /) -> list[dict[str, object]]:
     """Lists files below a store's root that hold no messages, queues or keys.
 

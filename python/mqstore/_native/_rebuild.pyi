@@ -137,6 +137,27 @@ def _rebuild_topics(
         ``mqstore.RebuildReport`` by name.
     """
 
+def _replace_folders(
+    path: _Path,
+    /,
+    *,
+    build: Callable[[str], Sequence[str]],
+    now_ms: int,
+    settings: Mapping[str, object],
+) -> str | None:
+    """Replaces folders of a store by new ones, all or none, under the writer's lock.
+
+    Args:
+        path: The store's root folder.
+        build: Called with a folder; puts the new ones there and returns the names of those to
+            replace. Those that it names and does not put are removed.
+        now_ms: The time that the quarantine is named after.
+        settings: As for ``open_store``.
+
+    Returns:
+        The folder with the old ones; ``None`` if there were none.
+    """
+
 @type_check_only
 class _Settled(TypedDict):
     messages: int

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, final
 
@@ -16,7 +16,15 @@ from mqstore.config import StoreConfig
 from mqstore.results import QueryResult, RecoveryReport
 
 def open_store(
-    path: _Path, mode: str, settings: Mapping[str, object], /, aside: _Path | None = None
+    path: _Path,
+    mode: str,
+    settings: Mapping[str, object],
+    /,
+    aside: _Path | None = None,
+    other_index: Callable[
+        [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
+    ]
+    | None = None,
 ) -> Store:
     """Opens a store; ``mqstore.open`` is the public door to this.
 
@@ -30,6 +38,10 @@ def open_store(
         aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
             database. Its queues are read where the store has no files of them, its tables instead
             of the store's.
+        other_index: Called for a query where the store has no index files, with topic, key or
+            tags, whether it is tags, the first and last store time, and the begin and end of the
+            log; gives physical offsets and the offset from which on it has none, or ``None`` where
+            the log is to be read.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING
 
 from mqstore import _native
 from mqstore.errors import CorruptionError, UnsupportedError
-from mqstore.rocksdb.queue_files import lost_ends, needed_database, write_queues
-from mqstore.rocksdb.reading import INSTALL, is_installed
+from mqstore.rocksdb.index import DATABASE, KeyIndex
+from mqstore.rocksdb.queue_files import (
+    database_of,
+    log_of,
+    lost_ends,
+    needed_database,
+    write_queues,
+)
+from mqstore.rocksdb.reading import INSTALL, has_rows, is_database, is_installed
 from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     root = Path(path)
     if not is_installed():
         unread = [(folder, "topics, groups and offsets") for folder in databases_of(root)]
-        if (queues := needed_database(root)) is not None:
+        if (queues := needed_database(root, settings)) is not None:
             unread.append((queues, "queues"))
         for folder, what in unread:
             text = f"{folder}: {what} there are not read, only the log: {INSTALL}"
@@ -50,8 +57,11 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
         return _native.open_store(path, "r", settings)
     aside = tempfile.mkdtemp(prefix="mqstore-")
     try:
-        written = [_told(write, root, Path(aside)) for write in (write_queues, write_tables)]
-        store = _native.open_store(path, "r", settings, aside=aside if any(written) else None)
+        writers = (write_queues, write_tables)
+        written = [_told(write, root, Path(aside), settings) for write in writers]
+        other = KeyIndex(root.absolute(), RocksDBWarning) if is_database(root / DATABASE) else None
+        more = aside if any(written) else None
+        store = _native.open_store(path, "r", settings, aside=more, other_index=other)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -62,19 +72,32 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     return store
 
 
-def refuse_lost_numbers(path: str | os.PathLike[str]) -> None:
-    """Refuses to write where only RocksDB knows the next number of a queue.
+def refuse_lost_numbers(path: str | os.PathLike[str], settings: Mapping[str, object]) -> None:
+    """Refuses to write where only RocksDB knows, or may know, the next number of a queue.
 
     Raises:
-        UnsupportedError: A queue in RocksDB has no message in the log any more.
+        UnsupportedError: A queue in RocksDB has no message in the log any more, or the database
+            that would tell cannot be read.
     """
     root = Path(path)
-    if not is_installed():
+    folder = database_of(root)
+    # A writer that is there is told by its lock.
+    if folder is None or not has_rows(folder) or _native.lock_state(path)[0]:
+        return
+    start, _ = log_of(root, settings)
+    if start == 0:
         return
     try:
-        lost = lost_ends(root)
-    except CorruptionError:
-        return
+        lost = lost_ends(root, folder, start, settings)
+    except (CorruptionError, UnsupportedError) as error:
+        why = error.found if isinstance(error, CorruptionError) else INSTALL
+        what = (
+            f"the log begins at physical offset {start}, and the next numbers of queues without"
+            f" messages lie in {folder}, which cannot be read: {why}; nothing was changed"
+        )
+        if isinstance(error, CorruptionError):
+            what += f"; to go on without them: mqstore convert {root} --queues file --apply"
+        raise UnsupportedError(f"{root}: {what}", what, str(root)) from error
     if lost:
         (topic, queue_id), end = min(lost.items())
         what = (
@@ -85,14 +108,19 @@ def refuse_lost_numbers(path: str | os.PathLike[str]) -> None:
         raise UnsupportedError(f"{root}: {what}", what, str(root))
 
 
-def _told(write: _Writer, root: Path, aside: Path) -> bool:
+def _told(write: _Writer, root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
+    part = Path(tempfile.mkdtemp(dir=aside))
     try:
-        return write(root, aside)
+        written = write(root, part, settings)
     except (CorruptionError, UnsupportedError, OSError) as error:
-        warnings.warn(str(error), RocksDBWarning, stacklevel=4)
         # A part of the rows says less than none.
-        shutil.rmtree(aside / "consumequeue", ignore_errors=True)
+        warnings.warn(str(error), RocksDBWarning, stacklevel=4)
+        shutil.rmtree(part)
         return False
+    for made in part.iterdir():
+        made.rename(aside / made.name)
+    part.rmdir()
+    return written
 
 
 def _remove(folder: str, pid: int) -> None:
@@ -104,4 +132,4 @@ def _remove(folder: str, pid: int) -> None:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    _Writer = Callable[[Path, Path], bool]
+    _Writer = Callable[[Path, Path, Mapping[str, object]], bool]

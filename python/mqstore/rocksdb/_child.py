@@ -4,8 +4,8 @@ It runs in a process of its own: on damaged files RocksDB may stop the process o
 gets a folder with copies and links, so what the package writes there is not in the store.
 
 Arguments: where the package ``rocksdict`` lies, the folder, and for each column family to read its
-name and a prefix of keys in hex, as ``name=hex``. A frame of the output is a kind, two lengths and
-two byte strings: ``O`` opened, ``F`` a column family, ``R`` key and value, ``E`` an error, ``Z``
+name and a prefix of keys in hex, as ``name=hex``, or ``name=hex=first=last`` where a time of 8
+bytes precedes the prefix. A frame of the output is a kind, two lengths and two byte strings: ``O`` opened, ``F`` a column family, ``R`` key and value, ``E`` an error, ``Z``
 the end.
 """
 
@@ -45,24 +45,38 @@ def main(site: str, folder: str, wanted: list[str]) -> None:
         access = AccessType.read_only(error_if_log_file_exist=False)
         database = Rdict(folder, options, column_families=families, access_type=access)
         put(b"O")
-        for name, _, prefix in (one.partition("=") for one in wanted):
+        for name, prefix, *times in (one.split("=") for one in wanted):
             if name not in families:
                 continue
             put(b"F", name.encode())
-            begin = bytes.fromhex(prefix)
+            text = bytes.fromhex(prefix)
             checked = ReadOptions()
             checked.set_verify_checksums(True)
             rows = database.get_column_family(name).iter(checked)
-            if begin:
-                rows.seek(begin)
-            else:
-                rows.seek_to_first()
-            while rows.valid():
-                key = rows.key()
-                if not key.startswith(begin):
-                    break
-                put(b"R", key, rows.value())
-                rows.next()
+            time, last = map(int, times) if times else (0, 0)
+            while time <= last:
+                begin = text
+                if times:
+                    # The next time with a row.
+                    rows.seek(time.to_bytes(8, "big"))
+                    if not rows.valid():
+                        break
+                    time = int.from_bytes(rows.key()[:8].ljust(8, b"\0"), "big")
+                    begin = time.to_bytes(8, "big") + text
+                    if not time <= last:
+                        break
+                if begin:
+                    rows.seek(begin)
+                else:
+                    rows.seek_to_first()
+                while rows.valid():
+                    key = rows.key()
+                    if not key.startswith(begin):
+                        break
+                    put(b"R", key, rows.value())
+                    rows.next()
+                rows.status()
+                time += 1
             # An iterator ends at a damaged block as at the last row.
             rows.status()
         put(b"Z")

@@ -173,7 +173,8 @@ class LogQueues:
     def __init__(self, root: Path, config: ConfigLike, *, more: bool) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mqstore-")
         self.out = Path(self._folder.name, "queues")
-        given = mqstore.store._settings(config)  # noqa: SLF001 - our own
+        # Rows have the tags' code itself, no place in an extension.
+        given = {**mqstore.store._settings(config), "enable_consume_queue_ext": False}  # noqa: SLF001 - our own
         if more:
             given = {**given, "enable_lmq": True, "enable_multi_dispatch": True}
         self.report = mqstore.rebuild(root, what=("consumequeue",), out=self.out, config=given)
@@ -236,7 +237,11 @@ def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
             told.add("MQ-RDB-02", "error", folder, *wrong)
     for name, end in ends.items():
         entry = queues[name].at(end.queue_offset)
-        if end.physical_offset in log and entry[:8] != end.physical_offset.to_bytes(8, "big"):
+        is_ahead = end.queue_offset >= queues.bounds.get(name, (0, 2**63))[1]
+        is_wrong = entry[:8] != end.physical_offset.to_bytes(8, "big", signed=True)
+        if (end.physical_offset in log and is_wrong) or (
+            end.physical_offset < log.start and is_ahead
+        ):
             what = f"a greatest offset of queue {name[1]} of {name[0]} that leads to its message"
             told.add("MQ-RDB-02", "error", folder, what, f"{end.queue_offset}")
     if reach > checkpoint:

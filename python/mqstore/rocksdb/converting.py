@@ -6,27 +6,27 @@ which are kept in ``quarantine`` below the store.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import mqstore
-from mqstore._durable import sync
+from mqstore import _native
 from mqstore.errors import ConfigError, CorruptionError, StoreLockedError, UnsupportedError
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.checking import LogQueues, _Findings, check_queues, queues_of_log
+from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
 from mqstore.rocksdb.queue_files import FOLDERS, QueueFiles, database_of, ends_of
-from mqstore.rocksdb.reading import has_rows, is_database, read_rows
-from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, IndexRow, OffsetRow, QueueRow
+from mqstore.rocksdb.reading import has_rows, is_database
+from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
 from mqstore.rocksdb.writing import write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from mqstore.config import ConfigLike
 
@@ -34,8 +34,7 @@ __all__ = ["ConvertReport", "convert"]
 
 Kind = Literal["file", "rocksdb"]
 Ends = dict[tuple[str, int], OffsetRow]
-_STAGING = "convert"
-_MESSAGE_DATABASE = "rocksdbstore"
+_PLAIN_SIZE = 6_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,10 @@ def convert(
     """Moves the queues or the index of a store from files to RocksDB or back.
 
     They are made from the log and held against it before they take the place of the old ones,
-    which go to ``quarantine``. Offsets of queues stay, also where retention took all messages. Set
-    ``storeType`` in the broker's configuration to match before its next start: ``defaultRocksDB``
-    for queues in RocksDB, ``default`` for files.
+    which go to ``quarantine``. A process killed at any moment leaves a store with all messages and
+    next numbers, and the next call finishes the work. Offsets of queues stay, also where retention
+    took all messages. Set ``storeType`` in the broker's configuration to match before its next
+    start: ``defaultRocksDB`` for queues in RocksDB, ``default`` for files.
 
     Args:
         path: The store's root folder. No process may write to it.
@@ -99,54 +99,68 @@ def convert(
     if queues is None and index is None:
         raise ConfigError("queues, index: expected at least one of them, found none", "queues")
     root = Path(path).absolute()
-    ends, told = _old_ends(root, config)
+    if not dry_run:
+        _refuse_in_use(root)
+    ends, told, reach = _old_ends(root, config)
     more = any(topic.startswith("%LMQ%") for topic, _ in ends)
     with queues_of_log(root, config, more=more) as made:
-        _check_old(root, made, told)
-        messages = sum(end - first for first, end in made.bounds.values())
-        kept = None
-        if not dry_run:
-            kept = _quarantine(root)
-            if queues == "file":
-                _to_files(root, made, ends, config, kept, more=more)
-            if queues == "rocksdb":
-                _to_rocksdb(root, made, ends, kept)
-            if index == "file":
-                mqstore.rebuild(root, what=("index",), config=config)
-            if index == "rocksdb":
-                _index_to_rocksdb(root, made, kept)
+        work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
+        if queues is not None:
+            _check_old(root, made, told)
+        if index is not None:
+            _check_old_index(root, made, told)
+        kept = None if dry_run else work.apply(queues, index)
         return ConvertReport(
             path=os.fspath(path),
             queues=queues,
             index=index,
             applied=not dry_run,
-            queue_count=len(made.bounds.keys() | ends.keys()),
-            messages=messages,
+            queue_count=len(made.bounds.keys() | work.ends.keys()),
+            messages=sum(end - first for first, end in made.bounds.values()),
             findings=tuple(told.findings),
-            quarantine=str(kept) if kept is not None and kept.exists() else None,
+            quarantine=kept,
         )
 
 
-def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings]:
-    """The ends of the queues as they are: the next number of a queue must not go back."""
+def _refuse_in_use(root: Path) -> None:
+    is_locked, pid = _native.lock_state(root)
+    if is_locked:
+        who = "another process" if pid is None else f"process {pid}"
+        message = f"{root / 'lock'}: {who} writes to the store; nothing was changed; stop it first"
+        raise StoreLockedError(message, str(root / "lock"), pid)
+
+
+def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
+    """The ends of the queues as they are, and of the log: a next number must not go back."""
     told = _Findings(root)
     ends: Ends = {}
     database = database_of(root)
     if database is not None and has_rows(database):
         try:
-            ends, _ = ends_of(database)
+            ends_of(database, ends)
         except CorruptionError as error:
             told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
-    with mqstore.open(root, config=config) as store:
-        start = store.min_physical_offset
+    with _native.open_store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
         for queue in store.queues():
             name = (queue.topic, queue.queue_id)
             known = ends.get(name)
             if queue.max_offset > (known.queue_offset + 1 if known else 0):
-                # Where the log has the last message, its place is found below.
-                place = max(0, start - 1)
-                ends[name] = OffsetRow(*name, True, place, queue.max_offset - 1)  # noqa: FBT003
-    return ends, told
+                ends[name] = OffsetRow(*name, True, 0, queue.max_offset - 1)  # noqa: FBT003
+        return ends, told, store.max_physical_offset
+
+
+def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
+    """The ends of queues whose messages retention took, each led to before the log's begin.
+
+    Where the log has messages of a queue, it tells the next number: an end that leads behind them
+    is one that a truncation of the log left.
+    """
+    start = made.report.log_start
+    return {
+        name: end._replace(physical_offset=min(max(0, end.physical_offset), start - 1))
+        for name, end in ends.items()
+        if start > 0 and name not in made.bounds and name[0] not in made.batches
+    }
 
 
 def _check_old(root: Path, made: LogQueues, told: _Findings) -> None:
@@ -159,65 +173,124 @@ def _check_old(root: Path, made: LogQueues, told: _Findings) -> None:
         told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
 
 
-def _quarantine(root: Path) -> Path:
-    return root / "quarantine" / f"{time.time_ns() // 1_000_000}-convert"
+def _check_old_index(root: Path, made: LogQueues, told: _Findings) -> None:
+    database = root / DATABASE
+    if not is_database(database) or not has_rows(database):
+        return
+    try:
+        check_index(database, made.store, told.add)
+    except CorruptionError as error:
+        told.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
 
 
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Holds the store's lock, as RocketMQ does."""
-    with (root / "lock").open("a+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as error:
-            message = f"{file.name}: another process writes to the store; nothing was changed"
-            raise StoreLockedError(message, str(file.name)) from error
-        yield
+class _Work:
+    """The new queues and index, built and checked before any of the old ones is replaced."""
 
+    def __init__(
+        self, root: Path, config: ConfigLike, made: LogQueues, ends: Ends, reach: int, *, more: bool
+    ) -> None:
+        self.ends = ends
+        self._root, self._made, self._reach = root, made, reach
+        self._given: Mapping[str, object] = mqstore.store._settings(config)  # noqa: SLF001 - our own
+        if more:
+            self._given = {**self._given, "enable_lmq": True, "enable_multi_dispatch": True}
 
-def _to_files(
-    root: Path, made: LogQueues, ends: Ends, config: ConfigLike, kept: Path, *, more: bool
-) -> None:
-    given = mqstore.store._settings(config)  # noqa: SLF001 - our own
-    if more:
-        given = {**given, "enable_lmq": True, "enable_multi_dispatch": True}
-    mqstore.rebuild(root, what=("consumequeue",), config=given)
-    with _locked(root):
-        size = made.store.config.mapped_file_size_consume_queue
-        # Queues without messages in the log still know their next number.
-        files = QueueFiles(root / "consumequeue", size or 6_000_000)
-        for name, end in sorted(ends.items()):
-            if name not in made.bounds and name[0] not in made.batches:
-                place = min(end.physical_offset, max(0, made.report.log_start - 1))
-                files.put_end(name, end._replace(physical_offset=place))
-        _move_aside(root / FOLDERS[1], kept)
+    def apply(self, queues: Kind | None, index: Kind | None) -> str | None:
+        """Replaces the old by the new; gives the folder with the old."""
+        is_apart = is_database(self._root / FOLDERS[1])
+        with tempfile.TemporaryDirectory(prefix="mqstore-") as folder:
+            new: dict[str, Path] = {}
+            if queues == "rocksdb":
+                new[FOLDERS[is_apart]] = self._queue_database(Path(folder, "queues"))
+            if index == "rocksdb":
+                new[DATABASE] = self._index_database(Path(folder, "index"))
+            kinds = {"consumequeue": queues, "index": index}
+            what = tuple(name for name, kind in kinds.items() if kind == "file")
+            kept = None
+            if what:
+                if queues == "file" and self.ends:
+                    self._replace(self._put_ends)
+                kept = mqstore.rebuild(self._root, what=what, config=self._given).quarantine
+            gone = [FOLDERS[1]] if queues == "file" and is_apart else []
+            if new or gone:
 
+                def put(staging: Path) -> list[str]:
+                    for name, built in new.items():
+                        shutil.copytree(built, staging / name)
+                    return [*new, *gone]
 
-def _to_rocksdb(root: Path, made: LogQueues, ends: Ends, kept: Path) -> None:
-    if made.batches:
-        what = f"queues of batches, as of topic {min(made.batches)}, cannot lie in RocksDB"
-        raise UnsupportedError(f"{root}: {what}; nothing was changed", what, str(root))
-    is_apart = is_database(root / FOLDERS[1])
-    place = root / FOLDERS[is_apart]
-    with _locked(root), _staging(root) as new:
-        write_database(new, ("default", "offset"), _rows(made, ends))
-        told = _Findings(root)
+                kept = self._replace(put) or kept
+            return kept
+
+    def _replace(self, build: Callable[[Path], list[str]]) -> str | None:
+        """Replaces the folders that `build` puts, unless the log has grown meanwhile."""
+
+        def put(staging: str) -> list[str]:
+            store = self._made.store
+            store.refresh()
+            if store.max_physical_offset != self._reach:
+                path = str(self._root / "lock")
+                what = "a process wrote to the store meanwhile; nothing was changed; stop it first"
+                raise StoreLockedError(f"{path}: {what}", path, None)
+            return build(Path(staging))
+
+        now_ms = time.time_ns() // 1_000_000
+        return _native._replace_folders(  # noqa: SLF001 - our own
+            self._root, build=put, now_ms=now_ms, settings=self._given
+        )
+
+    def _put_ends(self, staging: Path) -> list[str]:
+        """Puts files of the queues whose next number the log does not tell."""
+        size = self._made.store.config.mapped_file_size_consume_queue or _PLAIN_SIZE
+        database = database_of(self._root) or self._root / FOLDERS[0]
+        files = QueueFiles(staging / "consumequeue", size, database)
+        topics = []
+        for topic, queue_id in sorted(self.ends):
+            files.check((topic, queue_id))
+            if topic not in topics:
+                topics.append(topic)
+                old = self._root / "consumequeue" / topic
+                if old.is_dir():
+                    shutil.copytree(old, staging / "consumequeue" / topic, symlinks=True)
+            shutil.rmtree(staging / "consumequeue" / topic / str(queue_id), ignore_errors=True)
+            files.put_end((topic, queue_id), self.ends[topic, queue_id])
+        return [f"consumequeue/{topic}" for topic in topics]
+
+    def _queue_database(self, new: Path) -> Path:
+        made = self._made
+        if made.batches:
+            what = f"queues of batches, as of topic {min(made.batches)}, cannot lie in RocksDB"
+            message = f"{self._root}: {what}; nothing was changed"
+            raise UnsupportedError(message, what, str(self._root))
+        write_database(new, ("default", "offset"), _rows(made, self.ends))
+        told = _Findings(self._root)
         check_queues(new, made, told)
         if told.findings:
-            found = told.findings[0].message
-            message = f"{new}: the new rows do not hold: {found}; the store is as it was"
-            raise CorruptionError(message, str(new), 0, "rocksdb", "rows as of the log", found)
-        _move_aside(place, kept)
-        new.rename(place)
-        sync(root)
+            raise _does_not_hold(self._root, told.findings[0].message)
+        return new
+
+    def _index_database(self, new: Path) -> Path:
+        store = self._made.store
+        write_database(new, ("default", "timer", "trans"), index_rows(store, self._root / DATABASE))
+        found, last = count_index_rows(new, store.min_physical_offset)
+        expected = sum_of_log(store, last)
+        if found != expected:
+            what = f"expected {expected.rows} rows of the index as of the log, found {found.rows}"
+            raise _does_not_hold(self._root, what)
+        return new
+
+
+def _does_not_hold(root: Path, found: str) -> CorruptionError:
+    message = f"{root}: the new rows do not hold against the log: {found}; nothing was changed"
+    return CorruptionError(message, str(root), 0, "rocksdb", "rows as of the log", found)
 
 
 def _rows(made: LogQueues, ends: Ends) -> Iterator[tuple[str, bytes, bytes]]:
-    """The rows of all queues, from the log."""
+    """The rows of all queues, from the log, and the `ends` of those without messages there."""
     reach = 0
     for name in sorted(made.bounds.keys() | ends.keys()):
         queue = made[name]
-        last = None
+        last = ends.get(name)
         for at in range(0, len(queue.entries), 20):
             entry = queue.entries[at : at + 20]
             place = int.from_bytes(entry[:8], "big")
@@ -227,53 +300,6 @@ def _rows(made: LogQueues, ends: Ends) -> Iterator[tuple[str, bytes, bytes]]:
             yield "default", key, entry + time_ms.to_bytes(8, "big", signed=True)
             last = OffsetRow(*name, True, place, number)  # noqa: FBT003
             reach = max(reach, place + int.from_bytes(entry[8:12], "big"))
-        if last is None or (name in ends and ends[name].queue_offset > last.queue_offset):
-            last = ends[name]
-        yield "offset", *last.encode()
+        if last is not None:
+            yield "offset", *last.encode()
     yield "offset", *OffsetRow(CHECKPOINT_TOPIC, 0, True, reach, 0).encode()  # noqa: FBT003
-
-
-def _index_to_rocksdb(root: Path, made: LogQueues, kept: Path) -> None:
-    place = root / _MESSAGE_DATABASE
-    with _locked(root), _staging(root) as new:
-        write_database(new, ("default", "timer", "trans"), _index_rows(made, place))
-        _move_aside(place, kept)
-        new.rename(place)
-        sync(root)
-
-
-def _index_rows(made: LogQueues, old: Path) -> Iterator[tuple[str, bytes, bytes]]:
-    """The rows that RocketMQ puts for each message with a unique key, and the old timers."""
-    if is_database(old) and has_rows(old):
-        yield from read_rows(old, ["timer", "trans"])
-    last = None
-    for message in made.store.scan():
-        unique = message.unique_key
-        if not unique or message.transaction == "rollback":
-            continue
-        keys = [("K", key) for key in dict.fromkeys(message.keys) if key]
-        tags = [("T", message.tags)] if message.tags else []
-        for kind, text in [*keys, *tags, ("U", unique)]:
-            place, time_ms = message.physical_offset, message.store_timestamp_ms
-            yield "default", *IndexRow(message.topic, kind, text, unique, place, time_ms).encode()
-        last = message
-    if last is not None:
-        yield "default", b"lastOffsetPy", last.physical_offset.to_bytes(8, "big")
-        yield "default", b"lastStoreTimeStamp", last.store_timestamp_ms.to_bytes(8, "big")
-
-
-@contextlib.contextmanager
-def _staging(root: Path) -> Iterator[Path]:
-    """A folder beside the others, gone again unless it was moved away."""
-    folder = root / _STAGING
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _move_aside(folder: Path, kept: Path) -> None:
-    if folder.is_dir():
-        kept.mkdir(parents=True, exist_ok=True)
-        folder.rename(kept / folder.name)

@@ -7,21 +7,25 @@ the reader takes them for what they are, holds them against the log and complete
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, TypeVar
 
+from mqstore import _native
 from mqstore.errors import CorruptionError
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = [
     "QueueFiles",
     "database_of",
     "ends_of",
+    "log_of",
     "lost_ends",
+    "names_folders",
     "needed_database",
     "rows_of",
     "write_queues",
@@ -32,6 +36,7 @@ Name = tuple[str, int]
 Ends = dict[Name, OffsetRow]
 FOLDERS = ("consumequeue", "consumequeue_rocksdb")
 _ENTRY = 20
+_LOG_NAME = 20
 _VALUE = 28
 # Bytes of log that the reader walks sooner than rows are read.
 FROM_LOG = 64 << 20
@@ -45,9 +50,12 @@ def database_of(root: Path) -> Path | None:
     return next((root / name for name in FOLDERS if is_database(root / name)), None)
 
 
-def ends_of(folder: Path) -> tuple[Ends, int]:
-    """The greatest offset of each queue, and the end of the last message with a row."""
-    ends: Ends = {}
+def ends_of(folder: Path, into: Ends | None = None) -> tuple[Ends, int]:
+    """The greatest offset of each queue, and the end of the last message with a row.
+
+    `into` has those that were read where the database is damaged.
+    """
+    ends: Ends = {} if into is None else into
     checkpoint = 0
     for _, key, value in read_rows(folder, ["offset"]):
         row = _decoded(OffsetRow, folder, key, value)
@@ -76,7 +84,7 @@ def rows_of(folder: Path, ends: Ends) -> Iterator[tuple[Name, int, bytes]]:
             yield name, number, value
 
 
-def write_queues(root: Path, aside: Path) -> bool:
+def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
     """Writes files of the queues that a store has in RocksDB only; says whether there are any.
 
     Of a short log only the ends of queues without messages are written: the reader gets the rest
@@ -91,8 +99,8 @@ def write_queues(root: Path, aside: Path) -> bool:
     if folder is None or not has_rows(folder):
         return False
     missing = _without_files(root, folder)
-    files = QueueFiles(aside / "consumequeue", FILE_SIZE)
-    start, length = _log_of(root)
+    files = QueueFiles(aside / "consumequeue", FILE_SIZE, folder)
+    start, length = log_of(root, settings)
     if length > FROM_LOG or _has_files(root / "consumequeue"):
         for name, number, value in rows_of(folder, missing):
             files.put(name, number, value)
@@ -105,20 +113,24 @@ def write_queues(root: Path, aside: Path) -> bool:
     return bool(files.queues)
 
 
-def needed_database(root: Path) -> Path | None:
+def needed_database(root: Path, settings: Mapping[str, object]) -> Path | None:
     """The database of a store whose log is too long to be read instead; else ``None``."""
     folder = database_of(root)
-    if folder is None or not has_rows(folder) or _log_of(root)[1] <= FROM_LOG:
+    if folder is None or not has_rows(folder) or log_of(root, settings)[1] <= FROM_LOG:
         return None
     return folder
 
 
-def lost_ends(root: Path) -> Ends:
-    """The ends of queues without files whose last message is not in the log any more."""
-    folder = database_of(root)
-    if folder is None or not has_rows(folder):
+def lost_ends(root: Path, folder: Path, start: int, settings: Mapping[str, object]) -> Ends:
+    """The ends of queues that neither the log, which begins at `start`, nor files tell."""
+    ends = {
+        name: end for name, end in _before(start, ends_of(folder)[0]).items() if names_folders(name)
+    }
+    if not ends:
         return {}
-    return _before(_log_of(root)[0], _without_files(root, folder))
+    with _native.open_store(root, "r", settings) as store:
+        known = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
+    return {name: end for name, end in ends.items() if known.get(name, 0) <= end.queue_offset}
 
 
 def _has_files(folder: Path) -> bool:
@@ -133,42 +145,57 @@ def _without_files(root: Path, folder: Path) -> Ends:
     return {
         (topic, queue_id): end
         for (topic, queue_id), end in ends_of(folder)[0].items()
-        if _names_a_folder(topic)
-        and queue_id >= 0
-        and not (root / "consumequeue" / topic / str(queue_id)).is_dir()
+        if names_folders((topic, queue_id))
+        and not os.path.isdir(root / "consumequeue" / topic / str(queue_id))  # noqa: PTH112 - no name is too long for it
     }
 
 
-def _log_of(root: Path) -> tuple[int, int]:
-    """Where the log begins and its length; a log elsewhere counts as long."""
-    with contextlib.suppress(OSError):
-        names = [path.name for path in (root / "commitlog").iterdir()]
-        begins = [int(name) for name in names if name.isdecimal()]
-        if begins:
-            # As many bytes as files: one of them may be the length of all.
-            size = (root / "commitlog" / f"{min(begins):020}").stat().st_size
-            return min(begins), max(begins) - min(begins) + size
-    return 0, FROM_LOG + 1
+def log_of(root: Path, settings: Mapping[str, object]) -> tuple[int, int]:
+    """Where the log begins and its length; one without files begins behind every message."""
+    names = ("store_path_commit_log", "read_only_commit_log_store_paths")
+    texts = [str(settings.get(name, "")) for name in names]
+    folders = [folder.strip() for text in texts for folder in text.split(",") if folder.strip()]
+    if not texts[0].strip():
+        folders.append("commitlog")
+    begins: dict[int, Path] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            begins |= {
+                int(path.name): path
+                for path in (root / folder).iterdir()
+                if len(path.name) == _LOG_NAME and path.name.isdecimal()
+            }
+    with contextlib.suppress(OSError, ValueError):
+        # All files have the length of the first.
+        first = min(begins)
+        return first, max(begins) - first + begins[first].stat().st_size
+    return 2**63 - 1, FROM_LOG + 1
 
 
 class QueueFiles:
-    """Writes rows, sorted by queue and offset, as files of queues."""
+    """Writes rows of a database, sorted by queue and offset, as files of queues."""
 
-    def __init__(self, folder: Path, file_size: int) -> None:
+    def __init__(self, folder: Path, file_size: int, database: Path) -> None:
         self.queues: set[Name] = set()
         self._folder = folder
+        self._database = database
         self._size = file_size
         self._queue: Name | None = None
         self._begin = 0
         self._bytes = bytearray()
 
     def put(self, queue: Name, queue_offset: int, value: bytes) -> None:
-        """Adds an entry; a gap before it stays zero, and the reader fills it from the log."""
+        """Adds an entry; a gap before it stays zero, and the reader fills it from the log.
+
+        Raises:
+            CorruptionError: No folder can have the queue's name.
+        """
         position = queue_offset * _ENTRY
         # No number beyond that names a file.
         if not 0 <= position < 2**62:
             return
         if queue != self._queue or position >= self._begin + self._size:
+            self.check(queue)
             self.close()
             self._begin = position - position % self._size
             if queue not in self.queues:
@@ -184,6 +211,15 @@ class QueueFiles:
         self.put(queue, end.queue_offset, row.encode()[1])
         self.close()
 
+    def check(self, queue: Name) -> None:
+        """Refuses a queue whose name no folder can have."""
+        if not names_folders(queue):
+            expected = "a queue whose name can be a folder's"
+            found = f"queue {queue[1]} of {queue[0]!r}"[:300]
+            path = str(self._database)
+            message = f"{path}: expected {expected}, found {found}; nothing was written for it"
+            raise CorruptionError(message, path, 0, "rocksdb", expected, found)
+
     def close(self) -> None:
         """Writes the file in work."""
         if self._queue is None:
@@ -191,15 +227,20 @@ class QueueFiles:
         topic, queue_id = self._queue
         path = self._folder / topic / str(queue_id) / f"{self._begin:020}"
         path.parent.mkdir(parents=True, exist_ok=True)
+        entries = self._bytes.lstrip(b"\0")
         with path.open("xb") as file:
-            file.write(self._bytes)
+            # Far rows leave holes, no zeros on the disk.
+            file.seek(len(self._bytes) - len(entries))
+            file.write(entries)
             file.truncate(self._size)
         self._bytes.clear()
         self._queue = None
 
 
-def _names_a_folder(topic: str) -> bool:
-    return topic not in ("", ".", "..") and not {"/", "\0"} & set(topic) and len(topic) < 256
+def names_folders(queue: Name) -> bool:
+    """Whether a queue's name and number may be those of folders."""
+    topic = queue[0].encode("utf-8", "surrogateescape")
+    return queue[1] >= 0 and _native._names_a_folder(topic)  # noqa: SLF001 - our own
 
 
 def _decoded(kind: type[_Row], folder: Path, key: bytes, value: bytes) -> _Row:

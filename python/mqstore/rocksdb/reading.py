@@ -34,6 +34,8 @@ _ATTEMPTS = 3
 # A longer file, as one with holes, is linked instead: reading does not change it either.
 _COPIED = 1 << 30
 _FRAME = struct.Struct(">cII")
+# RocketMQ's rows are shorter.
+_LONGEST = 64 << 20
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{1,20}\n")
 _FILE = re.compile(r"[0-9]{6,20}\.(?:sst|log|blob)|MANIFEST-[0-9]+|CURRENT")
 
@@ -54,7 +56,13 @@ def has_rows(folder: Path) -> bool:
     return any(name.endswith(".sst") or (name.endswith(".log") and size) for name, size in files)
 
 
-def read_rows(folder: Path, families: Sequence[str], *, prefix: bytes = b"") -> Iterator[Row]:
+def read_rows(
+    folder: Path,
+    families: Sequence[str],
+    *,
+    prefix: bytes = b"",
+    hourly: tuple[Sequence[bytes], tuple[int, int]] = ((), (0, 0)),
+) -> Iterator[Row]:
     """Reads the rows of some column families, in their order on disk.
 
     Checksums are verified. Nothing in the folder is locked, written or created: a broker may run.
@@ -63,6 +71,8 @@ def read_rows(folder: Path, families: Sequence[str], *, prefix: bytes = b"") -> 
         folder: The database.
         families: The column families, read in this order; one that is not there has no rows.
         prefix: The first bytes of the keys to read.
+        hourly: Of the first family also the rows whose keys begin with 8 bytes, a time, and one of
+            these texts; and the first and last of the times.
 
     Yields:
         Column family, key and value.
@@ -78,7 +88,9 @@ def read_rows(folder: Path, families: Sequence[str], *, prefix: bytes = b"") -> 
         raise UnsupportedError(f"{folder}: {what}: {INSTALL}", what, str(folder))
     site = str(Path(spec.origin).parents[1])
     command = [sys.executable, "-IS", str(Path(__file__).with_name("_child.py")), site]
+    texts, (first, last) = hourly
     wanted = [f"{name}={prefix.hex()}" for name in families]
+    wanted += [f"{families[0]}={text.hex()}={first}={last}" for text in texts]
     for attempt in range(_ATTEMPTS):
         listed = _files(folder)
         with tempfile.TemporaryDirectory(prefix="mqstore-") as view:
@@ -151,6 +163,8 @@ def _frames(command: list[str], folder: Path) -> Generator[Row]:
                 kind, key_len, value_len = unpack(pending, at)
                 middle = at + head + key_len
                 end = middle + value_len
+                if end - middle > _LONGEST or key_len > _LONGEST:
+                    raise _damaged(folder, "a row", f"one of {end - at} bytes")
                 if end > most:
                     break
                 key, value = pending[at + head : middle], pending[middle:end]

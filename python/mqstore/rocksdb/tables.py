@@ -14,7 +14,7 @@ from mqstore.errors import CorruptionError
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["databases_of", "read_tables", "write_tables"]
@@ -62,14 +62,15 @@ def read_tables(root: Path) -> Tables:
     return tables
 
 
-def write_tables(root: Path, aside: Path) -> bool:
+def write_tables(root: Path, aside: Path, _: Mapping[str, object]) -> bool:
     """Writes the tables as JSON files, unless the store has a newer file of the same."""
     written = False
     for name, table in read_tables(root).items():
         if _age(_json_of(root / "config" / name)) > _age(table):
             continue
         (aside / "config").mkdir(parents=True, exist_ok=True)
-        (aside / "config" / name).write_text(json.dumps(table), encoding="utf-8")
+        with _checked(root / "config", name.encode()):
+            (aside / "config" / name).write_text(json.dumps(table), encoding="utf-8")
         written = True
     return written
 
@@ -85,7 +86,8 @@ def _read_v1(folder: Path) -> Iterator[tuple[str, Table]]:
                 if key == b"kvDataVersionKey":
                     table["dataVersion"] = body
             elif file == OFFSETS[0]:
-                table[field][_text(key)] = dict(body.get("offsetTable", {}))
+                with _checked(folder, value):
+                    table[field][_text(key)] = dict(body.get("offsetTable", {}))
             else:
                 table[field][_text(key)] = body
         if table[field] or "dataVersion" in table:
@@ -129,7 +131,8 @@ class _checked:  # noqa: N801 - read as a word: `with _checked(...)`
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is not None and issubclass(kind, (ValueError, IndexError)):
+        wrong = (ValueError, IndexError, TypeError, RecursionError)
+        if kind is not None and issubclass(kind, wrong):
             found = repr(self._row[:80])
             message = f"{self._folder}: a row that RocketMQ does not write: {found}"
             path = str(self._folder)
@@ -172,6 +175,6 @@ def _json_of(path: Path) -> Table:
 
     try:
         table = json.loads(read_config_json(path))
-    except (StoreError, ValueError):
+    except (StoreError, ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}

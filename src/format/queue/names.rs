@@ -31,7 +31,9 @@ pub fn names_a_folder(topic: &[u8]) -> bool {
 #[must_use]
 pub fn is_broker_topic(topic: &[u8]) -> bool {
     let legal = |&byte: &u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
-    let longest = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
+    // From 5.4 on, dead-letter topics too.
+    let is_groups = topic.starts_with(b"%RETRY%") || topic.starts_with(b"%DLQ%");
+    let longest = if is_groups { 255 } else { 127 };
     !topic.is_empty() && topic.len() <= longest && topic.iter().all(legal)
 }
 
@@ -49,6 +51,11 @@ mod tests {
         assert!(!names_a_folder(b"\xff"));
         for good in ["orders", "%RETRY%g", "a|b_c-d", "SCHEDULE_TOPIC_XXXX"] {
             assert!(names_a_folder(good.as_bytes()) && is_broker_topic(good.as_bytes()));
+        }
+        for (prefix, is_longer) in [("%RETRY%", true), ("%DLQ%", true), ("", false)] {
+            let long = format!("{prefix:a<255}");
+            assert_eq!(is_broker_topic(long.as_bytes()), is_longer, "{prefix}");
+            assert!(!is_broker_topic(format!("{long}a").as_bytes()));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Rebuild of queues and index, with the report as rows.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,6 +13,9 @@ use crate::care::rebuild::divided::{self, Part};
 use crate::care::rebuild::rebuild_topics;
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::error::Error;
+use crate::files::Os;
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::swap;
 
 use crate::py::fields::config_of;
 use crate::py::progress::{threads_of, with_progress};
@@ -71,6 +75,35 @@ pub(crate) fn rebuild<'py>(
     })?;
     let fields = fields(py, &report)?;
     Ok((report.queues.into_iter().map(row).collect(), fields))
+}
+
+/// Replaces folders of a store by new ones, all or none, under the writer's lock.
+///
+/// Args:
+///     path: The store's root folder.
+///     build: Called with a folder; puts the new ones there and returns the names of those to
+///         replace. Those that it names and does not put are removed.
+///     now_ms: The time that the quarantine is named after.
+///     settings: As for ``open_store``.
+///
+/// Returns:
+///     The folder with the old ones; ``None`` if there were none.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, build, now_ms, settings))]
+pub(crate) fn _replace_folders(
+    py: Python<'_>,
+    path: PathBuf,
+    build: Py<PyAny>,
+    now_ms: i64,
+    settings: &Bound<'_, PyAny>,
+) -> PyResult<Option<OsString>> {
+    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let paths = StorePaths::new(&path, &config_of(settings)?);
+    let call = |dir: &Path| -> PyResult<Vec<String>> {
+        Python::attach(|py| build.call1(py, (dir.as_os_str(),))?.extract(py))
+    };
+    let kept = py.detach(|| swap::replace_locked::<PyErr>(&Os, &paths, now_ms, call))?;
+    Ok(kept.map(PathBuf::into_os_string))
 }
 
 /// Makes the table of topics again; ``mqstore.rebuild`` is the public door to this.

@@ -11,6 +11,7 @@ pub(crate) mod stored;
 
 use parking_lot::Mutex;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::format::message::host::Host;
 use crate::format::release::Release;
 use crate::store::folder::remembered;
 use crate::store::write::property_block::check_inner_batch;
-use crate::store::{MessageStore, NewMessage, OpenMode};
+use crate::store::{KeyQuery, MessageStore, NewMessage, OpenMode, OtherIndex, OtherOffsets};
 
 use self::message::Message;
 use super::errors::{StoreClosedError, raise};
@@ -130,6 +131,10 @@ fn forked() -> PyErr {
 ///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
 ///         database. Its queues are read where the store has no files of them, its tables instead
 ///         of the store's.
+///     other_index: Called for a query where the store has no index files, with topic, key or
+///         tags, whether it is tags, the first and last store time, and the begin and end of the
+///         log; gives physical offsets and the offset from which on it has none, or ``None`` where
+///         the log is to be read.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -139,13 +144,14 @@ fn forked() -> PyErr {
 ///     StoreIOError: The operating system refused something.
 ///     ValueError: No such mode.
 #[pyfunction]
-#[pyo3(signature = (path, mode, settings, /, aside=None))]
+#[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None))]
 pub(super) fn open_store(
     py: Python<'_>,
     path: PathBuf,
     mode: &str,
     settings: &Bound<'_, PyAny>,
     aside: Option<PathBuf>,
+    other_index: Option<Py<PyAny>>,
 ) -> PyResult<Store> {
     let (open_mode, mode) = match mode {
         "r" => (OpenMode::Read, "r"),
@@ -165,7 +171,10 @@ pub(super) fn open_store(
     }
     // The working folder may change later.
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+    let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+    if let Some(other) = other_index {
+        store = store.with_other_index(Box::new(AskedInPython(other)));
+    }
     Ok(Store {
         store: Arc::new(store),
         path,
@@ -175,6 +184,25 @@ pub(super) fn open_store(
         generation: fork::generation(),
         reopened: Mutex::default(),
     })
+}
+
+/// An index that Python asks.
+#[derive(Debug)]
+struct AskedInPython(Py<PyAny>);
+
+impl OtherIndex for AskedInPython {
+    fn ask(&self, query: &KeyQuery<'_>, by_tags: bool, log: Range<u64>) -> Option<OtherOffsets> {
+        let KeyQuery { topic, key, begin_ms, end_ms, .. } = *query;
+        let arguments = (topic, key, by_tags, (begin_ms, end_ms), (log.start, log.end));
+        Python::attach(|py| {
+            let answer = self.0.call1(py, arguments).and_then(|answer| answer.extract(py));
+            let answer: Option<(Vec<u64>, u64)> = answer.unwrap_or_else(|error: PyErr| {
+                error.write_unraisable(py, None);
+                None
+            });
+            answer.map(|(offsets, until)| OtherOffsets { offsets, until })
+        })
+    }
 }
 
 fn open(

@@ -13,6 +13,7 @@ use crate::format::config::json;
 use crate::format::java;
 use crate::format::message::host;
 use crate::format::queue::consume_queue;
+use crate::format::queue::names::names_a_folder;
 use crate::store::NewMessage;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::StoreLock;
@@ -106,6 +107,13 @@ pub(crate) fn encode<'py>(
 #[pyo3(signature = (path, /))]
 pub(crate) fn lock_state(py: Python<'_>, path: PathBuf) -> (bool, Option<i32>) {
     py.detach(|| StoreLock::state(&Os, &path))
+}
+
+/// Whether a topic, as its bytes, may name a folder of queues.
+#[pyfunction]
+#[pyo3(signature = (topic, /))]
+pub(crate) fn _names_a_folder(topic: &[u8]) -> bool {
+    names_a_folder(topic)
 }
 
 /// Lists files below a store's root that hold no messages, queues or keys.

@@ -119,6 +119,8 @@ mod tests {
             assert_eq!(pairs(topic, &properties::indexed(&raw)).count(), 0);
             assert!(queues_of(topic, &raw).unwrap().is_empty());
         }
+        // Dead letters are not exempt, in 5.5 neither (`MultiDispatchUtils`).
+        assert_eq!(pairs(b"%DLQ%g", &properties::indexed(&raw)).count(), 1);
     }
 
     #[test]

@@ -13,7 +13,14 @@ use crate::files::{Access, FileKind, Storage};
 use crate::format::queue::names::names_a_folder;
 use crate::format::width::to_usize;
 
-const DERIVED: [&str; 4] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX];
+const DERIVED: [&str; 6] = [
+    CONSUME_QUEUE,
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    "consumequeue_rocksdb",
+    "rocksdbstore",
+];
 const NEW: &str = "new";
 const MOVES: &str = "moves";
 /// A longer list was not written here.
@@ -107,6 +114,42 @@ pub fn replace(
     }
     let there = storage.kind(&kept).map_err(Error::io("stat", &kept))?;
     Ok(there.map(|_| kept))
+}
+
+/// Replaces the folders that `build` puts into [`staging`] and names, with the writer's lock. Those
+/// named and not there are removed.
+///
+/// # Errors
+/// Those of `build`, [`Error::Locked`], [`Error::Io`].
+pub fn replace_locked<E: From<Error>>(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    now_ms: i64,
+    build: impl FnOnce(&Path) -> std::result::Result<Vec<String>, E>,
+) -> std::result::Result<Option<PathBuf>, E> {
+    let _lock = lock::StoreLock::take(storage, paths)?;
+    settle(storage, paths)?;
+    let dir = staging(paths);
+    storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
+    let made = build(&dir).and_then(|names| {
+        let step = |name: String| -> Result<Move> {
+            let new = dir.join(&name);
+            let has_new = storage.kind(&new).map_err(Error::io("stat", &new))?.is_some();
+            Ok(Move { folder: name.into(), has_new })
+        };
+        let moves = names.into_iter().map(step).collect::<Result<Vec<_>>>()?;
+        // Their records must be durable first.
+        storage.sync_all(paths.root()).map_err(Error::io("flush", paths.root()))?;
+        for log in paths.commit_log().iter().filter(|log| !log.starts_with(paths.root())) {
+            storage.sync_all(log).map_err(Error::io("flush", log))?;
+        }
+        Ok(replace(storage, paths, &moves, now_ms)?)
+    });
+    if made.is_err() && !is_listed(storage, paths) {
+        // The first error counts.
+        let _ = remove_tree(storage, &paths.rebuild());
+    }
+    made
 }
 
 /// Whether a rebuild's moves are decided and only need finishing.

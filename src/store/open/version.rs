@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::format::file_name::parse_index_name;
 use crate::format::release::Release;
 use crate::log::index::file::IndexOpen;
 use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
@@ -46,6 +47,8 @@ pub struct VersionMark {
 pub struct Versions {
     /// Marks found.
     pub marks: Vec<VersionMark>,
+    /// Whether an index file, which may have entries for tags, cannot be read.
+    pub has_unread_index: bool,
 }
 
 impl Versions {
@@ -89,6 +92,13 @@ pub fn look(
     let mut found = look_at_files(storage, paths)?;
     if let Some(index) = index {
         look_at_index(index, log, &mut found)?;
+        let dir = paths.index();
+        let there = storage.list(&dir).unwrap_or_default();
+        let files = index.files();
+        found.has_unread_index |= there.into_iter().any(|entry| {
+            let is_own = entry.name.to_str().and_then(parse_index_name).is_some();
+            is_own && entry.len > 0 && files.iter().all(|file| file.path != dir.join(&entry.name))
+        });
     }
     Ok(found)
 }
@@ -147,7 +157,9 @@ pub fn versions_of(
         }
         Err(_) => None,
     };
-    look(&**storage, paths, &log, index.as_ref())
+    let has_unread_index = index.is_none();
+    let found = look(&**storage, paths, &log, index.as_ref())?;
+    Ok(Versions { has_unread_index: found.has_unread_index || has_unread_index, ..found })
 }
 
 /// Chooses the release whose files a writer continues: the configured one, else the newest that
@@ -173,7 +185,11 @@ pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
             }
             given
         }
-        remembered => remembered.max(found.newest()).unwrap_or(Release::V5_3),
+        // An index must not lose its tags where it cannot be read.
+        remembered => {
+            let unread = found.has_unread_index.then_some(Release::V5_4);
+            remembered.max(found.newest()).or(unread).unwrap_or(Release::V5_3)
+        }
     };
     config.rocketmq_version = Some(release);
     Ok(release)
@@ -230,7 +246,10 @@ fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Res
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 continue;
             }
-            Err(Error::Corrupt(_)) => continue,
+            Err(Error::Corrupt(_)) => {
+                found.has_unread_index = true;
+                continue;
+            }
             tags => tags?,
         };
         let name = format!("index/{}", file.path.file_name().unwrap_or_default().display());

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -93,6 +94,21 @@ impl Default for QueryResult {
             complete: true,
         }
     }
+}
+
+/// An index outside of the store's files, asked where it has none.
+pub trait OtherIndex: std::fmt::Debug + Send + Sync {
+    /// The messages of a key or of tags in a range of the log; `None` if the log is to be read.
+    fn ask(&self, query: &KeyQuery<'_>, by_tags: bool, log: Range<u64>) -> Option<OtherOffsets>;
+}
+
+/// Answer of [`OtherIndex`].
+#[derive(Clone, Debug)]
+pub struct OtherOffsets {
+    /// Candidates, in any order.
+    pub offsets: Vec<u64>,
+    /// Later messages have no entry.
+    pub until: u64,
 }
 
 const CHUNK: usize = 256;
@@ -197,8 +213,18 @@ fn exact(
         may_read: MOST_READ,
         buffer: Vec::new(),
     };
-    asking.ask_the_log(tail_from.max(reader.log().min_offset()), reader.readable_end())?;
-    if let Some(index) = &reader.files.index {
+    let log = tail_from.max(reader.log().min_offset())..reader.readable_end();
+    let index = reader.files.index.as_ref().filter(|index| !index.files().is_empty());
+    let other = reader.other_index.get().filter(|_| index.is_none());
+    let found = other.and_then(|other| other.ask(query, by == IndexType::Tags, log.clone()));
+    let is_answered = match found {
+        Some(found) => asking.ask_the_other(found)?,
+        None => false,
+    };
+    if !is_answered {
+        asking.ask_the_log(log.start, log.end)?;
+    }
+    if let Some(index) = index {
         asking.ask_the_index(index)?;
     }
     let mut result = asking.result;
@@ -291,6 +317,40 @@ impl Asking<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Adds the messages of another index and those behind it. `false` if it leads astray: then
+    /// nothing is added.
+    fn ask_the_other(&mut self, mut found: OtherOffsets) -> Result<bool> {
+        let log = self.reader.log();
+        self.ask_the_log(found.until.max(log.min_offset()), self.reader.readable_end())?;
+        found.offsets.retain(|at| (log.min_offset()..found.until).contains(at));
+        found.offsets.sort_unstable_by(|one, other| other.cmp(one));
+        found.offsets.dedup();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for at in found.offsets {
+            if self.is_full() {
+                break;
+            }
+            match log.read(at, 0, &mut buffer)? {
+                Found::Message(view) if view.topic() == self.query.topic => {
+                    if !self.by.is_of(&DispatchRequest::of(&view), self.query) {
+                        self.result.rejected_by_hash += 1;
+                    } else if self.is_time(&view) {
+                        log.check_body(&view)?;
+                        self.result.records.push(view.as_bytes().into());
+                    }
+                }
+                _ if at < log.min_offset() || at >= self.reader.readable_end() => {}
+                _ => {
+                    self.result = QueryResult::default();
+                    return Ok(false);
+                }
+            }
+        }
+        // Nothing proves that it has all of them.
+        self.result.complete = false;
+        Ok(true)
     }
 
     /// Compares an entry with its message, and takes a matching one.

@@ -3,8 +3,8 @@
 //! In a writer's process it asks the writer. In mode `"r"` another process may write the files, and
 //! the reader follows them (`follower.rs`).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -12,6 +12,7 @@ use crate::log::{CommitLog, Queue};
 
 use super::entry_search::EntrySearch;
 use super::follower::Follower;
+use super::key_query::OtherIndex;
 use super::queue_view::{Overlay, QueueView};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
@@ -22,6 +23,7 @@ const ATTEMPTS: usize = 16;
 pub(crate) struct Reader {
     pub(crate) files: Arc<StoreFiles>,
     source: Source,
+    pub(crate) other_index: OnceLock<Box<dyn OtherIndex>>,
 }
 
 #[derive(Debug)]
@@ -32,11 +34,13 @@ pub(crate) enum Source {
 
 impl Reader {
     pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
-        Self { files: Arc::clone(&writer.files), source: Source::Writer(writer) }
+        let (files, other_index) = (Arc::clone(&writer.files), OnceLock::new());
+        Self { files, source: Source::Writer(writer), other_index }
     }
 
     pub(crate) fn of_files(follower: Follower) -> Self {
-        Self { files: Arc::clone(&follower.files), source: Source::Files(follower) }
+        let (files, other_index) = (Arc::clone(&follower.files), OnceLock::new());
+        Self { files, source: Source::Files(follower), other_index }
     }
 
     pub(crate) fn log(&self) -> &CommitLog {
