@@ -34,7 +34,8 @@ class QueryResult(Sequence["StoredMessage"]):
         truncated: Whether more messages match than ``max_messages``.
         rejected_by_hash: Index entries with the key's hash, but another topic or key.
         rejected_by_time: Index entries of messages outside the time range.
-        complete: Whether no damage was detected that could hide messages.
+        complete: Whether no damage was detected that could hide messages, and no index in RocksDB
+            answered, which has no rows for messages without a unique key.
     """
 
     __slots__ = ("_complete", "_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated")
@@ -74,8 +75,9 @@ class QueryResult(Sequence["StoredMessage"]):
 
         If an index file is damaged, the query reads its part of the log. ``False`` means that the
         log is damaged there too, or that this part exceeds the limit of 1 GiB per query;
-        ``mqstore.verify`` reports the damage. With ``exact=False`` the log is not read, and damage
-        may go undetected.
+        ``mqstore.verify`` reports the damage. It also means that the index in RocksDB answered,
+        which has no rows for messages without a unique key. With ``exact=False`` the log is not
+        read, and damage may go undetected.
         """
         return self._complete
 

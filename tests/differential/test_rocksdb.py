@@ -183,3 +183,15 @@ def test_vr25_a_consumer_goes_on_at_its_offset_on_a_store_that_was_moved(
     assert "orders" in tables["topics.json"]["topicConfigTable"]
     assert "old" in tables["subscriptionGroup.json"]["subscriptionGroupTable"]
     assert mqstore.verify(root, config=SETTINGS).ok
+    # And back: with queues in files the broker reads its tables from JSON.
+    mqstore.convert(root, queues="file", config=SETTINGS, dry_run=False)
+    with mqstore.open(root, "r+", config=SETTINGS) as store:
+        for number in range(200, 240):
+            store.append("orders", str(number).encode(), queue_id=number % 4)
+    rocketmq.start_broker(root, PARAMS)
+    try:
+        taken = rocketmq.consume(["orders"], "old", mode="push", count=40)
+    finally:
+        rocketmq.stop_broker()
+    bodies = {base64.b64decode(row["body"]).decode() for row in taken}
+    assert bodies == {str(number) for number in range(200, 240)}

@@ -81,8 +81,9 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(
         yield row
         if row[0] == "offset" and b"old" in row[1]:
             yield "offset", *OffsetRow(*bad, True, 0, 3).encode()
-            yield "default", *QueueRow(*bad, 3, 0, 9, 0, 0).encode()
+            yield "default", *QueueRow(*bad, 3, start, 9, 0, 0).encode()
 
+    start = min(int(path.name) for path in (root / "commitlog").iterdir())
     rewrite(root / "consumequeue", FAMILIES, more)
     before = digests(tmp_path, ".")
     assert ends(root) == ENDS
@@ -93,6 +94,9 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(
     assert {**digests(tmp_path, "."), **before} == digests(tmp_path, ".")
     added = digests(tmp_path, ".").keys() - before.keys()
     assert all(name.endswith("store/lock") for name in added)
+    (found,) = mqstore.verify(root, config=SMALL).findings
+    assert found.code == "MQ-RDB-02"
+    assert len(found.message.encode()) < 1_000
     assert ends(root) == ENDS
 
 
@@ -385,3 +389,27 @@ def test_a_convert_beside_a_writer_is_refused_and_so_is_one_after_another_write(
     assert digests(root, "consumequeue").keys() == before.keys()
     with mqstore.open(root, config=SMALL) as store:
         assert store.queues()[0].max_offset == 31
+
+
+def test_queues_in_files_come_with_the_tables_of_their_broker(tmp_path: Path) -> None:
+    root = in_rocksdb(tmp_path / "store")
+    mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
+    version = b'{"counter":9,"stateVersion":0,"timestamp":1795415648896}'
+    rows = [
+        ("default", b"T@G", b'{"offsetTable":{"0":7}}'),
+        ("kvDataVersion", b"kvDataVersionKey", version),
+    ]
+    write_database(root / "config/consumerOffsets", ("default", "kvDataVersion"), rows)
+    offsets = root / "config/consumerOffset.json"
+    older = '{"dataVersion":{"counter":1},"offsetTable":{"T@G":{0:3}},"pullOffsetTable":{}}'
+    offsets.write_text(older)
+    mqstore.convert(root, queues="file", config=SMALL)
+    assert offsets.read_text() == older
+    mqstore.convert(root, queues="file", config=SMALL, dry_run=False)
+    assert '{"T@G": {0: 7}}' in offsets.read_text()
+    assert "pullOffsetTable" in offsets.read_text()
+    assert offsets.with_name("consumerOffset.json.bak").read_text() == older
+    newer = older.replace('"counter":1', '"counter":10')
+    offsets.write_text(newer)
+    mqstore.convert(root, queues="file", config=SMALL, dry_run=False)
+    assert offsets.read_text() == newer

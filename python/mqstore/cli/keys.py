@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-__all__ = ["index_reach", "note_not_found", "query"]
+__all__ = ["MAY_BE_MORE", "index_reach", "note_not_found", "query"]
+
+MAY_BE_MORE = (
+    "there may be more: the log or the index is damaged, which `mqstore verify` names, or the index"
+    " in RocksDB answered, which has no messages without a unique key"
+)
 
 _ID_LENGTHS = {32, 56}
 # A longer part of the log that the index lacks is read once for all topics, not for each.

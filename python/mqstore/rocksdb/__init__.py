@@ -3,8 +3,9 @@
 Needs ``rocksdict`` (``pip install 'mqstore[rocksdb]'``). ``mqstore.open`` calls it by itself.
 
 Open this file first; `reading.py` reads a database and changes nothing in its folder, `rows.py`
-has the layout of rows, `queue_files.py` and `tables.py` give them to the store, `checking.py` holds
-them against the log, and `converting.py` moves queues and index between files and RocksDB.
+has the layout of rows, `queue_files.py`, `tables.py` and `index.py` give them to the store,
+`checking.py` compares them with the log, and `converting.py` moves queues and index between files
+and RocksDB.
 """
 
 from __future__ import annotations

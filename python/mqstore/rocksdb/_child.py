@@ -5,8 +5,8 @@ gets a folder with copies and links, so what the package writes there is not in 
 
 Arguments: where the package ``rocksdict`` lies, the folder, and for each column family to read its
 name and a prefix of keys in hex, as ``name=hex``, or ``name=hex=first=last`` where a time of 8
-bytes precedes the prefix. A frame of the output is a kind, two lengths and two byte strings: ``O`` opened, ``F`` a column family, ``R`` key and value, ``E`` an error, ``Z``
-the end.
+bytes precedes the prefix. A frame of the output is a kind, two lengths and two byte strings: ``O``
+opened, ``F`` a column family, ``R`` key and value, ``E`` an error, ``Z`` the end.
 """
 
 import resource

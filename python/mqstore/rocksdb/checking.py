@@ -141,6 +141,9 @@ class _Findings:
         if self.counts[code] > _MOST:
             return
         title, fix = _native._code_text(code) or ("", "")  # noqa: SLF001 - our own
+        # A hostile name is of any length and may be no UTF-8.
+        shown = [text[:300].encode("utf-8", "backslashreplace") for text in (expected, found)]
+        expected, found = (text.decode() for text in shown)
         name = os.path.relpath(path, self._root)
         message = f"{name}: {title}: expected {expected}, found {found}"
         self.findings.append(Finding(code, severity, name, None, expected, found, message, fix))  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index
 from mqstore.rocksdb.queue_files import FOLDERS, QueueFiles, database_of, ends_of
 from mqstore.rocksdb.reading import has_rows, is_database
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
+from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database
 
 if TYPE_CHECKING:
@@ -75,8 +76,10 @@ def convert(
     They are made from the log and held against it before they take the place of the old ones,
     which go to ``quarantine``. A process killed at any moment leaves a store with all messages and
     next numbers, and the next call finishes the work. Offsets of queues stay, also where retention
-    took all messages. Set ``storeType`` in the broker's configuration to match before its next
-    start: ``defaultRocksDB`` for queues in RocksDB, ``default`` for files.
+    took all messages. With queues in files the broker reads its topics, groups and consumers'
+    offsets from JSON, so newer ones in RocksDB are written there. Set ``storeType`` in the broker's
+    configuration to match before its next start: ``defaultRocksDB`` for queues in RocksDB,
+    ``default`` for files.
 
     Args:
         path: The store's root folder. No process may write to it.
@@ -208,8 +211,8 @@ class _Work:
             what = tuple(name for name, kind in kinds.items() if kind == "file")
             kept = None
             if what:
-                if queues == "file" and self.ends:
-                    self._replace(self._put_ends)
+                if queues == "file":
+                    self._replace(self._put_first)
                 kept = mqstore.rebuild(self._root, what=what, config=self._given).quarantine
             gone = [FOLDERS[1]] if queues == "file" and is_apart else []
             if new or gone:
@@ -239,10 +242,13 @@ class _Work:
             self._root, build=put, now_ms=now_ms, settings=self._given
         )
 
-    def _put_ends(self, staging: Path) -> list[str]:
-        """Puts files of the queues whose next number the log does not tell."""
+    def _put_first(self, staging: Path) -> list[str]:
+        """Puts what only databases tell: tables, and queues whose next number the log lacks."""
+        database = database_of(self._root)
+        if database is not None:
+            move_tables(self._root)
         size = self._made.store.config.mapped_file_size_consume_queue or _PLAIN_SIZE
-        database = database_of(self._root) or self._root / FOLDERS[0]
+        database = database or self._root / FOLDERS[0]
         files = QueueFiles(staging / "consumequeue", size, database)
         topics = []
         for topic, queue_id in sorted(self.ends):

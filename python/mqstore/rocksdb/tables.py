@@ -7,9 +7,11 @@ of ``configManagerVersion=v2``. All give the tables that the broker's JSON files
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from mqstore._durable import sync
 from mqstore.errors import CorruptionError
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["databases_of", "read_tables", "write_tables"]
+__all__ = ["databases_of", "move_tables", "read_tables", "write_tables"]
 
 Table = dict[str, Any]
 Tables = dict[str, Table]
@@ -36,6 +38,7 @@ _SEPARATE = (
     ("metadata", "consumerOffset", "consumerOffsetVersion", OFFSETS),
 )
 _V2 = "rdb"
+_NUMBER = re.compile(r'"(\d+)":')
 
 
 def databases_of(root: Path) -> list[Path]:
@@ -62,12 +65,40 @@ def read_tables(root: Path) -> Tables:
     return tables
 
 
+def move_tables(root: Path) -> None:
+    """Writes the tables to the JSON files of the store, whose old ones become ``.bak``.
+
+    A broker with queues in files reads these alone. A newer file stays.
+    """
+    for name, table in _newer_tables(root):
+        with _checked(root / "config", name.encode()):
+            text = json.dumps({**_json_of(root / "config" / name), **table})
+        # As RocketMQ writes the numbers of queues.
+        text = _NUMBER.sub(r"\1:", text) if name == OFFSETS[0] else text
+        path = root / "config" / name
+        new = path.with_name(f"{name}.tmp")
+        new.unlink(missing_ok=True)
+        with new.open("x", encoding="utf-8") as file:
+            file.write(text)
+        sync(new)
+        if path.exists():
+            kept = path.with_name(f"{name}.bak")
+            kept.unlink(missing_ok=True)
+            kept.hardlink_to(path)
+        new.rename(path)
+        sync(path.parent)
+
+
+def _newer_tables(root: Path) -> Iterator[tuple[str, Table]]:
+    for name, table in read_tables(root).items():
+        if _age(_json_of(root / "config" / name)) <= _age(table):
+            yield name, table
+
+
 def write_tables(root: Path, aside: Path, _: Mapping[str, object]) -> bool:
     """Writes the tables as JSON files, unless the store has a newer file of the same."""
     written = False
-    for name, table in read_tables(root).items():
-        if _age(_json_of(root / "config" / name)) > _age(table):
-            continue
+    for name, table in _newer_tables(root):
         (aside / "config").mkdir(parents=True, exist_ok=True)
         with _checked(root / "config", name.encode()):
             (aside / "config" / name).write_text(json.dumps(table), encoding="utf-8")

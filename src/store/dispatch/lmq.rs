@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, PutStatus, Result};
 use crate::format::message::properties::{self, Indexed, names};
+use crate::format::message::purpose::DEAD_LETTER_PREFIX;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::names::names_a_folder;
+use crate::format::release::Release;
 use crate::log::Queue;
 
 use crate::store::queue_table::QueueTable;
@@ -43,13 +45,19 @@ pub fn pairs<'a>(
     })
 }
 
-/// Additional queues of a new message.
+/// Additional queues of a new message; from 5.5 on a dead letter has none
+/// (`MixAll.topicAllowsLMQ`).
 ///
 /// # Errors
 /// [`Error::InvalidMessage`] for an invalid name, which would stop a broker's dispatch for
 /// good.
-pub fn queues_of<'a>(topic: &[u8], properties: &'a [u8]) -> Result<Vec<&'a [u8]>> {
-    if is_exempt(topic) {
+pub fn queues_of<'a>(
+    topic: &[u8],
+    properties: &'a [u8],
+    release: Option<Release>,
+) -> Result<Vec<&'a [u8]>> {
+    let is_dead_letter = topic.starts_with(DEAD_LETTER_PREFIX);
+    if is_exempt(topic) || is_dead_letter && release >= Some(Release::V5_5) {
         return Ok(Vec::new());
     }
     let Some(queues) = properties::get(properties, names::INNER_MULTI_DISPATCH) else {
@@ -117,16 +125,19 @@ mod tests {
         let raw = raw("%LMQ%a", "1");
         for topic in [&b"%RETRY%g"[..], b"rmq_sys_x", b"SCHEDULE_TOPIC_XXXX"] {
             assert_eq!(pairs(topic, &properties::indexed(&raw)).count(), 0);
-            assert!(queues_of(topic, &raw).unwrap().is_empty());
+            assert!(queues_of(topic, &raw, None).unwrap().is_empty());
         }
-        // Dead letters are not exempt, in 5.5 neither (`MultiDispatchUtils`).
+        // Each release enters a dead letter with numbers; 5.5 gives it none.
         assert_eq!(pairs(b"%DLQ%g", &properties::indexed(&raw)).count(), 1);
+        for (release, count) in [(None, 1), (Some(Release::V5_4), 1), (Some(Release::V5_5), 0)] {
+            assert_eq!(queues_of(b"%DLQ%g", &raw, release).unwrap().len(), count);
+        }
     }
 
     #[test]
     fn a_new_message_with_a_bad_name_is_refused() {
         for bad in ["plain", "%LMQ%a,", "%LMQ%../x", "%LMQ%a,plain,%LMQ%b"] {
-            let error = queues_of(b"T", &raw(bad, "")).unwrap_err().to_string();
+            let error = queues_of(b"T", &raw(bad, ""), None).unwrap_err().to_string();
             assert!(error.contains("INNER_MULTI_DISPATCH"), "{error}");
         }
     }

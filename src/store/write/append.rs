@@ -161,8 +161,11 @@ impl<'a> Checked<'a> {
             // Its length would read as negative.
             return Err(too_large("topic", topic.len(), 127, MessageIllegal));
         }
-        let more_queues =
-            if config.enable_lmq { lmq::queues_of(topic, message.properties)? } else { Vec::new() };
+        let more_queues = if config.enable_lmq {
+            lmq::queues_of(topic, message.properties, config.rocketmq_version)?
+        } else {
+            Vec::new()
+        };
         let store_host = message.store_host.unwrap_or(config.store_host);
         let mut record = Record {
             version,

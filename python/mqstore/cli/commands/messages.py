@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.keys import index_reach, note_not_found, query
+from mqstore.cli.keys import MAY_BE_MORE, index_reach, note_not_found, query
 from mqstore.cli.message_options import (
     body_option,
     grep_option,
@@ -255,7 +255,7 @@ def query_command(
     if result.rejected_by_time and result:
         note(f"{result.rejected_by_time} outside of --from and --to left out")
     if not result.complete:
-        note("there may be more where the log or the index is damaged; `mqstore verify` names it")
+        note(MAY_BE_MORE)
     return 0 if result else 1
 
 
