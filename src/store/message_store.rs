@@ -13,6 +13,7 @@ use crate::error::{AppendResult, Error, Result};
 use crate::files::{Storage, memory_bytes};
 use crate::format::queue::consume_queue::TagFilter;
 use crate::log::CommitLog;
+use crate::log::index::query::OtherIndex;
 use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
@@ -21,7 +22,7 @@ use super::open::version::{self, Versions};
 use super::open::{self, OnFlushedDamage, OpenMode, Opened};
 use super::progress::Halt;
 use super::progress::Progress;
-use super::read::key_query::{self, IndexType, KeyQuery, OtherIndex, QueryResult};
+use super::read::key_query::{self, IndexType, KeyQuery, QueryResult};
 use super::read::queue_read::{self, ReadRequest, ReadResult};
 use super::read::queue_view::QueueView;
 use super::read::reader::Reader;

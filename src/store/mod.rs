@@ -17,7 +17,7 @@ pub mod write;
 pub use self::message_store::MessageStore;
 pub use self::open::OpenMode;
 pub use self::open::recover::{RecoveryMode, RecoveryReport};
-pub use self::read::key_query::{KeyQuery, OtherIndex, OtherOffsets, QueryResult};
+pub use self::read::key_query::{KeyQuery, QueryResult};
 pub use self::read::queue_read::{GetStatus, ReadResult};
 pub use self::read::time_search::Boundary;
 pub use self::write::append::NewMessage;

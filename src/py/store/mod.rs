@@ -11,7 +11,6 @@ pub(crate) mod stored;
 
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,9 +25,10 @@ use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
+use crate::log::index::query::{OtherIndex, OtherOffsets, OtherQuery};
 use crate::store::folder::remembered;
 use crate::store::write::property_block::check_inner_batch;
-use crate::store::{KeyQuery, MessageStore, NewMessage, OpenMode, OtherIndex, OtherOffsets};
+use crate::store::{MessageStore, NewMessage, OpenMode};
 
 use self::message::Message;
 use super::errors::{StoreClosedError, raise};
@@ -191,9 +191,9 @@ pub(super) fn open_store(
 struct AskedInPython(Py<PyAny>);
 
 impl OtherIndex for AskedInPython {
-    fn ask(&self, query: &KeyQuery<'_>, by_tags: bool, log: Range<u64>) -> Option<OtherOffsets> {
-        let KeyQuery { topic, key, begin_ms, end_ms, .. } = *query;
-        let arguments = (topic, key, by_tags, (begin_ms, end_ms), (log.start, log.end));
+    fn ask(&self, query: &OtherQuery<'_>) -> Option<OtherOffsets> {
+        let OtherQuery { topic, text, is_tags, span, log } = *query;
+        let arguments = (topic, text, is_tags, span, log);
         Python::attach(|py| {
             let answer = self.0.call1(py, arguments).and_then(|answer| answer.extract(py));
             let answer: Option<(Vec<u64>, u64)> = answer.unwrap_or_else(|error: PyErr| {

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -14,7 +13,7 @@ use crate::format::release::Release;
 use crate::format::width::{at_least_0, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexPut;
-use crate::log::index::query::Candidate;
+use crate::log::index::query::{Candidate, OtherOffsets, OtherQuery};
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 
@@ -94,21 +93,6 @@ impl Default for QueryResult {
             complete: true,
         }
     }
-}
-
-/// An index outside of the store's files, asked where it has none.
-pub trait OtherIndex: std::fmt::Debug + Send + Sync {
-    /// The messages of a key or of tags in a range of the log; `None` if the log is to be read.
-    fn ask(&self, query: &KeyQuery<'_>, by_tags: bool, log: Range<u64>) -> Option<OtherOffsets>;
-}
-
-/// Answer of [`OtherIndex`].
-#[derive(Clone, Debug)]
-pub struct OtherOffsets {
-    /// Candidates, in any order.
-    pub offsets: Vec<u64>,
-    /// Later messages have no entry.
-    pub until: u64,
 }
 
 const CHUNK: usize = 256;
@@ -216,7 +200,15 @@ fn exact(
     let log = tail_from.max(reader.log().min_offset())..reader.readable_end();
     let index = reader.files.index.as_ref().filter(|index| !index.files().is_empty());
     let other = reader.other_index.get().filter(|_| index.is_none());
-    let found = other.and_then(|other| other.ask(query, by == IndexType::Tags, log.clone()));
+    let found = other.and_then(|other| {
+        other.ask(&OtherQuery {
+            topic: query.topic,
+            text: query.key,
+            is_tags: by == IndexType::Tags,
+            span: (query.begin_ms, query.end_ms),
+            log: (log.start, log.end),
+        })
+    });
     let is_answered = match found {
         Some(found) => asking.ask_the_other(found)?,
         None => false,

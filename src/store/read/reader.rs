@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
 
 use super::entry_search::EntrySearch;
 use super::follower::Follower;
-use super::key_query::OtherIndex;
 use super::queue_view::{Overlay, QueueView};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
