@@ -129,8 +129,6 @@ impl<'s> Side<'s> {
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
 /// all.
-/// # Errors
-/// [`crate::Error::NotAStore`], [`crate::Error::Io`], [`crate::Error::NotDispatched`].
 pub fn diff(
     a: &Path,
     b: &Path,

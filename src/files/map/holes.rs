@@ -12,9 +12,6 @@ const BLOCK: usize = 1024;
 
 /// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
 /// a block of zeros can be a hole.
-///
-/// # Errors
-/// [`Error::Io`] when the file cannot be read or the disk is full.
 pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
     let len = to_usize(len);

@@ -115,9 +115,6 @@ impl IndexFile {
     }
 
     /// Used slots with their newest entries, in order.
-    ///
-    /// # Errors
-    /// An item is [`Error::Io`] if reading fails, and the last.
     pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
         self.all_slots().filter(|slot| !matches!(slot, Ok((_, 0))))
     }

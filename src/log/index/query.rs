@@ -26,25 +26,18 @@ pub struct IndexAnswer {
     pub findings: Vec<Corruption>,
 }
 
-/// Question to an index outside of the store's files.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherQuery<'a> {
-    /// The topic.
     pub topic: &'a [u8],
-    /// The key, unique key or tags.
     pub text: &'a [u8],
-    /// Whether it is tags.
     pub is_tags: bool,
     /// First and last store time.
     pub span: (i64, i64),
-    /// Begin and end of the log.
     pub log: (u64, u64),
 }
 
-/// Its answer.
 #[derive(Clone, Debug)]
 pub struct OtherOffsets {
-    /// Candidates, in any order.
     pub offsets: Vec<u64>,
     /// Later messages have no entry.
     pub until: u64,

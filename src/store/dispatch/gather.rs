@@ -139,9 +139,6 @@ impl Gathered {
 
     /// Adds the units to their queues, given by lane; returns the number of refused ones, which
     /// must not block others.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full.
     pub fn add_units(&self, queues: &[Option<Arc<Queue>>]) -> Result<u64> {
         let mut refused = 0;
         for queued in &self.units {
@@ -160,9 +157,6 @@ impl Gathered {
     }
 
     /// Adds gathered records to their queues, except refused ones.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full.
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
         let mut queues = Vec::with_capacity(self.lanes.len());
         for lane in &self.lanes {

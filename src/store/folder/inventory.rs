@@ -243,9 +243,6 @@ struct Sums {
 }
 
 /// Whether a folder is a RocksDB database, perhaps with other files beside.
-///
-/// # Errors
-/// [`Error::Io`] when the system cannot read.
 pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     let has_current = |name: &str| name == "CURRENT";
     Ok(has_file(storage, dir, has_current)?
@@ -253,9 +250,6 @@ pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
 }
 
 /// Whether a RocksDB database has tables on disk.
-///
-/// # Errors
-/// [`Error::Io`] when the system cannot read.
 pub fn has_tables(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name.ends_with(".sst"))
 }

@@ -133,9 +133,6 @@ impl StoreLock {
 
     /// Checks that a successful flush can be trusted (see [`StorageFile::confirm`]), by this file,
     /// so that the log's next flush has nothing more to write.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the file system refuses changes.
     pub fn confirm_flush(&self, paths: &StorePaths) -> Result<()> {
         self.file.confirm().map_err(Error::io("flush", paths.lock()))
     }
@@ -148,9 +145,6 @@ impl StoreLock {
 }
 
 /// Whether the store was not closed.
-///
-/// # Errors
-/// [`Error::Io`] if unknown, or `abort` is no plain file.
 pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let path = paths.abort();
     match storage.kind(&path).map_err(Error::io("stat", &path))? {

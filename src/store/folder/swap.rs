@@ -118,9 +118,6 @@ pub fn replace(
 
 /// Replaces the folders that `build` puts into [`staging`] and names, with the writer's lock. Those
 /// named and not there are removed.
-///
-/// # Errors
-/// Those of `build`, [`Error::Locked`], [`Error::Io`].
 pub fn replace_locked<E: From<Error>>(
     storage: &dyn Storage,
     paths: &StorePaths,

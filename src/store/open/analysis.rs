@@ -107,9 +107,6 @@ impl FoundStore<'_> {
 
     /// Uses a valid seal, or reads the whole log and compares queues and index with it. Changes
     /// nothing.
-    ///
-    /// # Errors
-    /// [`Error::Io`], or of kind `Interrupted` if `progress` ended it.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         if let Some(seal) = &self.seal
             && let Some(analysis) = self.sealed(seal)?

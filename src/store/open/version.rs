@@ -80,9 +80,6 @@ impl Versions {
 }
 
 /// Looks for the marks of a store whose log and index are open.
-///
-/// # Errors
-/// [`Error::Io`] when the system cannot read.
 pub fn look(
     storage: &dyn Storage,
     paths: &StorePaths,

@@ -42,9 +42,6 @@ impl MessageStore {
     }
 
     /// Checks that the store is open.
-    ///
-    /// # Errors
-    /// [`Error::Closed`].
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         self.files.check_open()
@@ -66,9 +63,6 @@ impl MessageStore {
     /// End of the log known to be durable. For a reader: the log's end if `abort` is missing, else
     /// the durable mark; if RocketMQ has written since, the last record older than the checkpoint's
     /// newest.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn flushed_offset(&self) -> Result<u64> {
         self.check_open()?;
         self.reader.flushed_offset()

@@ -88,17 +88,11 @@ impl<'a> PropertyBlock<'a> {
     }
 
     /// Adds the client's id.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`].
     pub fn unique_key(&mut self, unique_key: &[u8]) -> Result<()> {
         self.named("unique_key", 2, unique_key)
     }
 
     /// Adds the delay level; 0 is none.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`].
     pub fn delay_level(&mut self, level: i32) -> Result<()> {
         if level == 0 {
             return Ok(());
@@ -143,9 +137,6 @@ impl<'a> PropertyBlock<'a> {
 
 /// Refuses a message that counts inner messages without the batch flag
 /// (`HookUtils#checkInnerBatch`). Like RocketMQ, checks named properties only.
-///
-/// # Errors
-/// [`Error::InvalidMessage`].
 #[inline]
 pub fn check_inner_batch(counts_inner_messages: bool, sys_flag: i32) -> Result<()> {
     if counts_inner_messages && !is_inner_batch(sys_flag) {

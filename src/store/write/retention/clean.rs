@@ -36,9 +36,6 @@ impl Cleaned {
 impl MessageStore {
     /// Counts messages and bytes that the log no longer holds, by queue entries before its
     /// beginning.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn deleted(&self) -> Result<(u64, u64)> {
         self.files.check_open()?;
         let start = self.files.log.min_offset();
@@ -57,9 +54,6 @@ impl MessageStore {
     }
 
     /// Plans [`MessageStore::clean_step`] without a change.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
         self.files.check_open()?;
         let safe_end = self.writer.as_ref().map_or(u64::MAX, |writer| writer.safe_end());
@@ -67,9 +61,6 @@ impl MessageStore {
     }
 
     /// One round of retention: deletes expired files, or files for lack of space.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`], [`Error::Closed`].
     pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
         self.writer()?.clean_step(occasion)
     }

@@ -249,9 +249,6 @@ pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
 }
 
 /// Decides about each log file in order, for one round. Files that end behind `safe_end` are kept.
-///
-/// # Errors
-/// [`Error::Io`] when a file's time is unknown.
 pub fn judge_log(
     log: &CommitLog,
     ages: &FileAges,
