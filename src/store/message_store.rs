@@ -236,9 +236,6 @@ impl MessageStore {
     }
 
     /// Reads a queue from an offset on.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn read(
         &self,
         topic: &[u8],
@@ -282,9 +279,6 @@ impl MessageStore {
     }
 
     /// Finds the queue offset for a time.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn offset_at(
         &self,
         topic: &[u8],
@@ -299,9 +293,6 @@ impl MessageStore {
     }
 
     /// Store time of a message; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
         self.reader.ask(topic, queue_id, |view| match view {
@@ -311,18 +302,12 @@ impl MessageStore {
     }
 
     /// Finds messages by key.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.files.check_open()?;
         key_query::query(&self.reader, query, IndexType::Key)
     }
 
     /// Releases of RocketMQ that can have written the store.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn versions(&self) -> Result<Versions> {
         self.files.check_open()?;
         let StoreFiles { storage, paths, log, index, .. } = &*self.files;
@@ -331,9 +316,6 @@ impl MessageStore {
 
     /// Queries messages by the whole text of their tags, given as the key. If the index has no
     /// entries for tags (RocketMQ 5.3), the log is read instead.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn query_tags(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.files.check_open()?;
         key_query::query(&self.reader, query, IndexType::Tags)
@@ -352,18 +334,12 @@ impl MessageStore {
     }
 
     /// One queue as it is now.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.files.check_open()?;
         self.reader.ask(topic, queue_id, |view| Ok(view.cloned()))
     }
 
     /// All queues, sorted.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
         self.files.check_open()?;
         self.reader.queue_names()
@@ -388,9 +364,6 @@ impl MessageStore {
     }
 
     /// Updates a reader's view; does nothing for a writer.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn refresh(&self) -> Result<()> {
         self.files.check_open()?;
         self.reader.refresh()
@@ -398,9 +371,6 @@ impl MessageStore {
 
     /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
     /// `false` on timeout.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Closed`].
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         self.reader.wait(physical_offset, timeout)
     }

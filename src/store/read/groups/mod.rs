@@ -205,9 +205,6 @@ impl ConsumerGroup {
     }
 
     /// Next messages of a topic, from its queues in turn; moves behind them.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn poll(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Box<[u8]>>> {
         let mut places = self.places()?;
         let taken = self.fetch(&mut places, topic, most, filter)?;
@@ -225,9 +222,6 @@ impl ConsumerGroup {
 
     /// Moves behind a message; returns `false` without moving if the group was moved since the
     /// message was read.
-    ///
-    /// # Errors
-    /// [`Error::Closed`].
     pub fn take(&self, topic: &str, message: &Delivery) -> Result<bool> {
         let mut places = self.places()?;
         let place = places.next.get(&(topic.to_owned(), message.queue_id));
@@ -415,9 +409,6 @@ impl ConsumerGroup {
     }
 
     /// Lag of each queue of the group's topics, from the current position.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
     pub fn lag(&self) -> Result<Vec<GroupOffset>> {
         let places = self.places()?;
         let mut queues: BTreeSet<Queue> = places.next.keys().cloned().collect();
