@@ -93,10 +93,6 @@ fn below(dir: &Path, topic: &[u8], id: i32) -> PathBuf {
 
 impl QueueTable {
     /// Reads the queues and their ends; lists invalid names and queues of the wrong kind.
-    ///
-    /// # Errors
-    /// [`Error::InvalidConfig`] for queues of the wrong kind in a writable store,
-    /// [`Error::Io`].
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -397,9 +393,6 @@ impl QueueTable {
     }
 
     /// Checks the number of a new queue.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] if it is invalid.
     #[inline]
     pub fn check_queue_id(&self, queue_id: i32) -> Result<()> {
         let most = self.layout.most_queue_id;
@@ -409,6 +402,31 @@ impl QueueTable {
         Err(Error::InvalidMessage {
             field: "queue_id",
             reason: format!("expected 0 to {most}, found {queue_id}"),
+            status: PutStatus::MessageIllegal,
+            limit: u64::try_from(most).ok(),
+        })
+    }
+
+    /// Refuses a queue far above those that its topic has.
+    #[cold]
+    pub fn check_near(&self, topic: &[u8], queue_id: i32, most: i32) -> Result<()> {
+        let highest = {
+            let table = self.table.read();
+            table.get(topic).and_then(|queues| queues.keys().copied().max())
+        };
+        if highest.is_some_and(|highest| highest >= queue_id / 2) {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(topic);
+        let has = highest.map_or_else(
+            || format!("topic {name:?} has no queue yet"),
+            |highest| format!("the highest of topic {name:?} is {highest}"),
+        );
+        Err(Error::InvalidMessage {
+            field: "queue_id",
+            reason: format!(
+                "expected at most {most}, found {queue_id}: {has}; the setting max_queue_id={queue_id} allows it"
+            ),
             status: PutStatus::MessageIllegal,
             limit: u64::try_from(most).ok(),
         })
@@ -426,9 +444,6 @@ impl QueueTable {
     }
 
     /// Returns a queue, creating it in memory; files follow with its first entry.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for an invalid topic or number.
     pub fn get_or_create(&self, topic: &[u8], queue_id: i32) -> Result<Arc<Queue>> {
         if let Some(queue) = self.get(topic, queue_id) {
             return Ok(queue);
@@ -452,9 +467,6 @@ impl QueueTable {
     }
 
     /// Writes the entries of all queues to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         self.commit_all(&self.those(Queue::wants_commit))
     }

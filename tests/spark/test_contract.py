@@ -519,6 +519,9 @@ def test_filters_narrow_and_never_lose(store) -> None:
     assert plan(narrow(options, [EqualTo(("topic",), "audit")])) == []
     assert narrow(options, [EqualTo(("topic",), "a\ufffd")]) == options
     assert narrow(options, [EqualTo(("tags",), "a || b")]) == options
+    assert narrow(options, [EqualTo(("tags",), "\x01a")]) == options
+    assert narrow(options, [In(("tags",), ("a b", "c", None))]).tags == "a b || c"
+    assert narrow(options, [In(("tags",), ("a", "*"))]) == options
 
 
 def test_a_pushdown_reader_gives_every_filter_back(store) -> None:
