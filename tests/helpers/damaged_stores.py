@@ -346,7 +346,8 @@ DAMAGES = [
     damage(all_files_gone, "MQ-DOC-13", **END),
     damage(disk_not_mounted, "MQ-LOG-17", curable=False, bases=("closed-53", "closed-55")),
     damage(body_damaged, "MQ-LOG-02", **INSIDE),
-    damage(length_damaged, "MQ-LOG-01", **INSIDE),
+    # In what was never flushed it is MQ-LOG-08.
+    damage(length_damaged, **INSIDE),
     damage(magic_damaged_near_the_end, **INSIDE),
     damage(zeros_inside, **INSIDE),
     damage(two_files_swapped, "MQ-DOC-14", **MOVED),

@@ -19,6 +19,7 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::folder::lock;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{Parts, load_parts};
+use crate::time::utc_text;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
 const MOST_FILES: usize = 10;
@@ -124,10 +125,10 @@ fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> R
         let end_ms = IndexHeader::decode(&head).end_timestamp_ms;
         if end_ms > checkpoint.index_msg_timestamp_ms {
             doomed.push(format!(
-                "index/{}: its last message is of {end_ms} ms, the checkpoint knows the index up to \
-                 {} ms",
+                "index/{}: its last message is of {}, the checkpoint knows the index up to {}",
                 entry.name.display(),
-                checkpoint.index_msg_timestamp_ms
+                utc_text(end_ms),
+                utc_text(checkpoint.index_msg_timestamp_ms)
             ));
         }
     }
