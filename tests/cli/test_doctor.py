@@ -99,3 +99,20 @@ def test_salvage_with_a_log_elsewhere_names_what_is_lost_and_moves_nothing(mq, s
     ran = mq("salvage", store, "--out", f"{store}.new", "--config", given, "--json", code=None)
     assert ran.json["lost_count"] == 1
     assert not any(command.startswith("mv ") for command in ran.json["next"])
+
+
+def test_stray_files_in_queues_are_moved_out_of_the_way(mq, store, conf, tmp_path):
+    queue = store / "consumequeue" / "orders"
+    (queue / "0" / "notes").write_text("do not touch")
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+    assert not told["will_start"]
+    assert told["commands"] == [f"mv -n -T {queue}/0/notes {store}/notes"]
+    shutil.rmtree(queue / "1")
+    (queue / "1").write_text("no folder")
+    for _ in range(2):
+        told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+        for command in told["commands"]:
+            run(command, tmp_path)
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+    assert (store / "notes").read_text() == "do not touch"
+    assert (store / "1").read_text() == "no folder"

@@ -115,3 +115,21 @@ def test_a_table_stays_where_it_is_until_the_new_places_are_known(mq, store, con
 
 def test_a_store_without_groups_says_so(mq, store, conf):
     assert "no group has committed an offset" in mq("groups", store, "--config", conf).err
+
+
+def test_a_damaged_table_with_a_damaged_backup_is_put_aside_too(mq, store, conf):
+    config = store / "config"
+    (config / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"billing":{}}}')
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (config / name).write_text("{damaged")
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+    # A broker gives up where the backup is damaged too.
+    assert not told["will_start"]
+    for command in told["commands"]:
+        mq(*shlex.split(command)[1:])
+    assert "orders@billing" in offsets(store)
+    kept = [config / f"consumerOffset.json{name}.damaged" for name in ("", ".bak")]
+    assert [path.read_text() for path in kept] == ["{damaged"] * 2
+    left = mq("doctor", store, "--config", conf, "--json").json
+    assert left["ok"]
+    assert left["verdict"]["will_start"]

@@ -124,7 +124,7 @@ fn index_files_that_a_start_deletes_are_named() {
             line,
             format!(
                 "index/{name}: its last message is of {}, the checkpoint knows the index up to {}",
-                utc_text(end),
+                utc_text(*end),
                 utc_text(START_MS + 30_000)
             )
         );

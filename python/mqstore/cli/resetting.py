@@ -29,10 +29,18 @@ def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
 
 
 def put_aside(root: str) -> Path | None:
-    """Renames a table of offsets that cannot be read, and has no backup; returns its new name."""
+    """Renames a table of offsets and its backup, which cannot be read; returns its new name."""
     path = Path(root, "config", "consumerOffset.json")
-    if not path.is_file() or path.with_name(f"{path.name}.bak").is_file():
+    backup = path.with_name(f"{path.name}.bak")
+    if not path.is_file():
         return None
+    aside = _renamed(path)
+    if backup.is_file():
+        _renamed(backup)
+    return aside
+
+
+def _renamed(path: Path) -> Path:
     names = itertools.chain([".damaged"], (f".damaged-{number}" for number in itertools.count(2)))
     free = (path.with_name(path.name + name) for name in names)
     aside = next(name for name in free if not os.path.lexists(name))

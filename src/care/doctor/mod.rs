@@ -425,7 +425,7 @@ impl Examined<'_> {
         let topic = topic.map(str::to_owned);
         let cure = match code {
             Code::ConfigBackup => self.backup_put_back(&finding.path),
-            Code::StrayName if next_start::is_in_log(finding, self.paths) => {
+            Code::StrayName if next_start::is_stray_file(finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
                 let to = misplaced::free(self.storage, self.paths.root(), &name);
