@@ -110,7 +110,7 @@ def test_stray_files_in_queues_are_moved_out_of_the_way(mq, store, conf, tmp_pat
     shutil.rmtree(queue / "1")
     (queue / "1").write_text("no folder")
     for _ in range(2):
-        told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+        told = mq("doctor", store, "--config", conf, "--json", code=None).json["verdict"]
         for command in told["commands"]:
             run(command, tmp_path)
     assert mq("doctor", store, "--config", conf, "--json").json["ok"]

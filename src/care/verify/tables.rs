@@ -267,22 +267,8 @@ fn group_names(bytes: &[u8]) -> Vec<String> {
 fn tell_topics_gone(cx: &Context<'_>, queues: &Queues) {
     let config = cx.paths.config();
     let others = OTHERS.iter().chain(&["consumerOffset.json"]);
-    let others_exist =
+    let is_of_broker =
         others.clone().any(|name| matches!(cx.storage.kind(&config.join(name)), Ok(Some(_))));
-    // Without the folder, topics of failed messages tell of a broker.
-    let retried = queues.list.iter().filter_map(|queue| queue.topic.strip_prefix(b"%RETRY%"));
-    let groups: BTreeSet<_> = retried.map(String::from_utf8_lossy).collect();
-    let is_of_broker = match cx.storage.kind(&config) {
-        Ok(None) => !groups.is_empty(),
-        _ => others_exist,
-    };
-    if is_of_broker && !others_exist {
-        let names: Vec<_> = groups.iter().take(MOST_NAMED).map(|name| &**name).collect();
-        let expected = format!("offsets of {} groups: {}", groups.len(), names.join(", "));
-        let path = cx.paths.consumer_offsets(false);
-        let found = "no folder `config`";
-        cx.findings.add(Code::OffsetsGone, Severity::Error, &path, None, expected, found);
-    }
     let mut names = BTreeSet::new();
     for queue in &queues.list {
         if queue.first < queue.end && !is_system(&queue.topic) && is_broker_topic(&queue.topic) {
