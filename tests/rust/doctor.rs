@@ -503,8 +503,8 @@ fn a_log_outside_of_the_store_is_not_moved_with_it() {
     let found = report(&home);
     assert_eq!(found.verdict.commands.len(), 1, "{found:?}");
     assert!(found.verdict.commands[0].starts_with("mqstore salvage "));
-    let told = found.diagnoses.iter().flat_map(|found| &found.evidence);
-    assert!(told.filter(|line| line.contains(log.to_str().unwrap())).count() > 0, "{found:?}");
+    let mut told = found.diagnoses.iter().flat_map(|found| &found.evidence);
+    assert!(told.any(|line| line.contains(log.to_str().unwrap())), "{found:?}");
 }
 
 #[test]
