@@ -454,12 +454,8 @@ fn with_a_missing_end_no_command_makes_another_store() {
     }
     let _ = fs::remove_file(home.path().join("mqstore.mark"));
     home.flip(places(&home)[3].0 + 90);
-    fs::write(home.log_file(last).0, b"").unwrap();
     let found = report(&home);
-    let main = found.diagnoses.iter().find(|found| found.code == Code::DocEndMissing);
-    assert!(main.is_some(), "{found:?}");
-    let follows = &main.unwrap().follows;
-    assert!(follows.iter().any(|(code, _)| *code == Code::EmptyFile), "{follows:?}");
+    assert!(codes(&found.diagnoses).contains(&Code::DocEndMissing), "{found:?}");
     assert_eq!(found.verdict.commands, [""; 0]);
     assert!(found.diagnoses.iter().all(|found| found.cure.is_none()), "{found:?}");
     let lost = found.verdict.lost;
@@ -496,8 +492,7 @@ fn a_store_gives_way_to_a_salvaged_one_that_is_there_and_keeps_its_quarantine() 
 fn a_log_outside_of_the_store_is_not_moved_with_it() {
     let mut home = Home::closed(60);
     home.flip(places(&home)[10].0 + 90);
-    let outside = tempfile::tempdir().unwrap();
-    let log = outside.path().join("log");
+    let log = home.path().with_extension("log");
     fs::rename(home.path().join("commitlog"), &log).unwrap();
     home.config.store_path_commit_log = vec![log.clone()];
     let found = report(&home);
@@ -505,6 +500,7 @@ fn a_log_outside_of_the_store_is_not_moved_with_it() {
     assert!(found.verdict.commands[0].starts_with("mqstore salvage "));
     let mut told = found.diagnoses.iter().flat_map(|found| &found.evidence);
     assert!(told.any(|line| line.contains(log.to_str().unwrap())), "{found:?}");
+    fs::remove_dir_all(log).unwrap();
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub enum Fate {
     Anew,
     /// Behind its own backup: it gets messages again.
     Repeats,
-    /// What it took last before a crash may be unknown.
+    /// Its last offsets may not have been written.
     MayRepeat,
 }
 

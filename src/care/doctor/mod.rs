@@ -177,12 +177,10 @@ fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<(State, Vec<(Co
     kept
 }
 
-/// Operations that would fail or lose something.
 #[derive(Clone, Copy)]
 struct Barred {
     recovery: bool,
     rebuild: bool,
-    /// All but moves and copies of files.
     all: bool,
 }
 
@@ -306,7 +304,6 @@ impl Examined<'_> {
         for finding in &report.findings {
             self.take(finding, &deleted, database.is_some());
         }
-        // Queues elsewhere: nothing else matters then.
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
             self.state(Code::DocRocksDb).add(Severity::Info, evidence);
@@ -449,7 +446,6 @@ impl Examined<'_> {
         ))
     }
 
-    /// Topics with messages, but neither in the table nor with queue folders.
     fn deleted_topics(&self) -> Result<BTreeSet<String>> {
         let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
             return Ok(BTreeSet::new());

@@ -23,7 +23,6 @@ use crate::time::utc_text;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
 const MOST_FILES: usize = 10;
-/// Names in a path of a file beside the queues of a topic.
 const TOPIC_FILE: usize = 3;
 
 /// Forecast of a start.
@@ -64,23 +63,20 @@ pub(super) fn obstacles(
 ) -> Vec<String> {
     // Without the table a topic is not known to have batches.
     let has_batches = storage.list(&paths.batch_consume_queue()).is_ok_and(|dir| !dir.is_empty());
-    let is_obstacle = |found: &&Finding| {
-        match found.code {
-            Code::FileLength => is_in_log(found, paths) || is_in_queues(found),
-            Code::StrayName => {
-                // A file in a topic's folder is no queue to a broker.
-                is_stray_file(found, paths)
-                    && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
-            }
-            Code::ConfigUnreadable => {
-                let backup = config_file::backup_of(&paths.root().join(&found.path));
-                let backup = config_file::read_json(storage, &backup);
-                backup.is_ok_and(|bytes| bytes.is_some_and(|bytes| !bytes.is_empty()))
-            }
-            Code::QueueFileEmpty | Code::ConfigKind => true,
-            Code::ConfigTopicsGone => has_batches,
-            _ => false,
+    let is_obstacle = |found: &&Finding| match found.code {
+        Code::FileLength => is_in_log(found, paths) || is_in_queues(found),
+        Code::StrayName => {
+            is_stray_file(found, paths)
+                && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
         }
+        Code::ConfigUnreadable => {
+            let backup = config_file::backup_of(&paths.root().join(&found.path));
+            let backup = config_file::read_json(storage, &backup);
+            backup.is_ok_and(|bytes| bytes.is_some_and(|bytes| !bytes.is_empty()))
+        }
+        Code::QueueFileEmpty | Code::ConfigKind => true,
+        Code::ConfigTopicsGone => has_batches,
+        _ => false,
     };
     findings.iter().filter(is_obstacle).map(Finding::message).collect()
 }
@@ -89,7 +85,6 @@ fn is_in_queues(found: &Finding) -> bool {
     paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder))
 }
 
-/// A file of an unknown name in the log or the queues.
 pub(super) fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
     found.found == "a file" && (is_in_log(found, paths) || is_in_queues(found))
 }

@@ -114,7 +114,6 @@ impl Cause {
 const REBUILD: &str = "mqstore rebuild ";
 pub(super) const SALVAGE: &str = "mqstore salvage ";
 
-/// Folders that a salvaged store takes over as they are.
 const CARRIED: [&str; 6] = [
     "quarantine",
     "config/topics",
@@ -123,7 +122,6 @@ const CARRIED: [&str; 6] = [
     "config/metadata",
     "config/rdb",
 ];
-/// Places of a RocksDB database of queues.
 const DATABASES: [&str; 2] = ["consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"];
 
 pub(super) fn commands(
@@ -192,7 +190,6 @@ fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
     free(storage, store.parent().unwrap_or(store), &format!("{name}.{what}"))
 }
 
-/// Commands that put a salvaged store in the store's place, and change nothing without one.
 fn swapped(storage: &dyn Storage, store: &Path) -> Option<Vec<String>> {
     let (old, new) = (beside(storage, store, "damaged"), salvaged(storage, store));
     let mut commands = vec![
