@@ -107,6 +107,13 @@ impl CalendarTime {
     }
 }
 
+/// A time for people, in UTC.
+#[must_use]
+pub fn utc_text(ms: i64) -> String {
+    let at = Utc.timestamp_millis_opt(clamped(ms)).latest().unwrap_or_default();
+    at.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}
+
 /// Clamps to the years 1 to 9998, so that no time zone leaves four digits.
 fn clamped(now_ms: i64) -> i64 {
     now_ms.clamp(-62_135_596_800_000, 253_370_764_800_000)
@@ -121,6 +128,7 @@ mod tests {
         let at = CalendarTime::utc(1_795_246_513_325);
         assert_eq!((at.year, at.month, at.day), (2026, 11, 21));
         assert_eq!((at.hour, at.minute, at.second, at.millisecond), (7, 35, 13, 325));
+        assert_eq!(utc_text(1_795_246_513_325), "2026-11-21T07:35:13.325Z");
     }
 
     #[test]

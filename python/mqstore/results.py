@@ -268,10 +268,12 @@ class GroupFate(NamedTuple):
     """The group."""
     topic: str
     """The topic."""
-    fate: Literal["skips", "misses", "deleted-unread", "begins-anew"]
+    fate: Literal["skips", "misses", "deleted-unread", "begins-anew", "repeats", "may-repeat"]
     """``"skips"``: its offset lies behind the end, so new messages are skipped; ``"misses"``: lost
     messages that it had not taken; ``"deleted-unread"``: retention deleted what it had not taken;
-    ``"begins-anew"``: a negative offset, which a broker takes for none."""
+    ``"begins-anew"``: a negative offset, which a broker takes for none; ``"repeats"``: the backup
+    of its offset is ahead of it; ``"may-repeat"``: the store was not closed, or only the backup is
+    left, so what it took last may not be known."""
     queues: int
     """In how many queues."""
     messages: int

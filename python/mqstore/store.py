@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -167,7 +168,7 @@ def doctor(
     rows, verdict = _native.doctor(path, progress=progress, settings=_settings(config))
     given = _broker_conf(config)
 
-    def with_config(command: str) -> str:
+    def with_config(command: str) -> str | None:
         return _with(given, command) if command.startswith("mqstore ") else command
 
     def diagnosis(row: tuple[Any, ...]) -> Diagnosis:
@@ -176,15 +177,26 @@ def doctor(
         return Diagnosis(code, severity, title, tuple(evidence), cure, fix, tuple(follows))
 
     found = list(map(diagnosis, rows))
-    commands = list(map(with_config, verdict["commands"]))
+    commands = [one for one in map(with_config, verdict["commands"]) if one is not None]
+    lost, queues, from_ms, to_ms = verdict["lost"]
     if _has_databases(path):
         from mqstore.rocksdb.checking import diagnoses
+        from mqstore.rocksdb.losses import end_missing, lost_rows
 
         databases = diagnoses(path, given, config)
+        damaged = any(one.severity == "error" for one in (*found, *databases))
+        of_rows, behind = ([], False) if lost else lost_rows(path, config, damaged=damaged)
+        if of_rows and not verdict["in_use"]:
+            lost, queues = sum(row.messages for row in of_rows), [*of_rows]
+            if behind:
+                # Rows made again from the log would hide what is missing.
+                databases = [*(replace(one, cure=None) for one in databases), end_missing(of_rows)]
+                found = [replace(one, cure=None) for one in found]
+                commands = []
         found += databases
         if not verdict["in_use"]:
-            commands += dict.fromkeys(one.cure for one in databases if one.cure)
-    lost, queues, from_ms, to_ms = verdict["lost"]
+            cures = dict.fromkeys(one.cure for one in databases if one.cure)
+            commands += [cure for cure in cures if cure not in commands]
     return DoctorReport(
         path=str(path),
         diagnoses=tuple(found),
@@ -198,13 +210,14 @@ def doctor(
         lost_to_ms=to_ms,
         groups=tuple(GroupFate(*row) for row in verdict["groups"]),
         commands=tuple(commands),
-        last_resort=tuple(map(with_config, verdict["last_resort"])),
+        last_resort=tuple(one for one in map(with_config, verdict["last_resort"]) if one),
     )
 
 
-def _with(given: str, cure: str) -> str:
-    """A cure with the configuration that was given, also where it asks for one."""
-    return cure.removesuffix(" --config broker.conf") + given if given else cure
+def _with(given: str, cure: str) -> str | None:
+    """A cure with the configuration that was given; ``None`` where it needs one and has none."""
+    asks = " --config broker.conf"
+    return None if cure.endswith(asks) and not given else cure.removesuffix(asks) + given
 
 
 def _broker_conf(config: ConfigLike) -> str:

@@ -232,7 +232,7 @@ codes! {
     OffsetNowhere "MQ-OFF-03" "a consumer's offset is of a queue that does not exist"
         "none needed where the topic was deleted; where its messages are in the log, they lack their queue, which is a finding of its own"
     OffsetNegative "MQ-OFF-04" "a consumer's offset is negative, so it begins anew by its own rule"
-        "`mqstore groups STORE --reset-to earliest --apply` gives the group a place; --reset-to takes latest or a time too"
+        "`mqstore groups STORE --reset-to earliest --only-negative --apply` gives such a group a place; --reset-to takes latest or a time too"
     OffsetsGone "MQ-OFF-05" "the offsets of consumer groups are gone: each begins anew, and skips or repeats messages"
         "put back config/consumerOffset.json or its backup; else `mqstore groups STORE --reset-to earliest --apply`, with --reset-to latest or a time where that repeats too much"
     RocksUnreadable "MQ-RDB-01" "a RocksDB database cannot be read"

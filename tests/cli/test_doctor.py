@@ -1,6 +1,10 @@
 """``mqstore doctor``: text, JSON, exit codes."""
 
 import shutil
+import subprocess
+
+import mqstore
+from helpers.damaged_stores import run
 
 
 def test_a_sound_store(mq, store, conf):
@@ -32,3 +36,84 @@ def test_a_broken_one(mq, store, conf):
 
 def test_what_is_no_store(mq, tmp_path):
     assert mq("doctor", tmp_path, code=3).out == ""
+
+
+def test_no_command_names_a_broker_conf_that_was_not_given(store):
+    # An index of an unknown layout: its cure needs the settings.
+    (store / "config" / "mqstore.json").unlink()
+    (first, *_) = (store / "index").iterdir()
+    first.write_bytes(first.read_bytes()[:-1])
+    for report in (mqstore.doctor(store), mqstore.doctor(store, config={})):
+        assert "MQ-IX-11" in {one.code for one in report}
+        told = [one.cure for one in report if one.cure] + list(report.commands)
+        assert not any("broker.conf" in one for one in told), told
+
+
+def test_a_salvage_that_fails_leaves_the_store_in_its_place(mq, store, conf, tmp_path):
+    log = store / "commitlog" / f"{0:020}"
+    data = bytearray(log.read_bytes())
+    data[90] ^= 1
+    log.write_bytes(data)
+    commands = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]["commands"]
+    assert commands[0].startswith("mqstore salvage ")
+    # Without the salvaged store the rest changes nothing.
+    for command in commands[1:]:
+        subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    assert log.read_bytes() == data
+    assert [path.name for path in tmp_path.iterdir()] == [store.name]
+    for command in commands:
+        run(command, tmp_path)
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+
+
+def test_gone_offsets_and_what_no_file_tells_are_in_the_verdict(mq, store, conf):
+    (store / "config" / "subscriptionGroup.json").write_text(
+        '{"subscriptionGroupTable":{"billing":{}}}'
+    )
+    shown = mq("doctor", store, "--config", conf, code=1).out
+    assert "groups: each begins anew, and skips or repeats messages" in shown
+    assert "not known: what consumers took and had not committed" in shown
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@g":{0:3}}}')
+    (store / "abort").write_text("1")
+    assert "group g may repeat up to" in mq("doctor", store, "--config", conf, code=None).out
+
+
+def test_times_in_evidence_are_in_the_zone_that_is_asked_for(mq, store, conf):
+    checkpoint = store / "checkpoint"
+    data = bytearray(checkpoint.read_bytes())
+    data[16:24] = (4_102_444_800_000).to_bytes(8, "big")
+    checkpoint.write_bytes(data)
+    shown = mq("doctor", store, "--config", conf, code=1, MQSTORE_TZ="Asia/Tokyo").out
+    assert "2100-01-01T09:00:00.000+09:00" in shown
+    assert "4102444800000" not in shown
+
+
+def test_salvage_with_a_log_elsewhere_names_what_is_lost_and_moves_nothing(mq, store, conf):
+    log = store.with_name("log")
+    (store / "commitlog").rename(log)
+    data = bytearray((log / f"{0:020}").read_bytes())
+    data[90] ^= 1
+    (log / f"{0:020}").write_bytes(data)
+    given = store.with_name("b.conf")
+    given.write_text(f"{conf.read_text()}storePathCommitLog={log}\n")
+    ran = mq("salvage", store, "--out", f"{store}.new", "--config", given, "--json", code=None)
+    assert ran.json["lost_count"] == 1
+    assert not any(command.startswith("mv ") for command in ran.json["next"])
+
+
+def test_stray_files_in_queues_are_moved_out_of_the_way(mq, store, conf, tmp_path):
+    queue = store / "consumequeue" / "orders"
+    (queue / "0" / "notes").write_text("do not touch")
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+    assert not told["will_start"]
+    assert told["commands"] == [f"mv -n -T {queue}/0/notes {store}/notes"]
+    shutil.rmtree(queue / "1")
+    (queue / "1").write_text("no folder")
+    for _ in range(2):
+        told = mq("doctor", store, "--config", conf, "--json", code=None).json["verdict"]
+        for command in told["commands"]:
+            run(command, tmp_path)
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+    assert (store / "notes").read_text() == "do not touch"
+    # The rebuild keeps the other one aside with the old queue.
+    assert "no folder" in [path.read_text() for path in store.glob("quarantine/**/1")]

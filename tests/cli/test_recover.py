@@ -1,6 +1,12 @@
 """``recover``: says what opening for writing would do, and does it when told."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import mqstore
+from helpers.running import SETTINGS
 
 
 def damaged(mq, store, number):
@@ -77,7 +83,88 @@ def test_what_was_dropped_is_reported_until_it_is_put_back(mq, store, conf):
     assert not any(row["in_log"] for row in listed)
     assert told["cure"] == f"mqstore recover {store} --quarantine --apply --config {conf}"
     done = mq("recover", store, "--quarantine", "--apply", "--config", conf, "--json").json
-    assert done == {"put_back": 34, "in_log": 0}
+    assert done == {"put_back": 34, "in_log": 0, "left_out": 0}
     assert mq("doctor", store, "--config", conf, "--json", code=None).json["ok"]
     after = {row["unique_key"] or str(row["keys"]) for row in mq("cat", store, "--json").json}
     assert len(before - after) == 1
+
+
+KILLED = """
+import os, signal, sys
+import mqstore
+from mqstore.cli.quarantine import put_back
+
+class Killed:
+    def __init__(self, store):
+        self.store, self.left = store, int(sys.argv[3])
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+    def append_many(self, messages):
+        self.store.append_many(messages)
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+with mqstore.open(sys.argv[1], "r+", config=sys.argv[2]) as store:
+    put_back(sys.argv[1], Killed(store))
+"""
+
+
+def test_putting_back_goes_on_where_it_was_killed(mq, store, conf):
+    # Two messages that differ in nothing but their place.
+    twins = [mqstore.Message("orders", b"twin", queue_id=0, born_timestamp_ms=1) for _ in range(2)]
+    with mqstore.open(store, "r+", config=conf) as opened:
+        opened.append_many(twins)
+    before = sorted(row["body"] for row in mq("cat", store, "--json").json)
+    damaged(mq, store, 5)
+    mq("recover", store, "--config", conf, "--apply", "--drop-beyond")
+    done = 0
+    for more in (7, 9):
+        ran = subprocess.run(
+            [sys.executable, "-c", KILLED, store, conf, str(more)], env=os.environ, check=False
+        )
+        assert ran.returncode == -signal.SIGKILL
+        done += more
+        assert len(mq("cat", store, "--json").json) == 5 + done
+    told = mq("recover", store, "--quarantine", "--apply", "--config", conf, "--json").json
+    assert told == {"put_back": 36 - done, "in_log": done, "left_out": 0}
+    after = sorted(row["body"] for row in mq("cat", store, "--json").json)
+    assert len(after) == len(before) - 1
+    assert after.count(before[0]) <= before.count(before[0])
+    assert mq("doctor", store, "--config", conf, "--json", code=None).json["ok"]
+
+
+def test_records_in_bodies_and_messages_of_transactions_stay_out(mq, tmp_path, conf):
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=SETTINGS) as opened:
+        opened.append("orders", b"first", queue_id=0)
+        inner = opened.get(opened.append("orders", b"inner", queue_id=0).physical_offset)
+        opened.append("orders", b"damaged", queue_id=0)
+        # A record in a body, of a message that is damaged itself.
+        begin = inner.physical_offset
+        data = (root / "commitlog" / f"{0:020}").read_bytes()
+        record = data[begin : begin + inner.store_size]
+        opened.append("RMQ_SYS_TRANS_HALF_TOPIC", b"half", queue_id=0)
+        opened.append("orders", b"x" * 10 + record, queue_id=0)
+        opened.append("orders", b"last", queue_id=0)
+    places = mq("cat", root, "--json").json
+    for number in (2, 4):
+        log = root / "commitlog" / f"{0:020}"
+        data = bytearray(log.read_bytes())
+        data[places[number]["physical_offset"] + 89] ^= 1
+        log.write_bytes(data)
+    mq("recover", root, "--config", conf, "--apply", "--drop-beyond")
+    listed = mq("recover", root, "--quarantine", "--config", conf, "--json").json
+    assert [row["topic"] for row in listed] == ["RMQ_SYS_TRANS_HALF_TOPIC", "orders"]
+    shown = mq("recover", root, "--quarantine", "--apply", "--config", conf).out
+    assert "1 messages put back" in shown
+    assert "1 of transactions were left out" in shown
+    bodies = [row["body"] for row in mq("cat", root, "--json").json]
+    assert bodies == ["first", "inner", "last"]
+
+
+def test_an_empty_quarantine_is_told(mq, store, conf):
+    assert (
+        "no messages in the quarantine"
+        in mq("recover", store, "--quarantine", "--config", conf).err
+    )

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import mqstore
 
@@ -76,3 +77,55 @@ def test_a_table_that_cannot_be_read_is_kept_however_often(mq, store, conf):
         assert "orders@billing" in offsets(store)
     kept = sorted(config.glob("consumerOffset.json.damaged*"))
     assert [path.read_text() for path in kept] == damaged
+
+
+def test_only_negative_offsets_are_reset_by_the_cure_of_a_negative_one(mq, store, conf):
+    set_offsets(store, {"orders@g": {"0": -3, "1": 2}, "orders@other": {"0": 4}})
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json
+    (cure,) = [row["cure"] for row in told["diagnoses"] if row["code"] == "MQ-OFF-04"]
+    assert cure == (
+        f"mqstore groups {store} --reset-to earliest --only-negative --apply --config {conf}"
+    )
+    mq(*shlex.split(cure)[1:])
+    after = offsets(store)
+    assert after["orders@g"] == {"0": 0, "1": 2}
+    assert after["orders@other"] == {"0": 4}
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+    again = mq(*shlex.split(cure)[1:], code=1)
+    assert "nothing to reset" in again.err
+
+
+def test_names_that_are_not_there_are_told_and_nothing_is_reset(mq, store, conf):
+    set_offsets(store, {"orders@billing": {"0": 3}})
+    before = offsets(store)
+    given = ("groups", store, "--reset-to", "earliest", "--apply", "--config", conf)
+    assert "did you mean 'billing'" in mq(*given, "-g", "biling", code=1).err
+    assert "did you mean 'orders'" in mq(*given, "-t", "order", code=1).err
+    assert offsets(store) == before
+
+
+def test_a_table_stays_where_it_is_until_the_new_places_are_known(mq, store, conf):
+    config = store / "config"
+    (config / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"billing":{}}}')
+    (config / "consumerOffset.json").write_text("{damaged")
+    given = ("groups", store, "--reset-to", "earliest", "--apply", "--config", conf)
+    mq(*given, "-t", "no-such-topic", code=1)
+    assert (config / "consumerOffset.json").read_text() == "{damaged"
+
+
+def test_a_store_without_groups_says_so(mq, store, conf):
+    assert "no group has committed an offset" in mq("groups", store, "--config", conf).err
+
+
+def test_a_damaged_table_with_a_damaged_backup_is_put_aside_too(mq, store, conf):
+    config = store / "config"
+    (config / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"billing":{}}}')
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (config / name).write_text("{damaged")
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json["verdict"]
+    for command in told["commands"]:
+        mq(*shlex.split(command)[1:])
+    assert "orders@billing" in offsets(store)
+    kept = [config / f"consumerOffset.json{name}.damaged" for name in ("", ".bak")]
+    assert [path.read_text() for path in kept] == ["{damaged"] * 2
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]

@@ -305,6 +305,37 @@ def offset_beyond(root: Path) -> None:
     set_offset(root, 1_000_000)
 
 
+def wrong_file_restored(root: Path) -> None:
+    """A file that was put back from the wrong copy."""
+    second, third = filled(root)[1:3]
+    third.write_bytes(second.read_bytes())
+
+
+def log_file_too_long(root: Path) -> None:
+    path = filled(root)[1]
+    path.write_bytes(path.read_bytes() + bytes(4096))
+
+
+def stray_file_in_a_queue(root: Path) -> None:
+    (queues(root)[0] / "notes").write_text("do not touch")
+
+
+def queue_is_a_file(root: Path) -> None:
+    queue = queues(root)[0]
+    shutil.rmtree(queue)
+    queue.write_text("no folder")
+
+
+def body_damaged_beside_a_quarantine(root: Path) -> None:
+    path = filled(root)[0]
+    at, size = records(path)[0]
+    kept = root / "quarantine" / "20260101000000000-0"
+    kept.mkdir(parents=True)
+    record = path.read_bytes()[at : at + size]
+    (kept / f"commitlog-{int(path.name) + at:020}").write_bytes(record)
+    body_damaged(root)
+
+
 @dataclass(frozen=True)
 class Damage:
     """A way to break a store, and the verdict that is expected."""
@@ -336,6 +367,7 @@ REBUILD = "mqstore rebuild "
 KEEPS = ("--drop-beyond", RECOVER)
 END = {"lost": True, "curable": False, "never": (RECOVER, REBUILD)}
 INSIDE = {"lost": True, "commands": (SALVAGE,), "never": KEEPS}
+INSIDE_BESIDE = {"lost": True, "commands": (SALVAGE, "cp -a "), "never": ("--drop-beyond",)}
 MOVED = {"commands": ("mv ",), "never": (RECOVER, REBUILD, SALVAGE)}
 
 DAMAGES = [
@@ -346,7 +378,8 @@ DAMAGES = [
     damage(all_files_gone, "MQ-DOC-13", **END),
     damage(disk_not_mounted, "MQ-LOG-17", curable=False, bases=("closed-53", "closed-55")),
     damage(body_damaged, "MQ-LOG-02", **INSIDE),
-    damage(length_damaged, "MQ-LOG-01", **INSIDE),
+    # In what was never flushed it is MQ-LOG-08.
+    damage(length_damaged, **INSIDE),
     damage(magic_damaged_near_the_end, **INSIDE),
     damage(zeros_inside, **INSIDE),
     damage(two_files_swapped, "MQ-DOC-14", **MOVED),
@@ -369,6 +402,11 @@ DAMAGES = [
     damage(all_queues_gone, "MQ-DOC-01"),
     damage(queue_entry_changed),
     damage(queue_file_cut_short, starts=False),
+    damage(wrong_file_restored, "MQ-DOC-14", **MOVED),
+    damage(log_file_too_long, "MQ-FS-01", starts=False, commands=(SALVAGE,), never=KEEPS),
+    damage(stray_file_in_a_queue, "MQ-FS-03", starts=False, commands=("mv ",)),
+    damage(queue_is_a_file, "MQ-FS-03", "MQ-DOC-01", commands=("mv ", REBUILD)),
+    damage(body_damaged_beside_a_quarantine, "MQ-LOG-02", "MQ-DOC-15", **INSIDE_BESIDE),
     # Their batch queues need the table.
     damage(topics_gone, "MQ-CFG-07", bases=BROKERS, starts=False, commands=(REBUILD,)),
     damage(topics_gone_but_for_the_backup, "MQ-CFG-02", bases=BROKERS, commands=("cp ",)),

@@ -11,6 +11,7 @@ use mqstore::care::{
 };
 use mqstore::format::message::properties::{self, names};
 use mqstore::store::NewMessage;
+use mqstore::time::utc_text;
 
 use crate::support::{Home, START_MS, patch, places, set_len, small};
 
@@ -122,9 +123,9 @@ fn index_files_that_a_start_deletes_are_named() {
         assert_eq!(
             line,
             format!(
-                "index/{name}: its last message is of {end} ms, the checkpoint knows the index up \
-                 to {} ms",
-                START_MS + 30_000
+                "index/{name}: its last message is of {}, the checkpoint knows the index up to {}",
+                utc_text(*end),
+                utc_text(START_MS + 30_000)
             )
         );
     }
@@ -212,12 +213,12 @@ fn of_times_that_step_back_the_first_and_the_furthest_are_told() {
     }
     let place = places(&home)[20].0;
     let lines = evidence(&home, Code::DocClockBack);
-    let time = START_MS + 5000;
+    let time = utc_text(START_MS + 5000);
     assert_eq!(
         lines,
         [format!(
             "2 messages with a time before that of an older one, the first at physical offset \
-             {place} with {time} ms; by up to 17000 ms"
+             {place} with {time}; by up to 17000 ms"
         )]
     );
     let found = examine(&home);
@@ -363,12 +364,12 @@ fn of_times_in_queues_steps_back_and_ties_are_told_one_after_the_other() {
     }
     let lines = evidence(&home, Code::DocTimeLookup);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let time = START_MS + 50_000;
+    let time = utc_text(START_MS + 50_000);
     assert_eq!(
         lines[0],
         format!(
             "1 messages with a time before that of the one in front, the first in queue 0 of Topic \
-             at 6 with {time} ms"
+             at 6 with {time}"
         )
     );
     assert!(
@@ -435,4 +436,122 @@ fn recovery_refuses_whole_messages_beyond_damage_that_was_never_flushed() {
     assert_eq!(done.report.quarantined_count, 19);
     let kept = evidence(&home, Code::DocQuarantine);
     assert!(kept.len() == 1 && kept[0].ends_with(": 19 whole messages"), "{kept:?}");
+}
+
+/// The commands on a store, with its folder's name taken out.
+fn commands(home: &Home) -> Vec<String> {
+    let folder = home.path().parent().unwrap().to_str().unwrap().to_owned();
+    let commands = report(home).verdict.commands;
+    commands.iter().map(|command| command.replace(&folder, "DIR")).collect()
+}
+
+#[test]
+fn with_a_missing_end_no_command_makes_another_store() {
+    let home = Home::closed(120);
+    let last = places(&home).last().unwrap().0 / 4096 * 4096;
+    for base in [last, last + 4096] {
+        let _ = fs::remove_file(home.log_file(base).0);
+    }
+    let _ = fs::remove_file(home.path().join("mqstore.mark"));
+    home.flip(places(&home)[3].0 + 90);
+    let found = report(&home);
+    assert!(codes(&found.diagnoses).contains(&Code::DocEndMissing), "{found:?}");
+    assert_eq!(found.verdict.commands, [""; 0]);
+    assert!(found.diagnoses.iter().all(|found| found.cure.is_none()), "{found:?}");
+    let lost = found.verdict.lost;
+    assert!(lost.from_ms.is_some_and(|from| from > START_MS) && lost.to_ms > lost.from_ms);
+}
+
+#[test]
+fn a_store_gives_way_to_a_salvaged_one_that_is_there_and_keeps_its_quarantine() {
+    let home = Home::closed(60);
+    home.flip(places(&home)[10].0 + 90);
+    let kept = home.path().join("quarantine/1");
+    fs::create_dir_all(&kept).unwrap();
+    fs::write(kept.join("notes"), b"x").unwrap();
+    let name = home.path().file_name().unwrap().to_str().unwrap();
+    let expected = [
+        format!("mqstore salvage DIR/{name} --out DIR/{name}.salvaged"),
+        format!("test -d DIR/{name}.salvaged && mv -n -T DIR/{name} DIR/{name}.damaged"),
+        format!("mv -n -T DIR/{name}.salvaged DIR/{name}"),
+        format!("cp -a -n -T DIR/{name}.damaged/quarantine DIR/{name}/quarantine"),
+    ];
+    assert_eq!(commands(&home), expected);
+    fs::create_dir_all(home.path().join("config/topics")).unwrap();
+    fs::write(home.path().join("config/topics/CURRENT"), b"MANIFEST-000001").unwrap();
+    fs::create_dir_all(home.path().join("consumequeue_rocksdb")).unwrap();
+    fs::write(home.path().join("consumequeue_rocksdb/CURRENT"), b"MANIFEST-000001").unwrap();
+    let more = commands(&home);
+    assert!(more.contains(&format!(
+        "cp -a -n -T DIR/{name}.damaged/config/topics DIR/{name}/config/topics"
+    )));
+    assert!(more.contains(&format!("mqstore convert DIR/{name} --queues rocksdb --apply")));
+}
+
+#[test]
+fn a_log_outside_of_the_store_is_not_moved_with_it() {
+    let mut home = Home::closed(60);
+    home.flip(places(&home)[10].0 + 90);
+    let log = home.path().with_extension("log");
+    fs::rename(home.path().join("commitlog"), &log).unwrap();
+    home.config.store_path_commit_log = vec![log.clone()];
+    let found = report(&home);
+    assert_eq!(found.verdict.commands.len(), 1, "{found:?}");
+    assert!(found.verdict.commands[0].starts_with("mqstore salvage "));
+    let mut told = found.diagnoses.iter().flat_map(|found| &found.evidence);
+    assert!(told.any(|line| line.contains(log.to_str().unwrap())), "{found:?}");
+    fs::remove_dir_all(log).unwrap();
+}
+
+#[test]
+fn groups_that_repeat_messages_are_told() {
+    let home = Home::closed(60);
+    let config = home.path().join("config");
+    fs::create_dir_all(&config).unwrap();
+    let write = |name: &str, text: &str| fs::write(config.join(name), text).unwrap();
+    write("consumerOffset.json", r#"{"offsetTable":{"Topic@g":{0:3},"Topic@done":{0:15}}}"#);
+    let fates = || {
+        let groups = report(&home).verdict.groups;
+        groups.into_iter().map(|of| (of.group, of.fate.name(), of.messages)).collect::<Vec<_>>()
+    };
+    assert_eq!(fates(), []);
+    // A table that was put back from an older copy.
+    write("consumerOffset.json.bak", r#"{"offsetTable":{"Topic@g":{0:7},"Topic@done":{0:9}}}"#);
+    assert_eq!(fates(), [("g".to_owned(), "repeats", 4)]);
+    // A broker that died wrote none of the last offsets.
+    fs::write(home.path().join("abort"), b"1").unwrap();
+    fs::remove_file(config.join("consumerOffset.json.bak")).unwrap();
+    assert_eq!(fates(), [("g".to_owned(), "may-repeat", 12)]);
+    fs::remove_file(home.path().join("abort")).unwrap();
+    // Only the backup is left.
+    fs::rename(config.join("consumerOffset.json"), config.join("consumerOffset.json.bak")).unwrap();
+    assert_eq!(fates(), [("g".to_owned(), "may-repeat", 12)]);
+}
+
+#[test]
+fn only_the_table_of_consumer_offsets_is_cured_by_a_reset() {
+    let home = Home::closed(20);
+    let config = home.path().join("config");
+    fs::create_dir_all(&config).unwrap();
+    for (name, cured) in [
+        ("delayOffset.json", false),
+        ("lmqConsumerOffset.json", false),
+        ("consumerOffset.json", true),
+    ] {
+        fs::write(config.join(name), "{damaged").unwrap();
+        let found = examine(&home);
+        let cure = found.iter().find(|found| found.code == Code::ConfigUnreadable);
+        assert_eq!(cure.unwrap().cure.is_some(), cured, "{name} {found:?}");
+        fs::remove_file(config.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_log_that_was_given_up_leaves_nothing_for_the_checkpoint_to_confirm() {
+    let home = Home::closed(60);
+    fs::remove_dir_all(home.path().join("commitlog")).unwrap();
+    fs::create_dir(home.path().join("commitlog")).unwrap();
+    let _ = fs::remove_file(home.path().join("mqstore.mark"));
+    recover(home.path(), home.config.clone(), Recover::DropBeyond, &mut go_on).unwrap();
+    assert_eq!(codes(&examine(&home)), []);
 }

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import bisect
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import mqstore
+from mqstore._log_files import LogFiles, log_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import BinaryIO
-
-    from mqstore import QueueEntry, StoredMessage
 
 __all__ = ["Lost", "lost_messages"]
 
 _FOLDERS = ("consumequeue", "batchconsumequeue")
-_NAME_DIGITS = 20
 
 
 class Lost(NamedTuple):
@@ -41,7 +36,9 @@ class Lost(NamedTuple):
     """Its unique key, where it can still be read."""
 
 
-def lost_messages(source: str, tell: Callable[[int, int], None]) -> Iterator[Lost]:
+def lost_messages(
+    source: str, tell: Callable[[int, int], None], config: str | None = None
+) -> Iterator[Lost]:
     """Compares each queue entry of a store with the log, without opening the store.
 
     Entries that lead to before the first log file are not lost: retention deleted their messages.
@@ -50,9 +47,10 @@ def lost_messages(source: str, tell: Callable[[int, int], None]) -> Iterator[Los
     Args:
         source: The store's root folder; nothing is lost in what has no queues.
         tell: Called with how many queues were compared and how many there are.
+        config: Path of the ``broker.conf`` that says where the log is.
     """
     folders = _queue_folders(Path(source))
-    with closing(_Log(Path(source, "commitlog"))) as log:
+    with closing(LogFiles(log_folders(source, config))) as log:
         for done, folder in enumerate(folders):
             tell(done, len(folders))
             try:
@@ -61,7 +59,7 @@ def lost_messages(source: str, tell: Callable[[int, int], None]) -> Iterator[Los
                 continue
 
 
-def _lost_of_queue(folder: Path, log: _Log) -> Iterator[Lost]:
+def _lost_of_queue(folder: Path, log: LogFiles) -> Iterator[Lost]:
     queue = mqstore.ConsumeQueue(folder)
     for entry in queue.entries(queue.min_offset, queue.max_offset):
         if entry.physical_offset < log.begin or log.has(entry):
@@ -92,62 +90,3 @@ def _folders(path: Path) -> list[Path]:
     if not path.is_dir() or path.is_symlink():
         return []
     return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
-
-
-class _Log:
-    """The files of a log, read by physical offset."""
-
-    def __init__(self, folder: Path) -> None:
-        names = [
-            path
-            for path in (folder.iterdir() if folder.is_dir() else ())
-            if len(path.name) == _NAME_DIGITS and path.name.isdecimal() and path.is_file()
-            # A link is not followed, as everywhere below a store.
-            if not path.is_symlink()
-        ]
-        self._files = sorted(names)
-        self._begins = [int(path.name) for path in self._files]
-        self._reading: tuple[int, BinaryIO] | None = None
-        self.begin = self._begins[0] if self._begins else 0
-
-    def has(self, entry: QueueEntry) -> bool:
-        """Whether an entry leads to a whole record of its size."""
-        try:
-            message = mqstore.decode(self._read(entry))
-        except (mqstore.StoreError, ValueError):
-            return False
-        return (message.store_size, message.physical_offset) == (
-            entry.store_size,
-            entry.physical_offset,
-        )
-
-    def damaged(self, entry: QueueEntry) -> StoredMessage | None:
-        """The record that an entry leads to where only its body is damaged."""
-        try:
-            message = mqstore.decode(self._read(entry), verify_crc=False)
-        except (mqstore.StoreError, ValueError):
-            return None
-        return message if message.physical_offset == entry.physical_offset else None
-
-    def _read(self, entry: QueueEntry) -> bytes:
-        at = bisect.bisect_right(self._begins, entry.physical_offset) - 1
-        if at < 0 or not 0 < entry.store_size < 2**31 - 1:
-            return b""
-        file = self._file(at)
-        place = entry.physical_offset - self._begins[at]
-        left = os.fstat(file.fileno()).st_size - place
-        return os.pread(file.fileno(), min(entry.store_size, left), place) if left > 0 else b""
-
-    def _file(self, at: int) -> BinaryIO:
-        """The file of that number; the one before is closed, as entries mostly go upward."""
-        if self._reading is not None:
-            if self._reading[0] == at:
-                return self._reading[1]
-            self._reading[1].close()
-        self._reading = at, self._files[at].open("rb")
-        return self._reading[1]
-
-    def close(self) -> None:
-        """Closes the file that was read last."""
-        if self._reading is not None:
-            self._reading[1].close()

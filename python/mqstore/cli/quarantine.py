@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import re
+from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from mqstore._durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["folders", "kept_messages", "put_back"]
 
 _RESTORED = ".restored"
+_PREFIX = "commitlog-"
+# Notes where the log ended before the first message was put back.
+_NOTE = "put_back.json"
+# Topics of transactions: a broker would check or end their messages again.
+_TRANSACTIONS = "RMQ_SYS_TRANS_"
 # Magic codes of both versions of a record, which follow its size.
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _CRC_PROPERTY, _CRC_LEN = b"__CRC32#\x01", 20
@@ -43,7 +52,7 @@ def folders(store: str) -> list[Path]:
         if folder.is_dir()
         and not folder.is_symlink()
         and folder.suffix != _RESTORED
-        and any(path.name.startswith("commitlog-") for path in folder.iterdir())
+        and any(path.name.startswith(_PREFIX) for path in folder.iterdir())
     )
 
 
@@ -63,43 +72,69 @@ def kept_messages(store: str, opened: Store) -> Iterator[dict[str, Any]]:
             }
 
 
-def put_back(store: str, opened: Store) -> tuple[int, int]:
+def put_back(store: str, opened: Store) -> tuple[int, int, int]:
     """Appends the messages of the quarantine that the log does not have.
 
-    Each folder gets another name once its messages are durable.
+    Each folder gets another name once its messages are durable. Where an earlier run was stopped
+    in its midst, the messages that it appended are not appended again. Messages of transactions
+    stay in the quarantine.
 
     Returns:
-        How many were put back, and how many the log had already.
+        How many were put back, how many the log had already, and how many were left out.
     """
-    put = known = 0
+    put = known = left_out = 0
     for folder in folders(store):
+        appended = _appended(folder, opened)
         for message in _messages(folder):
-            if _is_in(opened, message):
+            if message.topic.startswith(_TRANSACTIONS):
+                left_out += 1
+            elif _is_in(opened, message):
                 known += 1
-                continue
-            fields: dict[str, Any] = {name: getattr(message, name) for name in _FIELDS}
-            properties = message.raw_properties
-            if properties[-_CRC_LEN:].startswith(_CRC_PROPERTY):
-                properties = properties[:-_CRC_LEN]
-            body = message.raw_body
-            opened.append_many(
-                [mqstore.Message(message.topic, body, properties=properties, **fields)]
-            )
-            put += 1
+            elif appended[_content(message)]:
+                appended[_content(message)] -= 1
+                known += 1
+            else:
+                opened.append_many([_again(message)])
+                put += 1
         opened.flush()
         folder.rename(folder.with_name(folder.name + _RESTORED))
-    return put, known
+        sync(folder.parent)
+    return put, known, left_out
+
+
+def _again(message: StoredMessage) -> mqstore.Message:
+    fields: dict[str, Any] = {name: getattr(message, name) for name in _FIELDS}
+    properties = _without_checksum(message.raw_properties)
+    return mqstore.Message(message.topic, message.raw_body, properties=properties, **fields)
+
+
+def _appended(folder: Path, opened: Store) -> Counter[tuple[object, ...]]:
+    """The messages that an earlier run appended; notes for a later one where this one begins."""
+    note = folder / _NOTE
+    if note.is_file():
+        begin = json.loads(note.read_text())["max_physical_offset"]
+        begin = max(begin, opened.min_physical_offset)
+        return Counter(map(_content, opened.scan(start_physical_offset=begin)))
+    opened.flush()
+    new = note.with_name(_NOTE + ".new")
+    new.write_text(json.dumps({"max_physical_offset": opened.max_physical_offset}))
+    sync(new)
+    new.rename(note)
+    sync(folder)
+    return Counter()
 
 
 def _messages(folder: Path) -> Iterator[StoredMessage]:
-    for path in sorted(folder.glob("commitlog-*")):
+    for path in sorted(folder.glob(_PREFIX + "*")):
         if path.is_symlink() or path.stat().st_size == 0:
             continue
+        begin = int(path.name.removeprefix(_PREFIX))
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield from _records(data)
+            yield from _records(data, begin)
 
 
-def _records(data: mmap.mmap) -> Iterator[StoredMessage]:
+def _records(data: mmap.mmap, base: int) -> Iterator[StoredMessage]:
+    """The records of a piece of the log that begins at `base`; none out of the bodies of others."""
     at = 0
     while (found := _MAGIC.search(data, at)) is not None:
         begin = found.start() - 4
@@ -113,6 +148,8 @@ def _records(data: mmap.mmap) -> Iterator[StoredMessage]:
             message = mqstore.decode(data[begin : begin + size])
         except (mqstore.StoreError, ValueError):
             continue
+        if message.physical_offset != base + begin:
+            continue
         yield message
         at = begin + size
 
@@ -124,10 +161,20 @@ def _is_in(store: Store, message: StoredMessage) -> bool:
 
 
 def _identity(message: StoredMessage) -> tuple[object, ...]:
+    return message.queue_offset, message.raw_properties, *_content(message)
+
+
+def _content(message: StoredMessage) -> tuple[object, ...]:
+    """A message without its place."""
     return (
-        message.queue_offset,
-        message.unique_key,
-        message.raw_body,
+        message.topic,
+        message.queue_id,
         message.born_timestamp_ms,
-        message.raw_properties,
+        blake2b(message.raw_body).digest(),
+        _without_checksum(message.raw_properties),
     )
+
+
+def _without_checksum(properties: bytes) -> bytes:
+    has_one = properties[-_CRC_LEN:].startswith(_CRC_PROPERTY)
+    return properties[:-_CRC_LEN] if has_one else properties

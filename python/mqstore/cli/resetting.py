@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import itertools
 import os
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqstore._names import is_system_group, is_system_topic, table_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from mqstore import QueueInfo, Store
+    from mqstore import GroupOffset, QueueInfo, Store
 
-__all__ = ["known_groups", "put_aside", "reset"]
+__all__ = ["commit", "known_groups", "put_aside", "reset"]
 
 _RETRY = "%RETRY%"
 
 
-def known_groups(store: Store) -> set[str]:
+def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
     """Returns the groups that offsets, the table of groups or retry topics name."""
-    groups = set(store.groups()) | table_names(
-        store, "subscriptionGroup.json", "subscriptionGroupTable"
-    )
+    groups = set(committed) | table_names(store, "subscriptionGroup.json", "subscriptionGroupTable")
     topics = set(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
     groups.update(topic.removeprefix(_RETRY) for topic in topics if topic.startswith(_RETRY))
     return {group for group in groups if not is_system_group(group)}
 
 
 def put_aside(root: str) -> Path | None:
-    """Renames a table of offsets that cannot be read, and has no backup; returns its new name."""
+    """Renames a table of offsets and its backup, which cannot be read; returns its new name."""
     path = Path(root, "config", "consumerOffset.json")
-    if not path.is_file() or path.with_name(f"{path.name}.bak").is_file():
+    backup = path.with_name(f"{path.name}.bak")
+    if not path.is_file():
         return None
+    aside = _renamed(path)
+    if backup.is_file():
+        _renamed(backup)
+    return aside
+
+
+def _renamed(path: Path) -> Path:
     names = itertools.chain([".damaged"], (f".damaged-{number}" for number in itertools.count(2)))
     free = (path.with_name(path.name + name) for name in names)
     aside = next(name for name in free if not os.path.lexists(name))
@@ -43,42 +50,45 @@ def put_aside(root: str) -> Path | None:
 
 def reset(
     store: Store,
+    committed: dict[str, list[GroupOffset]],
     groups: set[str],
     to: str | int,
     topics: tuple[str, ...],
     *,
-    apply: bool,
+    only_negative: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the old and the new place of each group in each queue, and commits the new ones.
+    """Yields the old and the new place of each group in each queue; `commit` sets these.
 
     Without `topics` these are the topics that a group has offsets of, and where it has none all
     topics that are not a broker's own.
     """
     queues = store.queues()
-    committed = store.groups()
     for group in sorted(groups):
         known = {(at.topic, at.queue_id): at.queue_offset for at in committed.get(group, ())}
         wanted = set(topics) or {topic for topic, _ in known}
         wanted = wanted or {queue.topic for queue in queues if not is_system_topic(queue.topic)}
-        retry = {_RETRY + group} if not topics else set()
-        places = [
-            (queue.topic, queue.queue_id, _place(store, queue, to))
-            for queue in queues
-            if queue.topic in wanted | retry
-        ]
-        if apply and places:
-            with store.group(group) as consumer:
-                for topic, queue_id, place in places:
-                    consumer.seek(topic, queue_id, place)
-                consumer.commit()
-        for topic, queue_id, place in places:
+        if not topics:
+            wanted.add(_RETRY + group)
+        for queue in queues:
+            was = known.get((queue.topic, queue.queue_id))
+            if queue.topic not in wanted or (only_negative and (was is None or was >= 0)):
+                continue
             yield {
                 "group": group,
-                "topic": topic,
-                "queue_id": queue_id,
-                "was": known.get((topic, queue_id)),
-                "queue_offset": place,
+                "topic": queue.topic,
+                "queue_id": queue.queue_id,
+                "was": was,
+                "queue_offset": _place(store, queue, to),
             }
+
+
+def commit(store: Store, rows: list[dict[str, Any]]) -> None:
+    """Gives the groups the places that `reset` named."""
+    for group, of_group in itertools.groupby(rows, itemgetter("group")):
+        with store.group(group) as consumer:
+            for row in of_group:
+                consumer.seek(row["topic"], row["queue_id"], row["queue_offset"])
+            consumer.commit()
 
 
 def _place(store: Store, queue: QueueInfo, to: str | int) -> int:

@@ -11,6 +11,7 @@ and RocksDB.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import warnings
@@ -104,7 +105,7 @@ def refuse_lost_numbers(path: str | os.PathLike[str], settings: Mapping[str, obj
         what = (
             f"queue {queue_id} of {topic} lies in RocksDB and goes on at {end.queue_offset + 1},"
             " which no message in the log tells; nothing was changed; move the queues to files:"
-            f" mqstore convert {root} --queues file --apply"
+            f" mqstore convert {shlex.quote(str(root.absolute()))} --queues file --apply"
         )
         raise UnsupportedError(f"{root}: {what}", what, str(root))
 

@@ -93,6 +93,9 @@ def check(
             else:
                 counts["rocksdb_rows"] += sum(_count(folder, families).values())
         except (CorruptionError, UnsupportedError) as error:
+            if error.path and folder not in (Path(error.path), *Path(error.path).parents):
+                # Damage in the log has findings of its own.
+                continue
             # A broker starts without what lies in `rocksdbstore`, and not without the others.
             severity = "warning" if name == "rocksdbstore" else "error"
             found = error.found if isinstance(error, CorruptionError) else str(error)
@@ -105,7 +108,8 @@ def check(
 def diagnoses(path: str | os.PathLike[str], given: str, config: ConfigLike) -> list[Diagnosis]:
     """The findings of `check` as ``doctor`` tells them; `given` names a configuration."""
     findings, _ = check(path, level="full", config=config)
-    cure = f"mqstore convert {shlex.quote(os.fspath(path))} --queues rocksdb --apply{given}"
+    name = shlex.quote(str(Path(path).absolute()))
+    cure = f"mqstore convert {name} --queues rocksdb --apply{given}"
     found: dict[str, Diagnosis] = {}
     for one in findings:
         if one.severity == "info":

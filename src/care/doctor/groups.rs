@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::losses::{Lost, LostInQueue};
+use crate::care::topics::is_system_group;
 use crate::files::Storage;
 use crate::format::config::tables::OffsetTable;
 use crate::format::width::{at_least_0, at_most_i64};
@@ -22,6 +23,10 @@ pub enum Fate {
     Deleted,
     /// Negative: it begins anew.
     Anew,
+    /// Behind its own backup: it gets messages again.
+    Repeats,
+    /// Its last offsets may not have been written.
+    MayRepeat,
 }
 
 impl Fate {
@@ -33,6 +38,8 @@ impl Fate {
             Self::Misses => "misses",
             Self::Deleted => "deleted-unread",
             Self::Anew => "begins-anew",
+            Self::Repeats => "repeats",
+            Self::MayRepeat => "may-repeat",
         }
     }
 }
@@ -58,6 +65,7 @@ pub(super) fn fates(
     queues: &QueueTable,
     lost: &Lost,
     missing: Option<&MissingEnd>,
+    crashed: bool,
 ) -> Vec<GroupFate> {
     let mut fates: BTreeMap<(String, String, Fate), (u64, u64)> = BTreeMap::new();
     for is_light in [false, true] {
@@ -65,6 +73,9 @@ pub(super) fn fates(
         let Ok(Some(loaded)) = config_file::load(storage, &path, OffsetTable::parse) else {
             continue;
         };
+        let backup = config_file::read_json(storage, &config_file::backup_of(&path));
+        let backup = backup.ok().flatten().and_then(|bytes| OffsetTable::parse(&bytes).ok());
+        let is_old = crashed || loaded.warning().is_some();
         for at in loaded.table.iter() {
             let Some(queue) = queues.get(at.topic.as_bytes(), at.queue_id) else { continue };
             let ranges = missing.iter().flat_map(|missing| &missing.queues);
@@ -84,6 +95,13 @@ pub(super) fn fates(
                 add(Fate::Skips, offset - end);
             } else if offset < queue.min_offset() {
                 add(Fate::Deleted, queue.min_offset() - offset);
+            }
+            let was = backup.as_ref().and_then(|was| was.get(at.topic, at.group, at.queue_id));
+            let was = was.map_or(offset, |was| was.min(end));
+            if offset >= 0 && was > offset {
+                add(Fate::Repeats, was - offset.max(queue.min_offset()));
+            } else if (0..end).contains(&offset) && is_old && !is_system_group(at.group) {
+                add(Fate::MayRepeat, end - offset.max(queue.min_offset()));
             }
             let of_queue = |of: &&LostInQueue| of.topic == at.topic && of.queue_id == at.queue_id;
             if let Some(of) = lost.queues.iter().find(of_queue).filter(|of| of.last >= offset) {

@@ -76,6 +76,7 @@ pub(super) struct LogFacts {
     pub(super) topics: HashMap<Box<[u8]>, u64>,
     pub(super) messages: u64,
     pub(super) gaps: Vec<Gap>,
+    pub(super) last_ms: Option<i64>,
 }
 
 /// Walks the log and skips damage.
@@ -132,6 +133,7 @@ pub(super) fn read(
             }
         }
     }
+    facts.found.last_ms = last_ms;
     let to = log.run().end_offset().unwrap_or(end);
     if end < to {
         facts.found.gaps.push(Gap { from: end, to, after_ms: last_ms, before_ms: None });

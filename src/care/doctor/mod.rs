@@ -36,7 +36,7 @@ use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
 use crate::format::width::{Unsigned, at_most_i64};
-use crate::log::CommitLog;
+use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::config_file;
 use crate::store::folder::inventory::{self, Structure};
@@ -46,6 +46,7 @@ use crate::store::open::inspect::{self, load_parts};
 use crate::store::open::{plan, version};
 use crate::store::progress::Progress;
 use crate::store::read::queue_read;
+use crate::time::utc_text;
 
 const MOST_EVIDENCE: usize = 5;
 
@@ -121,21 +122,41 @@ pub fn doctor(
     let diagnoses: Vec<_> = gathered(examined.diagnoses, &cause)
         .into_iter()
         .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
+        .map(|diagnosis| told_of_the_log(diagnosis, &paths))
         .collect();
     let (missing, mut lost) = (cause.missing(), Lost::default());
     let mut groups = Vec::new();
     if let Some(queues) = queues {
         let is_known = !in_use && !matches!(cause, Cause::Misplaced(_));
         lost = if is_known { losses::count(queues, &facts.gaps, missing)? } else { lost };
-        groups = groups::fates(&*storage, &paths, queues, &lost, missing);
+        if missing.is_some() {
+            let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read);
+            let newest = checkpoint.ok().map(|read| read.fields.physic_msg_timestamp_ms);
+            lost.from_ms = [lost.from_ms, facts.last_ms].into_iter().flatten().min();
+            lost.to_ms = lost.to_ms.max(newest.filter(|newest| Some(*newest) > facts.last_ms));
+        }
+        groups = groups::fates(&*storage, &paths, queues, &lost, missing, start.crashed);
     }
     let (commands, last_resort) = match in_use {
         true => (Vec::new(), Vec::new()),
-        false => verdict::commands(&*storage, path, &cause, &diagnoses),
+        false => verdict::commands(&*storage, &paths, &cause, &diagnoses),
     };
     let verdict =
         Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };
     Ok(DoctorReport { diagnoses, verdict })
+}
+
+fn told_of_the_log(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
+    let salvages = diagnosis.cure.as_ref().is_some_and(|cure| cure.starts_with(verdict::SALVAGE));
+    let outside = paths.commit_log().iter().find(|dir| !dir.starts_with(paths.root()));
+    if let Some(dir) = outside.filter(|_| salvages) {
+        diagnosis.evidence.push(format!(
+            "the log lies in {}, outside of the store's folder: move it aside, and put the commitlog of \
+             the salvaged store in its place",
+            dir.display()
+        ));
+    }
+    diagnosis
 }
 
 fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<(State, Vec<(Code, u64)>)> {
@@ -156,11 +177,11 @@ fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<(State, Vec<(Co
     kept
 }
 
-/// Operations that would fail or lose something.
 #[derive(Clone, Copy)]
 struct Barred {
     recovery: bool,
     rebuild: bool,
+    all: bool,
 }
 
 impl Barred {
@@ -179,13 +200,16 @@ impl Barred {
         Self {
             recovery: has_cause || any(&in_the_way) || any(&of_log),
             rebuild: has_cause || any(&in_root),
+            all: matches!(cause, Cause::EndMissing(_)),
         }
     }
 
     fn bars(self, command: &str) -> bool {
         let is_recovery =
             command.starts_with("mqstore recover ") && !command.contains("--quarantine");
-        (self.recovery && is_recovery) || (self.rebuild && command.starts_with("mqstore rebuild "))
+        self.all
+            || (self.recovery && is_recovery)
+            || (self.rebuild && command.starts_with("mqstore rebuild "))
     }
 }
 
@@ -231,7 +255,7 @@ impl State {
         }
         let is_no_cure = match self.code {
             Code::ConfigUnreadable => {
-                !self.evidence.iter().any(|line| line.contains("Offset.json"))
+                !self.evidence.iter().any(|line| line.contains("config/consumerOffset.json"))
             }
             Code::DocMisplaced => true,
             Code::LogTwice => !barred.rebuild,
@@ -280,7 +304,6 @@ impl Examined<'_> {
         for finding in &report.findings {
             self.take(finding, &deleted, database.is_some());
         }
-        // Queues elsewhere: nothing else matters then.
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
             self.state(Code::DocRocksDb).add(Severity::Info, evidence);
@@ -399,7 +422,7 @@ impl Examined<'_> {
         let topic = topic.map(str::to_owned);
         let cure = match code {
             Code::ConfigBackup => self.backup_put_back(&finding.path),
-            Code::StrayName if next_start::is_in_log(finding, self.paths) => {
+            Code::StrayName if next_start::is_stray_file(finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
                 let to = misplaced::free(self.storage, self.paths.root(), &name);
@@ -416,10 +439,13 @@ impl Examined<'_> {
     fn backup_put_back(&self, path: &Path) -> Option<String> {
         let file = self.paths.root().join(path);
         let backup = file.with_extension("json.bak");
-        Some(format!("cp -p {} {}", cure::quoted(backup.to_str()?)?, cure::quoted(file.to_str()?)?))
+        Some(format!(
+            "cp -p --backup=numbered {} {}",
+            cure::quoted(backup.to_str()?)?,
+            cure::quoted(file.to_str()?)?
+        ))
     }
 
-    /// Topics with messages, but neither in the table nor with queue folders.
     fn deleted_topics(&self) -> Result<BTreeSet<String>> {
         let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
             return Ok(BTreeSet::new());
@@ -511,8 +537,10 @@ impl Examined<'_> {
         if let Some((place, time_ms)) = facts.steps_back.first {
             let evidence = format!(
                 "{} messages with a time before that of an older one, the first at physical offset \
-                 {place} with {time_ms} ms; by up to {} ms",
-                facts.steps_back.count, facts.furthest_back_ms
+                 {place} with {}; by up to {} ms",
+                facts.steps_back.count,
+                utc_text(time_ms),
+                facts.furthest_back_ms
             );
             let keys = self.keys_at(place)?;
             let state = self.state(Code::DocClockBack);
@@ -533,8 +561,11 @@ impl Examined<'_> {
             let Some(place) = &tally.first else { continue };
             let topic = String::from_utf8_lossy(&place.topic).into_owned();
             let evidence = format!(
-                "{} messages {what}, the first in queue {} of {topic} at {} with {} ms",
-                tally.count, place.queue_id, place.queue_offset, place.time_ms
+                "{} messages {what}, the first in queue {} of {topic} at {} with {}",
+                tally.count,
+                place.queue_id,
+                place.queue_offset,
+                utc_text(place.time_ms)
             );
             let state = self.state(Code::DocTimeLookup);
             if state.place.is_none() {

@@ -16,12 +16,14 @@ use crate::format::message::peek;
 use crate::format::release::Release;
 use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, StoreCheckpoint};
-use crate::store::folder::lock;
 use crate::store::folder::paths::{self, StorePaths};
+use crate::store::folder::{config_file, lock};
 use crate::store::open::inspect::{Parts, load_parts};
+use crate::time::utc_text;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
 const MOST_FILES: usize = 10;
+const TOPIC_FILE: usize = 3;
 
 /// Forecast of a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,19 +63,30 @@ pub(super) fn obstacles(
 ) -> Vec<String> {
     // Without the table a topic is not known to have batches.
     let has_batches = storage.list(&paths.batch_consume_queue()).is_ok_and(|dir| !dir.is_empty());
-    let is_obstacle = |found: &&Finding| {
-        let in_log = is_in_log(found, paths);
-        let is_mapped =
-            in_log || paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder));
-        match found.code {
-            Code::FileLength => is_mapped,
-            Code::StrayName => in_log && found.found == "a file",
-            Code::QueueFileEmpty | Code::ConfigKind => true,
-            Code::ConfigTopicsGone => has_batches,
-            _ => false,
+    let is_obstacle = |found: &&Finding| match found.code {
+        Code::FileLength => is_in_log(found, paths) || is_in_queues(found),
+        Code::StrayName => {
+            is_stray_file(found, paths)
+                && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
         }
+        Code::ConfigUnreadable => {
+            let backup = config_file::backup_of(&paths.root().join(&found.path));
+            let backup = config_file::read_json(storage, &backup);
+            backup.is_ok_and(|bytes| bytes.is_some_and(|bytes| !bytes.is_empty()))
+        }
+        Code::QueueFileEmpty | Code::ConfigKind => true,
+        Code::ConfigTopicsGone => has_batches,
+        _ => false,
     };
     findings.iter().filter(is_obstacle).map(Finding::message).collect()
+}
+
+fn is_in_queues(found: &Finding) -> bool {
+    paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder))
+}
+
+pub(super) fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
+    found.found == "a file" && (is_in_log(found, paths) || is_in_queues(found))
 }
 
 pub(super) fn is_in_log(found: &Finding, paths: &StorePaths) -> bool {
@@ -124,10 +137,10 @@ fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> R
         let end_ms = IndexHeader::decode(&head).end_timestamp_ms;
         if end_ms > checkpoint.index_msg_timestamp_ms {
             doomed.push(format!(
-                "index/{}: its last message is of {end_ms} ms, the checkpoint knows the index up to \
-                 {} ms",
+                "index/{}: its last message is of {}, the checkpoint knows the index up to {}",
                 entry.name.display(),
-                checkpoint.index_msg_timestamp_ms
+                utc_text(end_ms),
+                utc_text(checkpoint.index_msg_timestamp_ms)
             ));
         }
     }

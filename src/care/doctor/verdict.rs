@@ -98,7 +98,13 @@ impl Cause {
         match self {
             Self::None => false,
             Self::Misplaced(_) => is_of_log || is_of_files || is_derived,
-            Self::EndMissing(_) => is_derived || matches!(code, Code::LogShort | Code::LogEmpty),
+            Self::EndMissing(_) => {
+                is_derived
+                    || matches!(
+                        code,
+                        Code::LogShort | Code::LogEmpty | Code::FileLength | Code::EmptyFile
+                    )
+            }
             Self::BrokenRun => is_of_log || is_derived,
             Self::Damage(_) | Self::Numbers => is_derived,
         }
@@ -106,14 +112,26 @@ impl Cause {
 }
 
 const REBUILD: &str = "mqstore rebuild ";
+pub(super) const SALVAGE: &str = "mqstore salvage ";
+
+const CARRIED: [&str; 6] = [
+    "quarantine",
+    "config/topics",
+    "config/subscriptionGroups",
+    "config/consumerOffsets",
+    "config/metadata",
+    "config/rdb",
+];
+const DATABASES: [&str; 2] = ["consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"];
 
 pub(super) fn commands(
     storage: &dyn Storage,
-    store: &Path,
+    paths: &StorePaths,
     cause: &Cause,
     diagnoses: &[Diagnosis],
 ) -> (Vec<String>, Vec<String>) {
-    let mut commands = Vec::new();
+    let (store, mut commands) = (paths.root(), Vec::new());
+    let in_root = paths.commit_log().iter().all(|dir| dir.starts_with(store));
     let Some(name) = store.to_str().and_then(quoted) else { return Default::default() };
     if let Cause::Misplaced(Misplaced { moves, .. }) = cause {
         commands.extend(moves.iter().filter_map(|(from, to)| moved(from, to)));
@@ -133,10 +151,10 @@ pub(super) fn commands(
         if commands.iter().any(is_covered) {
             continue;
         }
-        let is_salvage = cure.starts_with("mqstore salvage ");
+        let is_salvage = cure.starts_with(SALVAGE);
         commands.push(cure);
-        if is_salvage {
-            commands.extend(swapped(storage, store).into_iter().flatten());
+        if is_salvage && in_root {
+            commands.extend(swapped(storage, store).unwrap_or_default());
         }
     }
     let last_resort = match cause {
@@ -151,7 +169,7 @@ fn rank(cure: &str) -> u8 {
     match () {
         () if of("mv ") => 0,
         () if of("cp ") => 1,
-        () if of("mqstore salvage ") => 2,
+        () if of(SALVAGE) => 2,
         () if of("mqstore recover ") && cure.contains("--quarantine") => 6,
         () if of("mqstore recover ") => 3,
         () if of(REBUILD) => 4,
@@ -172,9 +190,27 @@ fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
     free(storage, store.parent().unwrap_or(store), &format!("{name}.{what}"))
 }
 
-fn swapped(storage: &dyn Storage, store: &Path) -> [Option<String>; 2] {
+fn swapped(storage: &dyn Storage, store: &Path) -> Option<Vec<String>> {
     let (old, new) = (beside(storage, store, "damaged"), salvaged(storage, store));
-    [moved(store, &old), moved(&new, store)]
+    let mut commands = vec![
+        format!("test -d {} && {}", quoted(new.to_str()?)?, moved(store, &old)?),
+        moved(&new, store)?,
+    ];
+    for folder in CARRIED {
+        if storage.list(&store.join(folder)).is_ok_and(|entries| !entries.is_empty()) {
+            let (from, to) = (old.join(folder), store.join(folder));
+            commands.push(format!(
+                "cp -a -n -T {} {}",
+                quoted(from.to_str()?)?,
+                quoted(to.to_str()?)?
+            ));
+        }
+    }
+    if DATABASES.iter().any(|file| matches!(storage.kind(&store.join(file)), Ok(Some(_)))) {
+        let store = quoted(store.to_str()?)?;
+        commands.push(format!("mqstore convert {store} --queues rocksdb --apply"));
+    }
+    Some(commands)
 }
 
 /// Ends the name of a restored quarantine folder.

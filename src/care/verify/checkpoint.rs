@@ -9,6 +9,7 @@ use crate::files::Access;
 use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIRST_FIELDS_LEN};
 use crate::log::StoreCheckpoint;
 use crate::store::folder::mark::Mark;
+use crate::time::utc_text;
 
 pub(super) fn load(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();
@@ -80,9 +81,10 @@ pub(super) fn check(cx: &Context<'_>, fields: &CheckpointFields, newest_ms: i64,
     ];
     for (at, what, time) in times {
         if !(0..=newest_ms.max(0)).contains(&time) {
-            let expected = format!("a time of {what} from 0 to {newest_ms}, the newest message's");
+            let newest = utc_text(newest_ms);
+            let expected = format!("0, or a time of {what} up to {newest}, the newest message's");
             let severity = Severity::Warning;
-            let found = time.to_string();
+            let found = utc_text(time);
             cx.findings.add(Code::CheckpointTime, severity, &path, Some(at), expected, found);
         }
     }

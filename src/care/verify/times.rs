@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::files::FileRun;
-use crate::time::is_far_outside;
+use crate::time::{is_far_outside, utc_text};
 
 type Stored = (u64, i64);
 
@@ -28,7 +28,12 @@ impl Times {
         if let [Some(before), Some(middle)] = self.last
             && is_far_outside(before.1, middle.1, stored.1)
         {
-            report(cx, log, middle, format!("a store time near {} and {}", before.1, stored.1));
+            report(
+                cx,
+                log,
+                middle,
+                format!("a store time near {} and {}", utc_text(before.1), utc_text(stored.1)),
+            );
         }
         let [first, second] = &mut self.first;
         if second.is_none() {
@@ -56,5 +61,5 @@ fn report(cx: &Context<'_>, log: &FileRun, (place, time): Stored, expected: Stri
     let base = file.as_ref().map_or(0, |file| file.base_offset);
     let path = file.map_or_else(|| log.dir(), |file| file.path.clone());
     let at = Some(place.saturating_sub(base));
-    cx.findings.add(Code::LogTime, Severity::Warning, &path, at, expected, time.to_string());
+    cx.findings.add(Code::LogTime, Severity::Warning, &path, at, expected, utc_text(time));
 }

@@ -255,9 +255,10 @@ impl Opening {
         fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.min(newest).max(0);
         fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest).max(0);
         fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest).max(0);
-        if let Some(last) = analysis.last_record {
-            fields.confirm_physical_offset = at_most_i64(last);
-        }
+        fields.confirm_physical_offset = match analysis.last_record {
+            Some(last) => at_most_i64(last),
+            None => fields.confirm_physical_offset.clamp(0, at_most_i64(analysis.end)),
+        };
     }
 
     /// The last message's beginning, and the durable mark's first place.

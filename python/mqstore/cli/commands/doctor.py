@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +26,11 @@ _FATES = {
     "misses": "misses {} lost messages of {}",
     "deleted-unread": "has not read {} messages of {} that were deleted",
     "begins-anew": "begins anew in {1}: its offset is negative",
+    "repeats": "repeats {} messages of {}: the backup of its offset is ahead of it",
+    "may-repeat": "may repeat up to {} messages of {}: its last offsets may not have been written",
 }
+_UNKNOWN = "not known: what consumers took and had not committed; no file tells, and they repeat it"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 @click.command("doctor", short_help="Name what is wrong, and the commands that cure it.")
@@ -81,7 +87,7 @@ def _lines(report: DoctorReport) -> Iterator[str]:
     for diagnosis in report:
         yield f"{diagnosis.code}  {diagnosis.severity}: {escape(diagnosis.title)}"
         for line in diagnosis.evidence:
-            yield f"    {escape(line)}"
+            yield f"    {_in_zone(escape(line))}"
         if diagnosis.follows:
             counted = ", ".join(f"{count_text(count)} {code}" for code, count in diagnosis.follows)
             yield f"    follows from it: {counted}"
@@ -134,5 +140,18 @@ def _groups(report: DoctorReport) -> Iterator[str]:
     for fate in report.groups:
         text = _FATES[fate.fate].format(count_text(fate.messages), escape(fate.topic))
         yield f"group {escape(fate.group)} {text}"
-    if not report.groups:
+    if any(diagnosis.code == "MQ-OFF-05" for diagnosis in report):
+        yield "groups: each begins anew, and skips or repeats messages, as the offsets are gone"
+    elif not report.groups:
         yield "groups: none skips or repeats messages, by their offsets"
+    if len(report):
+        yield _UNKNOWN
+
+
+def _in_zone(text: str) -> str:
+    """A text with its times in the zone in force."""
+    return _TIME.sub(lambda found: time_text(_ms(found[0])), text)
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)

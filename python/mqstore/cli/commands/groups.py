@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import mqstore
-from mqstore.cli.names import check_group
+from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note
-from mqstore.cli.resetting import known_groups, put_aside, reset
+from mqstore.cli.resetting import commit, known_groups, put_aside, reset
 from mqstore.cli.units import TIME
 from mqstore.text import age_text, count_text, escape, time_text
 
@@ -48,6 +48,7 @@ def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> st
     help="Say where the groups would be set to; with --apply set them.",
 )
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Reset only these.")
+@click.option("--only-negative", is_flag=True, help="Reset only queues with a negative offset.")
 @click.option("--apply", is_flag=True, help="Set the groups to the place of --reset-to.")
 @config_option
 @output_options
@@ -58,6 +59,7 @@ def groups_command(
     verbose: bool,  # noqa: FBT001 - click passes it by name
     reset_to: str | int | None,
     topics: tuple[str, ...],
+    only_negative: bool,  # noqa: FBT001
     apply: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
@@ -66,15 +68,17 @@ def groups_command(
     LAG counts the messages that a group has not taken. OLDEST UNREAD is the age of the first of
     them that is still there. DELETED UNREAD counts those that retention deleted. Offsets are those
     of config/consumerOffset.json, of a broker with light queues of config/lmqConsumerOffset.json
-    too; OFFSETS AS OF is when that file was written.
+    too; OFFSETS AS OF is that file's modification time, which a copy of
+    the file may not keep.
 
     --reset-to gives each group, or that of -g, a new place: in the topics of its offsets, and where
     it has none in all topics. The broker must be stopped.
     """
     if reset_to is not None:
-        return _reset(output, store, group, reset_to, topics, apply=apply, config=config)
-    if apply or topics:
-        raise click.UsageError("--apply and --topic belong to --reset-to.")
+        given = {"apply": apply, "only_negative": only_negative, "config": config}
+        return _reset(output, store, group, reset_to, topics, **given)  # type: ignore[arg-type]
+    if apply or topics or only_negative:
+        raise click.UsageError("--apply, --topic and --only-negative belong to --reset-to.")
     now_ms = time.time_ns() // 1_000_000
     with open_store(store, config) as opened:
         for warning in opened.warnings:
@@ -102,6 +106,8 @@ def groups_command(
                 Column("negative", lambda value: "yes" if value else "", title="NEGATIVE"),
             ),
         )
+    if not reader.found:
+        note(f"mqstore: no group has committed an offset in {escape(store)}")
     for text in reader.unreadable:
         note(f"mqstore: {text}")
     return int(bool(reader.unreadable))
@@ -115,24 +121,35 @@ def _reset(
     topics: tuple[str, ...],
     *,
     apply: bool,
+    only_negative: bool,
     config: str | None,
 ) -> int:
     """Shows the new places of the groups, or sets them to these."""
     with mqstore.open(root, "r+" if apply else "r", config=config) as store:
+        unreadable, committed = None, {}
         try:
-            store.groups()
-        except mqstore.CorruptionError:
-            if not apply:
-                raise
-            aside = put_aside(store.path)
-            if aside is None:
-                raise
-            note(f"mqstore: the offsets cannot be read; the file is {escape(str(aside))} now")
-        groups = known_groups(store) if group is None else {group}
+            committed = store.groups()
+        except mqstore.CorruptionError as error:
+            unreadable = error
+        groups = known_groups(store, committed)
+        if group is not None and groups:
+            check_group(store, group, groups)
+        check_topics(store, topics)
+        groups = groups if group is None else {group}
         if not groups:
             note("mqstore: no consumer group is known; -g names one")
             return 1
-        rows = list(reset(store, groups, to, topics, apply=apply))
+        rows = list(reset(store, committed, groups, to, topics, only_negative=only_negative))
+        if not rows:
+            note("mqstore: nothing to reset: no group has such a queue")
+            return 1
+        if unreadable is not None:
+            aside = put_aside(store.path) if apply else None
+            if aside is None:
+                raise unreadable
+            note(f"mqstore: the offsets cannot be read; the file is {escape(str(aside))} now")
+        if apply:
+            commit(store, rows)
     columns = (
         Column("group"),
         Column("topic"),
@@ -156,6 +173,7 @@ class _Reader:
         written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
         self._written_ms = max(written, default=None)
         self.unreadable: list[str] = []
+        self.found = False
 
     def queues(self, group: str | None) -> Iterator[dict[str, Any]]:
         """A row for each queue of a group."""
@@ -163,6 +181,7 @@ class _Reader:
             if group not in {None, name}:
                 continue
             for offset in offsets:
+                self.found = True
                 first = self._firsts.get((offset.topic, offset.queue_id), 0)
                 yield {
                     "group": name,

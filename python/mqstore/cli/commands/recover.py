@@ -8,9 +8,9 @@ import click
 
 import mqstore
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
-from mqstore.cli.output import Column
+from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
-from mqstore.cli.quarantine import kept_messages, put_back
+from mqstore.cli.quarantine import folders, kept_messages, put_back
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def recover_command(
     changed; exits with 1 where it would refuse.
 
     With --quarantine the messages in that folder are listed, and with --apply appended to the log
-    again, with new queue offsets.
+    again, with new queue offsets; those of transactions stay there. Run again after it was stopped,
+    it appends only what is left.
     """
     if quarantine:
         return _quarantine(output, store, apply=apply, config=config)
@@ -106,15 +107,21 @@ def recover_command(
 def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) -> int:
     """Lists what is in the quarantine, or puts it back."""
     with mqstore.open(store, "r+" if apply else "r", config=config) as opened:
+        if not folders(store):
+            note(f"mqstore: no messages in the quarantine of {escape(store)}")
         if not apply:
             output.rows(kept_messages(store, opened), _KEPT)
             return 0
-        put, known = put_back(store, opened)
-    document = {"put_back": put, "in_log": known}
-    text = (
+        put, known, left_out = put_back(store, opened)
+    document = {"put_back": put, "in_log": known, "left_out": left_out}
+    text = [
         f"{count_text(put)} messages put back at the end of the log",
         f"{count_text(known)} were in the log already",
-    )
+    ]
+    if left_out:
+        text.append(
+            f"{count_text(left_out)} of transactions were left out: they stay in the folder"
+        )
     output.document(document, lambda: iter(text))
     return 0
 

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 import mqstore
+from mqstore._log_files import log_folders
 from mqstore.cli.lost import lost_messages
 from mqstore.cli.options import config_option, output_options
 from mqstore.cli.output import Column, note, table_lines
@@ -41,6 +42,16 @@ _LOST = (
     Column("keys", " ".join),
     Column("unique_key", title="UNIQUE KEY"),
 )
+# Folders that a salvaged store takes over as they are, and those of queues in RocksDB.
+_CARRIED = (
+    "quarantine",
+    "config/topics",
+    "config/subscriptionGroups",
+    "config/consumerOffsets",
+    "config/metadata",
+    "config/rdb",
+)
+_DATABASES = ("consumequeue", "consumequeue_rocksdb")
 _MOST_NAMED = 20
 _MOST_LISTED = 10_000
 
@@ -67,7 +78,7 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     damaged = any(found.other_ranges or found.left for found in report.files)
     lacking = report.missing or report.conflict_count or report.passed_over_count
     with progress("looking for what is lost", unit="queues") as tell:
-        found_lost = lost_messages(source, tell)
+        found_lost = lost_messages(source, tell, config)
         lost = list(islice(found_lost, _MOST_LISTED))
         lost_count = len(lost) + sum(1 for _ in found_lost)
     if output.form == "jsonl":
@@ -104,10 +115,20 @@ def _next(report: SalvageReport, config: str | None) -> list[str]:
         out = shlex.quote(f"{source}.salvaged")
         return [f"mqstore salvage {shlex.quote(report.source)} --out {out}{given}"]
     commands = [f"mqstore doctor {shlex.quote(report.out)}{given}"]
-    if (source / "commitlog").is_dir():
-        kept = shlex.quote(f"{source}.damaged")
-        commands.append(f"mv {shlex.quote(report.source)} {kept}")
-        commands.append(f"mv {shlex.quote(report.out)} {shlex.quote(report.source)}")
+    log = log_folders(report.source, config)
+    in_root = all(source.absolute() in folder.absolute().parents for folder in log)
+    if in_root and any(folder.is_dir() for folder in log):
+        kept = f"{source}.damaged"
+        commands.append(f"mv -n -T {shlex.quote(report.source)} {shlex.quote(kept)}")
+        commands.append(f"mv -n -T {shlex.quote(report.out)} {shlex.quote(report.source)}")
+        for name in _CARRIED:
+            folder = source / name
+            if folder.is_dir() and any(folder.iterdir()):
+                old, new = shlex.quote(f"{kept}/{name}"), shlex.quote(str(folder))
+                commands.append(f"cp -a -n -T {old} {new}")
+        if any((source / name / "CURRENT").is_file() for name in _DATABASES):
+            name = shlex.quote(report.source)
+            commands.append(f"mqstore convert {name} --queues rocksdb --apply{given}")
     return commands
 
 

@@ -1,0 +1,100 @@
+"""The files of a store's log, read without opening the store."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import mqstore
+from mqstore.config import load_config
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from mqstore import StoredMessage
+    from mqstore.config import ConfigLike
+
+__all__ = ["LogFiles", "Place", "log_folders"]
+
+_NAME_DIGITS = 20
+
+
+class Place(Protocol):
+    """Where a record is."""
+
+    @property
+    def physical_offset(self) -> int:
+        """Its beginning."""
+
+    @property
+    def store_size(self) -> int:
+        """Its length."""
+
+
+def log_folders(root: str | os.PathLike[str], config: ConfigLike) -> list[Path]:
+    """Returns the folders of a store's log, wherever its settings have them."""
+    names = (load_config(config).store_path_commit_log or "commitlog").split(",")
+    return [Path(root, name.strip()) for name in names]
+
+
+class LogFiles:
+    """The files of a log, read by physical offset."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        names = [
+            path
+            for folder in folders
+            for path in (folder.iterdir() if folder.is_dir() else ())
+            if len(path.name) == _NAME_DIGITS and path.name.isdecimal() and path.is_file()
+            # A link is not followed, as everywhere below a store.
+            if not path.is_symlink()
+        ]
+        self._files = sorted(names, key=lambda path: path.name)
+        self._begins = [int(path.name) for path in self._files]
+        self._reading: tuple[int, BinaryIO] | None = None
+        self.begin = self._begins[0] if self._begins else 0
+        self.end = self._begins[-1] + self._files[-1].stat().st_size if self._begins else 0
+
+    def has(self, entry: Place) -> bool:
+        """Whether an entry leads to a whole record of its size."""
+        try:
+            message = mqstore.decode(self._read(entry))
+        except (mqstore.StoreError, ValueError):
+            return False
+        return (message.store_size, message.physical_offset) == (
+            entry.store_size,
+            entry.physical_offset,
+        )
+
+    def damaged(self, entry: Place) -> StoredMessage | None:
+        """The record that an entry leads to where only its body is damaged."""
+        try:
+            message = mqstore.decode(self._read(entry), verify_crc=False)
+        except (mqstore.StoreError, ValueError):
+            return None
+        return message if message.physical_offset == entry.physical_offset else None
+
+    def _read(self, entry: Place) -> bytes:
+        at = bisect.bisect_right(self._begins, entry.physical_offset) - 1
+        if at < 0 or not 0 < entry.store_size < 2**31 - 1:
+            return b""
+        file = self._file(at)
+        place = entry.physical_offset - self._begins[at]
+        left = os.fstat(file.fileno()).st_size - place
+        return os.pread(file.fileno(), min(entry.store_size, left), place) if left > 0 else b""
+
+    def _file(self, at: int) -> BinaryIO:
+        """The file of that number; the one before is closed, as entries mostly go upward."""
+        if self._reading is not None:
+            if self._reading[0] == at:
+                return self._reading[1]
+            self._reading[1].close()
+        self._reading = at, self._files[at].open("rb")
+        return self._reading[1]
+
+    def close(self) -> None:
+        """Closes the file that was read last."""
+        if self._reading is not None:
+            self._reading[1].close()

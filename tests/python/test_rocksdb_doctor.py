@@ -1,0 +1,77 @@
+"""``doctor`` on a store with its queues in RocksDB: damage in the log is not the database's."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mqstore
+
+pytest.importorskip("rocksdict")
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = {"mapped_file_size_commit_log": 4096}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "a store"
+    with mqstore.open(root, "a", config=SMALL) as store:
+        for number in range(60):
+            store.append("T", bytes(200), queue_id=number % 3, tags="ab"[number % 2])
+    mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
+    for own in ("mqstore.mark", "mqstore.seal"):
+        (root / own).unlink(missing_ok=True)
+    return root
+
+
+def log_files(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "commitlog").iterdir() if any(path.read_bytes()))
+
+
+def damage(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_in_the_log_is_no_damage_of_the_database(root: Path) -> None:
+    damage(log_files(root)[1], 150)
+    codes = {found.code for found in mqstore.verify(root, config=SMALL).findings}
+    assert "MQ-LOG-02" in codes
+    assert "MQ-RDB-01" not in codes
+    report = mqstore.doctor(root, config=SMALL)
+    assert report.lost == 1
+    assert [lost.messages for lost in report.lost_queues] == [1]
+    assert report.commands[0].startswith("mqstore salvage ")
+    assert report.commands[-1] == f"mqstore convert '{root}' --queues rocksdb --apply"
+    assert len([one for one in report.commands if "convert" in one]) == 1
+
+
+def test_rows_beyond_the_log_tell_that_its_end_is_missing(root: Path) -> None:
+    with mqstore.open(root, config=SMALL) as store:
+        begin = int(log_files(root)[-1].name)
+        gone = sum(message.physical_offset >= begin for message in store.scan())
+    for path in sorted((root / "commitlog").iterdir()):
+        if int(path.name) >= begin:
+            path.unlink()
+    shutil.rmtree(root / "index", ignore_errors=True)
+    report = mqstore.doctor(root, config=SMALL)
+    assert report.lost == gone
+    assert "MQ-DOC-13" in {one.code for one in report}
+    assert report.commands == ()
+    assert all(one.cure is None for one in report)
+
+
+def test_the_cure_is_printed_with_an_absolute_and_quoted_path(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-9\n")
+    monkeypatch.chdir(root.parent)
+    report = mqstore.doctor(root.name, config=SMALL)
+    cures = [one.cure for one in report if one.code.startswith("MQ-RDB")]
+    assert cures == [f"mqstore convert '{root}' --queues rocksdb --apply"]
