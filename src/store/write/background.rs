@@ -43,6 +43,9 @@ impl Services {
             .and_then(|()| services.spawn("mqstore-prepare", writer, prepare_loop))
             .and_then(|()| services.spawn("mqstore-files", writer, allocate_loop))
             .and_then(|()| services.spawn("mqstore-mark", writer, mark_loop))
+            .and_then(|()| {
+                services.spawn("mqstore-queues", writer, |writer, _| writer.create_queue_files())
+            })
             .and_then(|()| services.spawn("mqstore-derived", writer, derived_loop));
         match started {
             Ok(()) => Ok(services),
@@ -69,6 +72,7 @@ impl Services {
         writer.gate.stop();
         writer.bell.ring();
         writer.files_bell.ring();
+        writer.new_queues.stop();
         for thread in self.threads {
             // A panicked thread has nothing to wait for.
             let _ = thread.join();
