@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::writer::Writer;
 use crate::log::Queue;
 
 /// Queues whose files are created together.
@@ -53,13 +52,13 @@ impl NewQueues {
     }
 
     /// Waits for many queues; `None` once stopped.
-    fn take(&self) -> Option<Vec<Arc<Queue>>> {
+    pub(crate) fn take(&self) -> Option<Vec<Arc<Queue>>> {
         let mut waiting = self.waiting.lock();
         self.changed.wait_while(&mut waiting, |now| now.queues.len() < MANY && !now.is_stopped);
         (!waiting.is_stopped).then(|| waiting.queues.drain(..MANY).collect())
     }
 
-    fn done(&self, queues: usize) {
+    pub(crate) fn done(&self, queues: usize) {
         let _waiting = self.waiting.lock();
         self.count.fetch_sub(queues, Ordering::Release);
         self.changed.notify_all();
@@ -71,19 +70,6 @@ impl NewQueues {
         self.count.fetch_sub(waiting.queues.len(), Ordering::Release);
         waiting.queues = Vec::new();
         self.changed.notify_all();
-    }
-}
-
-impl Writer {
-    /// Creates and flushes the files of new queues until stopped. After a failure these are left to
-    /// the next flush.
-    pub(crate) fn create_queue_files(&self) {
-        while let Some(mut queues) = self.new_queues.take() {
-            let _ = self
-                .dispatch_step()
-                .and_then(|()| self.in_derived_turn(|| self.files.queues.flush_these(&mut queues)));
-            self.new_queues.done(queues.len());
-        }
     }
 }
 
