@@ -23,6 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 import mqstore
+from mqstore.unread import Deleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,13 +110,9 @@ class StoreCollector(Collector):
         with mqstore.open(self._path, config=self._config) as store:
             yield from self._storage(store)
             yield self._messages_in(store)
-            firsts = {
-                (queue.topic, queue.queue_id): queue.min_offset
-                for queue in store.queues()
-                if queue.min_offset > 0
-            }
-            yield from self._deleted(store, firsts)
-            yield from self._lag(store, firsts)
+            deleted = Deleted(store)
+            yield from self._deleted(store, deleted)
+            yield from self._lag(store, deleted)
 
     def _storage(self, store: Store) -> Iterator[Metric]:
         disk = os.statvfs(store.path)
@@ -147,17 +144,16 @@ class StoreCollector(Collector):
         )
         return self._filled(family, samples)
 
-    def _deleted(self, store: Store, firsts: dict[tuple[str, int], int]) -> Iterator[Metric]:
+    def _deleted(self, store: Store, deleted: Deleted) -> Iterator[Metric]:
         family = CounterMetricFamily("mqstore_deleted_bytes_total", "Bytes deleted from the log")
         yield self._filled(family, [({}, store.min_physical_offset)])
-        counts: dict[str, int] = {}
-        for (topic, _), first in firsts.items():
-            counts[topic] = counts.get(topic, 0) + first
-        samples: Samples = [({"topic": topic}, count) for topic, count in counts.items()]
+        samples: Samples = [
+            ({"topic": topic}, sum(firsts.values())) for topic, firsts in deleted.firsts.items()
+        ]
         family = CounterMetricFamily("mqstore_deleted_messages_total", "Messages deleted")
         yield self._filled(family, samples)
 
-    def _lag(self, store: Store, firsts: dict[tuple[str, int], int]) -> Iterator[Metric]:
+    def _lag(self, store: Store, deleted: Deleted) -> Iterator[Metric]:
         missed: Samples = []
         negative: Samples = []
         lags: Samples = []
@@ -173,10 +169,7 @@ class StoreCollector(Collector):
                     "is_retry": _truth(topic.startswith(_RETRY_PREFIX)),
                     "is_system": _truth(_is_system(topic, group)),
                 }
-                gone = sum(
-                    max(firsts.get((topic, queue.queue_id), 0) - max(queue.queue_offset, 0), 0)
-                    for queue in queues
-                )
+                gone = deleted.in_topic(topic, queues)
                 below = sum(queue.queue_offset < 0 for queue in queues)
                 if below:
                     negative.append(({"consumer_group": group, "topic": topic}, below))

@@ -213,6 +213,24 @@ impl MessageStore {
         self.writer()?.append_batch(messages)
     }
 
+    /// Whether one of `messages` needs another queue while very many wait for their files.
+    #[must_use]
+    #[inline]
+    pub fn lacks_queue_files(&self, messages: &[NewMessage<'_>]) -> bool {
+        let are_too_many = |writer: &Arc<Writer>| writer.new_queues.are_too_many();
+        let is_new = |message: &NewMessage<'_>| {
+            self.files.queues.get(message.topic, message.queue_id).is_none()
+        };
+        self.writer.as_ref().is_some_and(are_too_many) && messages.iter().any(is_new)
+    }
+
+    /// Waits for the files of new queues, at most `most`.
+    pub fn wait_for_queue_files(&self, most: Duration) {
+        if let Some(writer) = &self.writer {
+            writer.new_queues.wait(most);
+        }
+    }
+
     /// Flushes everything appended so far, and queues and index.
     ///
     /// # Errors

@@ -22,6 +22,9 @@ use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 /// Queues whose files are created together, which takes memory for each.
 const QUEUES_AT_ONCE: usize = 1 << 14;
 
+/// Threads that flush the files of many queues.
+const FLUSHES_AT_ONCE: usize = 16;
+
 /// Topics listed by one thread at a time.
 const TOPICS_AT_ONCE: usize = 64;
 
@@ -479,18 +482,24 @@ impl QueueTable {
                 new_files::create_all(&wanted, || self.sync_file_systems())?;
             }
         }
-        each(queues, |queue| queue.commit())
+        each(queues, processors(), |queue| queue.commit())
     }
 
     /// Flushes all queues.
     pub fn flush(&self) -> Result<()> {
-        let queues = self.those(Queue::is_dirty);
-        self.commit_all(&queues)?;
+        self.flush_these(&mut self.those(Queue::is_dirty))
+    }
+
+    /// Flushes some queues, which it sorts.
+    pub fn flush_these(&self, queues: &mut [Arc<Queue>]) -> Result<()> {
+        sort(queues);
+        self.commit_all(queues)?;
         if queues.len() >= new_files::MANY {
             // Leaves little for each queue.
             self.sync_file_systems()?;
         }
-        each(&queues, |queue| queue.flush().map(drop))
+        // These wait for the disk more than for a processor.
+        each(queues, FLUSHES_AT_ONCE, |queue| queue.flush().map(drop))
     }
 
     /// Flushes the file systems of the queues; each kind may have its own.
@@ -531,14 +540,22 @@ impl QueueTable {
         let all = table.values().flat_map(BTreeMap::values).filter(|queue| wanted(queue));
         let mut queues: Vec<_> = all.map(Arc::clone).collect();
         drop(table);
-        queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));
+        sort(&mut queues);
         queues
     }
 }
 
+fn sort(queues: &mut [Arc<Queue>]) {
+    queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));
+}
+
 /// Calls `work` for each queue, on several threads if there are many.
-fn each(queues: &[Arc<Queue>], work: impl Fn(&Queue) -> Result<()> + Sync) -> Result<()> {
-    threads::each(queues.chunks(new_files::MANY), processors(), |queues| {
+fn each(
+    queues: &[Arc<Queue>],
+    most: usize,
+    work: impl Fn(&Queue) -> Result<()> + Sync,
+) -> Result<()> {
+    threads::each(queues.chunks(new_files::MANY), most, |queues| {
         queues.iter().try_for_each(|queue| work(queue))
     })
 }

@@ -7,6 +7,7 @@ import pytest
 
 import mqstore
 from helpers.running import BEGIN_MS, SETTINGS
+from mqstore.html_report.now import lags
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,29 @@ def test_groups_say_how_far_each_is_behind(run, behind):
     assert "2023-11-14T22:21:40.000Z" in text
     (queue,) = json.loads(run("groups", behind, "-g", "stock", "-v", "--json")[1])
     assert (queue["queue_id"], queue["queue_offset"], queue["max_offset"]) == (0, 35, 40)
+
+
+def test_the_notice_groups_metrics_and_the_report_count_what_a_group_missed_alike(run, tmp_path):
+    """The group has an offset in one queue of the topic only."""
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config=SETTINGS) as store:
+        store.append_many(
+            mqstore.Message("orders", bytes(200), queue_id=n % 2, store_timestamp_ms=BEGIN_MS + n)
+            for n in range(80)
+        )
+        with store.group("billing") as group:
+            group.seek("orders", 0, 2)
+            group.commit()
+    plan = mqstore.clean(path, dry_run=False, config=SETTINGS | {"keep_bytes": 8_192})
+    told = sum(unread.messages for unread in plan.unread)
+    assert {unread.queue_id for unread in plan.unread} == {0, 1}
+    (row,) = json.loads(run("groups", path, "--json")[1])
+    assert row["deleted_unread"] == told
+    samples = json.loads(run("metrics", path, "--json")[1])
+    names = {row["name"]: row["value"] for row in samples}
+    assert names["mqstore_consumer_deleted_messages"] == told
+    with mqstore.open(path) as store:
+        assert [lag.deleted for lag in lags(store)] == [told]
 
 
 def test_stats_by_minute_show_growth_and_the_largest_first(run, tmp_path):

@@ -1,10 +1,13 @@
 //! So many queues that their files are made and flushed together: what a power cut leaves of them, and
 //! what a failed flush does.
 
+use std::time::{Duration, Instant};
+
 use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::run::new_files::MANY;
 use mqstore::format::queue::consume_queue::TagFilter;
+use mqstore::store::write::new_queues;
 use mqstore::store::{MessageStore, NewMessage};
 
 use crate::power_cuts::{Place, config, number_of, numbered};
@@ -125,4 +128,32 @@ fn queues_on_one_file_system_are_flushed_together() {
     assert_eq!(staged.count(Call::SyncAll), 2);
     store.close().unwrap();
     assert_eq!(queued(&home.read()), (0..QUEUES).collect::<Vec<_>>());
+}
+
+#[test]
+fn files_of_very_many_new_queues_are_created_and_flushed_during_appends() {
+    let staged = Staged::new();
+    let home = Home::on(staged.storage(), config(FlushDiskType::Async));
+    let store = home.create();
+    let count = i32::try_from(new_queues::MANY).unwrap();
+    for queue_id in 0..count {
+        let message = NewMessage { queue_id, ..NewMessage::new(TOPIC, b"body") };
+        store.append(&message).unwrap();
+    }
+    let began = Instant::now();
+    while staged.count(Call::SyncDerived) < new_queues::MANY - 1 {
+        assert!(began.elapsed() < Duration::from_secs(60), "no thread creates the files");
+        std::thread::yield_now();
+    }
+    let before = (staged.count(Call::Create), staged.count(Call::SyncDerived));
+    store.close().unwrap();
+    let more = staged.count(Call::Create) - before.0;
+    assert!(more < 20, "closing created {more} files");
+    let more = staged.count(Call::SyncDerived) - before.1;
+    assert!(more < 20, "closing flushed {more} files");
+    let store = home.read();
+    for queue_id in 0..count {
+        let read = store.read(TOPIC, queue_id, 0, 2, None, &TagFilter::ALL).unwrap();
+        assert_eq!(read.records.len(), 1, "queue {queue_id}");
+    }
 }

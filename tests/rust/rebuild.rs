@@ -1,5 +1,6 @@
 //! Queues and index made again from the log: the bytes, what is damaged, what stops half-way.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -215,6 +216,35 @@ fn ask(reader: &MessageStore, numbers: &mut Numbers) {
             assert_eq!(found.collect::<Vec<_>>(), wanted, "message {number}");
             assert_eq!(answer.next_queue_offset, offset + wanted.len() as i64);
         }
+    }
+}
+
+/// A listing that began in the old folder ends when the new one has its name and the old one is half removed.
+#[test]
+fn an_index_that_is_replaced_while_it_is_listed_hides_no_message() {
+    let mut home = Home::closed(40);
+    let staged = Staged::new();
+    home.storage = staged.storage();
+    let reader = home.read();
+    let (index, new) = (home.path().join("index"), home.path().join("new"));
+    let names: BTreeSet<_> =
+        fs::read_dir(&index).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.len() > 1);
+    fs::create_dir(&new).unwrap();
+    for name in &names {
+        fs::copy(index.join(name), new.join(name)).unwrap();
+    }
+    fs::remove_file(index.join(names.first().unwrap())).unwrap();
+    let gone = home.path().join("gone");
+    staged.after_list(Box::new(move |listed| {
+        if listed == index && new.exists() {
+            fs::rename(&index, &gone).unwrap();
+            fs::rename(&new, &index).unwrap();
+        }
+    }));
+    reader.refresh().unwrap();
+    for number in 0..40 {
+        assert_eq!(by_key(&reader, number), [body(number)], "key of message {number}");
     }
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
 from mqstore.text import count_text
+from mqstore.unread import Deleted
 
 if TYPE_CHECKING:
     import os
@@ -122,18 +123,20 @@ def look(
 
 def lags(store: Store) -> list[LagRow]:
     """The lag of each group in each topic, the largest first."""
-    firsts = {(queue.topic, queue.queue_id): queue.min_offset for queue in store.queues()}
+    deleted = Deleted(store)
     rows: dict[tuple[str, str], LagRow] = {}
     for group, offsets in store.groups().items():
+        topics: dict[str, list[GroupOffset]] = {}
         for offset in offsets:
-            first = firsts.get((offset.topic, offset.queue_id), 0)
+            topics.setdefault(offset.topic, []).append(offset)
             row = rows.setdefault((group, offset.topic), LagRow(group, offset.topic))
             row.queues += 1
             row.lag += max(offset.lag, 0)
-            row.deleted += max(first - offset.queue_offset, 0)
-            oldest = _oldest_ms(store, offset, first)
+            oldest = _oldest_ms(store, offset, deleted.first(offset))
             if oldest is not None:
                 row.oldest_ms = min(oldest, row.oldest_ms or oldest)
+        for topic, queues in topics.items():
+            rows[group, topic].deleted = deleted.in_topic(topic, queues)
     return sorted(rows.values(), key=lambda row: (-row.lag, row.group, row.topic))
 
 

@@ -12,6 +12,7 @@ use lru::LruCache;
 
 use super::file::{IndexFile, IndexOpen};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::system::storage::Identity;
 use crate::files::{FileKind, Storage, make_folder};
 use crate::format::file_name::{INDEX_NAMES_END, index_name, next_index_name, parse_index_name};
 use crate::format::index::IndexLayout;
@@ -122,14 +123,19 @@ impl IndexRun {
         unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
     ) -> Result<Vec<Corruption>> {
         for left in (0..LISTINGS).rev() {
+            let folder = self.identity();
             let (listing, findings, is_whole) = self.list_once(unreadable)?;
-            // Files that went may have been replaced by others with their keys.
-            if is_whole || left == 0 {
+            // Files that went, or a whole folder, may have been replaced by others with their keys.
+            if is_whole && self.identity() == folder || left == 0 {
                 self.replace(listing);
                 return Ok(findings);
             }
         }
         Ok(Vec::new())
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.storage.identity(&self.dir).ok().flatten()
     }
 
     /// Lists once: files, faults, and whether no file disappeared meanwhile.

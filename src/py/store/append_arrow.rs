@@ -15,7 +15,7 @@ use crate::error::{self, Error};
 use crate::format::message::host::Host;
 use crate::store::{MessageStore, NewMessage};
 
-use super::{CHUNK, CHUNK_BYTES, Store};
+use super::{CHUNK, CHUNK_BYTES, PACE, Store};
 use crate::py::errors::{invalid, raise};
 use crate::py::values::{AppendResult, AppendSummary};
 
@@ -188,6 +188,10 @@ fn append(
     };
     let within = messages.iter().copied().take_while(is_within).count();
     messages.truncate(within);
+    if store.lacks_queue_files(&messages) {
+        store.wait_for_queue_files(PACE);
+        return Ok(begin);
+    }
     let (results, failure) = match store.append_shared(&messages) {
         Ok(results) => (results, None),
         Err(stopped) => (stopped.results, Some((begin + stopped.index, stopped.error))),

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -44,6 +45,8 @@ use super::values::{AppendResult, AppendSummary};
 /// signal checks. The last body may exceed it.
 pub(super) const CHUNK: usize = 1024;
 pub(super) const CHUNK_BYTES: usize = 4 << 20;
+/// Interval of signal checks while appends wait for queue files.
+pub(super) const PACE: Duration = Duration::from_millis(50);
 
 /// A message store; made by ``mqstore.open``.
 ///
@@ -295,6 +298,7 @@ impl Store {
                 born_host,
                 ..NewMessage::new(topic.as_bytes(), body.as_bytes())
             };
+            pace(py, store, std::slice::from_ref(&message))?;
             match py.detach(|| store.append(&message)) {
                 Ok(result) => Ok(AppendResult::new(&result, self.host())),
                 Err(error) => Err(raise(error, self.host())),
@@ -360,6 +364,7 @@ impl Store {
                 }
             }
             let views: Vec<_> = chunk.iter().map(|message| message.get().view()).collect();
+            pace(py, store, &views).map_err(|error| culprit(error, &results, results.len()))?;
             let (written, failure) = match py.detach(|| store.append_many(&views)) {
                 Ok(written) => (written, None),
                 Err(stopped) => {
@@ -572,6 +577,15 @@ impl Store {
         let closed = if self.store.is_closed() { ", closed" } else { "" };
         Ok(format!("<Store {} mode={}{closed}>", path.repr()?, self.mode))
     }
+}
+
+/// Waits while very many new queues lack files and one of `messages` needs another.
+fn pace(py: Python<'_>, store: &MessageStore, messages: &[NewMessage<'_>]) -> PyResult<()> {
+    while store.lacks_queue_files(messages) {
+        py.detach(|| store.wait_for_queue_files(PACE));
+        py.check_signals()?;
+    }
+    Ok(())
 }
 
 /// Checks a message beyond what the store sees.

@@ -138,70 +138,90 @@ impl Digest {
             paths.consume_queue_ext(),
             paths.index(),
         ]);
-        let mut files = vec![(paths.topics(), None), (paths.checkpoint(), None)];
-        let mut below = Vec::new();
+        let mut listed = vec![Listed::File(paths.topics(), None)];
+        listed.push(Listed::File(paths.checkpoint(), None));
         for folder in folders {
-            list(storage, &folder, &mut below, &mut files)?;
+            listed.extend(list(storage, &folder)?);
         }
-        let parts: Vec<_> = below.chunks(FOLDERS_AT_ONCE).collect();
-        let read = |folders: &&[PathBuf]| {
-            let (mut folders, mut files) = (folders.to_vec(), Vec::new());
-            while let Some(folder) = folders.pop() {
-                list(storage, &folder, &mut folders, &mut files)?;
+        listed.sort_unstable_by(|one, other| one.path().cmp(other.path()));
+        let parts: Vec<_> = listed.chunks(FOLDERS_AT_ONCE).collect();
+        let read = |listed: &&[Listed]| {
+            let mut rest: Vec<_> = listed.iter().rev().cloned().collect();
+            let mut files = Vec::new();
+            while let Some(next) = rest.pop() {
+                match next {
+                    Listed::File(path, stamp) => files.push((path, stamp)),
+                    Listed::Folder(path) => {
+                        let mut below = list(storage, &path)?;
+                        below.sort_unstable_by(|one, other| other.path().cmp(one.path()));
+                        rest.extend(below);
+                    }
+                }
             }
             Ok(files)
         };
-        in_order(&parts, processors(), paths.root(), read, |_, found| {
-            files.extend(found);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         let mut names = Crc32::default();
         let mut digest = Self { files: 0, bytes: 0, newest_change_ns: 0, names: 0 };
-        for (path, listed) in files {
-            let stamp = match listed {
-                None => storage.stamp(&path),
-                listed => Ok(listed),
-            };
-            let stamp = match stamp {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                other => other.map_err(Error::io("stat", &path))?,
-            };
-            let Some(stamp) = stamp else { return Ok(None) };
-            names.update(path.as_os_str().as_encoded_bytes());
-            names.update(
-                format!("\0{} {} {}\n", stamp.inode, stamp.len, stamp.changed_ns).as_bytes(),
-            );
-            digest.files += 1;
-            digest.bytes = digest.bytes.saturating_add(stamp.len);
-            digest.newest_change_ns = digest.newest_change_ns.max(stamp.changed_ns);
-        }
+        let mut is_known = true;
+        in_order(&parts, processors(), paths.root(), read, |_, files| {
+            for (path, listed) in files {
+                let stamp = match listed {
+                    None => storage.stamp(&path),
+                    listed => Ok(listed),
+                };
+                let stamp = match stamp {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                    other => other.map_err(Error::io("stat", &path))?,
+                };
+                let Some(stamp) = stamp else {
+                    is_known = false;
+                    return Ok(ControlFlow::Break(()));
+                };
+                names.update(path.as_os_str().as_encoded_bytes());
+                names.update(
+                    format!("\0{} {} {}\n", stamp.inode, stamp.len, stamp.changed_ns).as_bytes(),
+                );
+                digest.files += 1;
+                digest.bytes = digest.bytes.saturating_add(stamp.len);
+                digest.newest_change_ns = digest.newest_change_ns.max(stamp.changed_ns);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
         digest.names = names.value();
-        Ok(Some(digest))
+        Ok(is_known.then_some(digest))
     }
 }
 
-/// Adds a folder's files, with their stamps where the listing tells them, and its folders.
-fn list(
-    storage: &dyn Storage,
-    folder: &Path,
-    folders: &mut Vec<PathBuf>,
-    files: &mut Vec<(PathBuf, Option<Stamp>)>,
-) -> Result<()> {
-    let entries = match storage.list(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(Error::io("list", folder))?,
-    };
-    for DirEntry { name, kind, len, inode, changed_ns } in entries {
-        let path = folder.join(name);
-        match kind {
-            FileKind::Directory => folders.push(path),
-            FileKind::File | FileKind::Other => {
-                files.push((path, changed_ns.map(|changed_ns| Stamp { inode, len, changed_ns })));
-            }
+/// An entry of a folder; a file with its stamp where the listing tells it.
+#[derive(Clone, Debug)]
+enum Listed {
+    File(PathBuf, Option<Stamp>),
+    Folder(PathBuf),
+}
+
+impl Listed {
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(path, _) | Self::Folder(path) => path,
         }
     }
-    Ok(())
+}
+
+fn list(storage: &dyn Storage, folder: &Path) -> Result<Vec<Listed>> {
+    let entries = match storage.list(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(Error::io("list", folder))?,
+    };
+    let listed = |DirEntry { name, kind, len, inode, changed_ns }| {
+        let path = folder.join(name);
+        match kind {
+            FileKind::Directory => Listed::Folder(path),
+            FileKind::File | FileKind::Other => {
+                Listed::File(path, changed_ns.map(|changed_ns| Stamp { inode, len, changed_ns }))
+            }
+        }
+    };
+    Ok(entries.into_iter().map(listed).collect())
 }
 
 /// Digest of settings that determine queues and index.

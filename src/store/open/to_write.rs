@@ -31,6 +31,7 @@ use crate::store::read::reader::Reader;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::append::Appender;
 use crate::store::write::group_commit::FlushGate;
+use crate::store::write::new_queues::NewQueues;
 use crate::store::write::notices::Notices;
 use crate::store::write::retention::file_ages::FileAges;
 use crate::store::write::topics::TopicTable;
@@ -323,6 +324,7 @@ impl Opening {
             log_flushed: AtomicBool::new(false),
             checkpoint: Mutex::new(checkpoint),
             topics: Mutex::default(),
+            new_queues: NewQueues::default(),
             disk_full: AtomicBool::new(false),
             cleaned_to: AtomicU64::new(0),
             dispatch_held: AtomicBool::new(false),

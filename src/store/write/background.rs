@@ -43,6 +43,7 @@ impl Services {
             .and_then(|()| services.spawn("mqstore-prepare", writer, prepare_loop))
             .and_then(|()| services.spawn("mqstore-files", writer, allocate_loop))
             .and_then(|()| services.spawn("mqstore-mark", writer, mark_loop))
+            .and_then(|()| services.spawn("mqstore-queues", writer, queues_loop))
             .and_then(|()| services.spawn("mqstore-derived", writer, derived_loop));
         match started {
             Ok(()) => Ok(services),
@@ -69,6 +70,7 @@ impl Services {
         writer.gate.stop();
         writer.bell.ring();
         writer.files_bell.ring();
+        writer.new_queues.stop();
         for thread in self.threads {
             // A panicked thread has nothing to wait for.
             let _ = thread.join();
@@ -129,6 +131,16 @@ fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
                 break;
             }
         }
+    }
+}
+
+/// Creates and flushes the files of new queues. After a failure they are left to the next flush.
+fn queues_loop(writer: &Writer, _: &StopFlag) {
+    while let Some(mut queues) = writer.new_queues.take() {
+        let _ = writer
+            .dispatch_step()
+            .and_then(|()| writer.in_derived_turn(|| writer.files.queues.flush_these(&mut queues)));
+        writer.new_queues.done(queues.len());
     }
 }
 

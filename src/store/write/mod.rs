@@ -4,7 +4,7 @@
 //! them. `append.rs` checks a message, places it and encodes it; `property_block.rs` builds
 //! properties, `inner_batch.rs` inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
 //! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
-//! ahead of the writer. `topics.rs` keeps `topics.json`, `retention/` decides which files are
+//! ahead of the writer, `new_queues.rs` too. `topics.rs` keeps `topics.json`, `retention/` decides which files are
 //! deleted, `notices.rs` reports it.
 
 pub(crate) mod allocate;
@@ -12,6 +12,7 @@ pub mod append;
 pub(crate) mod background;
 pub mod group_commit;
 pub mod inner_batch;
+pub mod new_queues;
 pub mod notices;
 pub(crate) mod prepare;
 pub mod property_block;

@@ -21,6 +21,7 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
 use super::append::{Appender, Checked, NewMessage, Sum};
 use super::group_commit::{FlushGate, Waited};
+use super::new_queues::NewQueues;
 use super::topics::TopicTable;
 use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
 use crate::store::folder::lock::{self, StoreLock};
@@ -71,6 +72,7 @@ pub(crate) struct Writer {
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<TopicTable>,
+    pub(crate) new_queues: NewQueues,
     pub(crate) disk_full: AtomicBool,
     /// The log's beginning when queues and index were last cleaned.
     pub(crate) cleaned_to: AtomicU64,
@@ -222,6 +224,7 @@ impl Writer {
             if let Some(room) = files.log.room() {
                 room.needs(QUEUE_BYTES);
             }
+            self.new_queues.push(Arc::clone(&queue));
         }
         if files.config.flush_disk_type == FlushDiskType::Async
             && self.dispatched.load(Ordering::Acquire) >= placed.before
@@ -427,10 +430,14 @@ impl Writer {
     /// Flushes queues, index and checkpoint. A failed flush or a foreign change ends all writing;
     /// after a full disk the next call retries.
     pub(crate) fn flush_derived(&self) -> Result<()> {
+        self.in_derived_turn(|| self.flush_queues_and_index())
+    }
+
+    pub(crate) fn in_derived_turn(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
         let _turn = self.gate.derived_turn();
         self.check_failure()?;
         self.check_locked()?;
-        self.flush_queues_and_index().map_err(|error| {
+        flush().map_err(|error| {
             if matches!(error, Error::Io { op: "flush", .. }) {
                 self.end_writing(&error);
             }

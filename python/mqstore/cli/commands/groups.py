@@ -16,6 +16,7 @@ from mqstore.cli.output import Column, note
 from mqstore.cli.resetting import commit, known_groups, put_aside, reset
 from mqstore.cli.units import TIME
 from mqstore.text import age_text, count_text, escape, time_text
+from mqstore.unread import Deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +169,7 @@ class _Reader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._firsts = {(queue.topic, queue.queue_id): queue.min_offset for queue in store.queues()}
+        self._deleted = Deleted(store)
         files = (Path(store.path, "config", name) for name in _FILES)
         written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
         self._written_ms = max(written, default=None)
@@ -182,7 +183,6 @@ class _Reader:
                 continue
             for offset in offsets:
                 self.found = True
-                first = self._firsts.get((offset.topic, offset.queue_id), 0)
                 yield {
                     "group": name,
                     "topic": offset.topic,
@@ -190,9 +190,8 @@ class _Reader:
                     "queue_offset": offset.queue_offset,
                     "max_offset": offset.max_offset,
                     "lag": offset.lag,
-                    "oldest_unread_timestamp_ms": self._oldest_ms(offset, first),
-                    # A broker takes a negative offset for none.
-                    "deleted_unread": max(first - max(offset.queue_offset, 0), 0),
+                    "oldest_unread_timestamp_ms": self._oldest_ms(offset),
+                    "deleted_unread": self._deleted.in_queue(offset),
                     "negative": offset.queue_offset < 0,
                     "offsets_timestamp_ms": self._written_ms,
                 }
@@ -203,8 +202,12 @@ class _Reader:
         def place(row: dict[str, Any]) -> tuple[str, str]:
             return row["group"], row["topic"]
 
-        for (name, topic), found in groupby(sorted(self.queues(group), key=place), place):
-            queues = list(found)
+        offsets: dict[tuple[str, str], list[GroupOffset]] = {}
+        for name, found in self._store.groups().items():
+            for offset in found:
+                offsets.setdefault((name, offset.topic), []).append(offset)
+        for (name, topic), rows in groupby(sorted(self.queues(group), key=place), place):
+            queues = list(rows)
             oldest = [queue["oldest_unread_timestamp_ms"] for queue in queues]
             yield {
                 "group": name,
@@ -214,14 +217,14 @@ class _Reader:
                 "oldest_unread_timestamp_ms": min(
                     (stored for stored in oldest if stored is not None), default=None
                 ),
-                "deleted_unread": sum(queue["deleted_unread"] for queue in queues),
+                "deleted_unread": self._deleted.in_topic(topic, offsets[name, topic]),
                 "negative": any(queue["negative"] for queue in queues),
                 "offsets_timestamp_ms": self._written_ms,
             }
 
-    def _oldest_ms(self, offset: GroupOffset, first: int) -> int | None:
+    def _oldest_ms(self, offset: GroupOffset) -> int | None:
         """When the first message was stored that the group has not taken."""
-        begin = max(offset.queue_offset, first)
+        begin = max(offset.queue_offset, self._deleted.first(offset))
         if begin >= offset.max_offset:
             return None
         try:
