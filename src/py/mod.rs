@@ -55,6 +55,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(structures::functions::read_config_json, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::log_scan::scan_log, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::log_scan::scan_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow::log_scan::tag_places, module)?)?;
     module.add_function(wrap_pyfunction!(care::verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(care::stats::stats, module)?)?;
     module.add_function(wrap_pyfunction!(care::doctor::doctor, module)?)?;

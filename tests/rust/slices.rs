@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use mqstore::Error;
+use mqstore::TagFilter;
 use mqstore::error::{FormatError, Result};
 use mqstore::files::{Os, Storage};
 use mqstore::format::message::MessageView;
@@ -185,7 +186,7 @@ fn queues_name_the_places_of_their_records() {
     let part =
         |queue_id, begin, end| QueuePart { topic: b"Topic"[..].into(), queue_id, begin, end };
     let of = |parts: &[QueuePart], within: std::ops::Range<u64>| {
-        places_of(&storage, home.path(), &home.config, parts, within).unwrap()
+        places_of(&storage, home.path(), &home.config, parts, &TagFilter::ALL, within).unwrap()
     };
     let at = |number: usize| (all[number].0, u32::try_from(all[number].1).unwrap());
     assert_eq!(of(&[part(1, 2, 4)], 0..u64::MAX), [at(9), at(13)]);
@@ -199,7 +200,7 @@ fn queues_name_the_places_of_their_records() {
     assert_eq!(of(&[part(9, 0, 9)], 0..u64::MAX), []);
     let home = Home::closed(400);
     let of = |parts: &[QueuePart], within: std::ops::Range<u64>| {
-        places_of(&storage, home.path(), &home.config, parts, within).unwrap()
+        places_of(&storage, home.path(), &home.config, parts, &TagFilter::ALL, within).unwrap()
     };
     home.put_entry(1, 2, -1, 7, 7);
     home.put_entry(1, 4, 77, i32::MAX, 7);

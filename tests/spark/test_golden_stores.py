@@ -44,6 +44,12 @@ def test_every_way_and_every_cut_gives_the_same(archive, tmp_path) -> None:
         ]
         by_queue = rows(root, topics=[topic], accessPath="consumequeue", onError="skip")
         assert by_queue == queued, topic
+    for tag in sorted(
+        {row["tags"] for row in rows(root, (*PLACE, "tags"), onError="skip")} - {None}
+    ):
+        tagged = rows(root, accessPath="scan", tags=tag, onError="skip")
+        for way in ("auto", "consumequeue"):
+            assert rows(root, accessPath=way, tags=tag, onError="skip", splitBytes="4k") == tagged
     keyed = rows(root, (*PLACE, "keys"), onError="skip")
     for row in [row for row in keyed if row["keys"]][:3]:
         options = {"topics": [row["topic"]], "keys": row["keys"][:1], "onError": "skip"}

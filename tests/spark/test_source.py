@@ -137,6 +137,21 @@ def test_pushdown_gives_the_same_rows(pushing, stores) -> None:
     assert load(pushing, stores / "*" / "store", pushdown="true").where("topic = 'x'").count() == 0
 
 
+def test_tags_give_the_same_rows_pushed_down_as_an_option_and_by_every_way(pushing, stores) -> None:
+    def rows(where: str, **options: object) -> list:
+        chosen = load(pushing, stores / "*" / "store", **options).where(where)
+        return sorted(chosen.select("broker", "unique_key", "tags").collect())
+
+    all_rows = rows("true")
+    for tag, where in (("paid", "tags = 'paid'"), ("refunded || x", "tags IN ('refunded', 'x')")):
+        wanted = [row for row in all_rows if row.tags in tag.split(" || ")]
+        assert wanted
+        assert rows(where, pushdown="true") == wanted
+        for way in ("auto", "scan", "consumequeue"):
+            assert rows("true", tags=tag, accessPath=way) == wanted
+            assert rows(where, pushdown="true", accessPath=way, splitBytes="3k") == wanted
+
+
 def test_pushdown_needs_sparks_own_setting(spark, stores) -> None:
     frame = load(spark, stores / "broker-a" / "store", pushdown="true")
     with pytest.raises(Exception, match="filterPushdown"):

@@ -58,7 +58,7 @@ from mqstore._native._functions import (
 from mqstore._native._group import ConsumerGroup
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
 from mqstore._native._index_arrow import OffsetLists
-from mqstore._native._log_scan import scan_log, scan_queue
+from mqstore._native._log_scan import scan_log, scan_queue, tag_places
 from mqstore._native._message import Message
 from mqstore._native._message_scan import MessageScan
 from mqstore._native._reading import ReadResult
@@ -129,6 +129,7 @@ __all__ = [
     "scan_log",
     "scan_queue",
     "stats",
+    "tag_places",
     "tags_code",
     "verify",
 ]

@@ -76,6 +76,36 @@ def scan_log(
         ValueError: An unknown column, or a number out of bounds.
     """
 
+def tag_places(
+    path: _Path,
+    begin: int,
+    end: int,
+    /,
+    *,
+    log_end: int,
+    settings: Mapping[str, object],
+    tags: str,
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Records of a part of a log that a tag expression may match, by the tags codes in the queues.
+
+    Args:
+        path: The store's root folder.
+        begin: First physical offset.
+        end: One past the last.
+        log_end: How far the log may be read.
+        settings: As for ``open_store``.
+        tags: A tag expression.
+
+    Returns:
+        Physical offsets of records, and half-open ranges that no queue entry covers: what is in
+        them is unknown. Together they hold every message that matches.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        ConfigError: Files and settings differ.
+        StoreIOError: The operating system refused something.
+    """
+
 def scan_queue(path: _Path, begin: int, end: int, /) -> ArrowScan:
     """The entries of one consume queue as rows.
 

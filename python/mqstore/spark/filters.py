@@ -31,7 +31,8 @@ __all__ = ["narrow"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_PLAIN_TAG = re.compile(r"[^|*\s](?:[^|*]*[^|*\s])?")
+# An expression is cut at ``||``, and trimmed as Java trims.
+_PLAIN_TAG = re.compile(r"[^|*\x00-\x20](?:[^|*]*[^|*\x00-\x20])?", re.DOTALL)
 
 
 def narrow(options: ReadOptions, filters: Sequence[Filter]) -> ReadOptions:
@@ -74,8 +75,8 @@ def _one_of(options: ReadOptions, column: str, values: Sequence[object]) -> Read
             return dataclasses.replace(options, topics=texts, topic_pattern=None)
         case "unique_key" if options.keys is None:
             return dataclasses.replace(options, keys=texts)
-        case "tags" if options.tags is None and len(texts) == 1 and _PLAIN_TAG.fullmatch(texts[0]):
-            return dataclasses.replace(options, tags=texts[0])
+        case "tags" if options.tags is None and texts and all(map(_PLAIN_TAG.fullmatch, texts)):
+            return dataclasses.replace(options, tags=" || ".join(texts))
         case "physical_offset" | "store_timestamp" if values:
             comparable = [value for value in values if isinstance(value, int | datetime)]
             if len(comparable) == len(values):

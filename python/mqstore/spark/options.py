@@ -232,6 +232,11 @@ class ReadOptions:
             parsed._check_batch()
         return parsed
 
+    @property
+    def selects_tags(self) -> bool:
+        """Whether the tags leave messages out."""
+        return self.tags not in (None, "", "*")
+
     def _check_together(self) -> None:
         for topic, _ in self.queues or ():
             if self.topics is not None and topic not in self.topics:

@@ -48,6 +48,7 @@ class LogRange(InputPartition):
         bounds: Half-open ranges of queue offsets, for the queues that have some.
         queue_parts: Only the records that these name; ``None`` is every record of the range.
         places: Only the records that begin at these offsets; ``None`` is every record.
+        by_tags: Whether the task leaves out records by the tags codes in the queues.
     """
 
     store: str
@@ -58,6 +59,7 @@ class LogRange(InputPartition):
     bounds: tuple[QueuePart, ...] = ()
     queue_parts: tuple[QueuePart, ...] | None = None
     places: tuple[int, ...] | None = None
+    by_tags: bool = False
 
     def __str__(self) -> str:
         where = f"{self.store}, physical offsets {self.begin} to {self.end}"
@@ -121,6 +123,7 @@ class _Way:
         queues: Parts of queues, each with the bytes of a record.
         within: The byte range whose records the queues are asked for.
         places: Records that the index names.
+        by_tags: Byte ranges in which the tags codes of the queues choose.
     """
 
     name: str
@@ -131,12 +134,13 @@ class _Way:
     queues: tuple[tuple[QueuePart, int], ...] = ()
     within: tuple[int, int] = (0, 0)
     places: tuple[int, ...] = ()
+    by_tags: tuple[tuple[int, int], ...] = ()
 
     @property
     def shared(self) -> int:
         """Bytes of the log that are shared out."""
         records = sum((end - begin) * mean for (_, _, begin, end), mean in self.queues)
-        return records + sum(end - begin for begin, end in self.ranges)
+        return records + sum(end - begin for begin, end in (*self.by_tags, *self.ranges))
 
     def parts(self, split: int) -> list[LogRange]:
         """The partitions, of about `split` bytes each."""
@@ -151,8 +155,11 @@ class _Way:
                 LogRange(path, broker, begin, log_end, log_end, self.bounds, places=self.places)
             )
         parts += [
-            LogRange(path, broker, first, last, log_end, self.bounds)
-            for one in self.ranges
+            LogRange(
+                path, broker, first, last, log_end, self.bounds, by_tags=ranges is self.by_tags
+            )
+            for ranges in (self.by_tags, self.ranges)
+            for one in ranges
             for first, last in split_range(*one, split, self.store.file_size)
         ]
         return parts
@@ -189,6 +196,8 @@ def _choose(store: Summary, options: ReadOptions) -> _Way:
     if options.access_path != "auto" or options.on_error != "rows":
         if store.queues is not None and _chooses_queues(options):
             ways["consumequeue"] = _by_queues(store, options, bounds, ranges)
+        elif store.queues is not None and options.selects_tags:
+            ways["consumequeue"] = _by_tags(store, bounds, ranges)
         if store.found is not None:
             places, size = store.found
             inside = tuple(at for at in places if any(b <= at < e for b, e in ranges))
@@ -204,7 +213,7 @@ def _chooses_queues(options: ReadOptions) -> bool:
         options.topics is None
         and options.topic_pattern is None
         and options.queues is None
-        and options.access_path != "consumequeue"
+        and (options.access_path != "consumequeue" or options.selects_tags)
     )
 
 
@@ -260,9 +269,10 @@ def _by_queues(
     first = ranges[0][0] if ranges else store.end
     last = ranges[-1][1] if ranges else store.end
     tail = tuple((max(b, store.dispatched), e) for b, e in ranges if e > store.dispatched)
+    shares = {(one.topic, one.queue_id): one.tag_share for one in store.queues or ()}
     cost = sum(
-        (end - begin) * (_ENTRY_BYTES + max(mean, _PAGE_BYTES))
-        for (_, _, begin, end), mean in queues
+        int((end - begin) * (_ENTRY_BYTES + shares[topic, queue_id] * max(mean, _PAGE_BYTES)))
+        for (topic, queue_id, begin, end), mean in queues
     )
     return _Way(
         "consumequeue",
@@ -273,6 +283,27 @@ def _by_queues(
         tuple(queues) if first < last else (),
         (first, min(store.dispatched, last)),
     )
+
+
+def _by_tags(
+    store: Summary, bounds: tuple[QueuePart, ...], ranges: tuple[tuple[int, int], ...]
+) -> _Way:
+    """The records whose queue entries have a code that matches, and those without an entry.
+
+    Each task reads the entries of its bytes of the log. What they leave uncovered is scanned, so
+    that a lost queue costs time and no rows.
+    """
+    ends = store.dispatched
+    known = tuple((b, min(e, ends)) for b, e in ranges if b < ends)
+    tail = tuple((max(b, ends), e) for b, e in ranges if e > ends)
+    entries = sum(
+        (one.max_offset - one.min_offset)
+        * (_ENTRY_BYTES + one.tag_share * max(one.mean_bytes, _PAGE_BYTES))
+        for one in store.queues or ()
+    )
+    part = sum(e - b for b, e in known) / max(ends - store.begin, 1)
+    cost = int(entries * part) + sum(e - b for b, e in tail)
+    return _Way("consumequeue", cost, store, tail, bounds, by_tags=known)
 
 
 def _grouped(queues: Iterable[tuple[QueuePart, int]], split: int) -> Iterable[list[QueuePart]]:

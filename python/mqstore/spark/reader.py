@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,30 @@ def read_range(
         StoreError: The part cannot be read; the message names directory, file and byte, and topic,
             queue and offset where they are known.
     """
+    for piece in _pieces(part, options):
+        yield from _read_piece(piece, options, columns)
+
+
+def _pieces(part: LogRange, options: ReadOptions) -> list[LogRange]:
+    """The records that the tags may match, and the ranges that the queues say nothing of."""
+    if not part.by_tags:
+        return [part]
+    with _named(str(part)):
+        places, gaps = _native.tag_places(
+            part.store,
+            part.begin,
+            part.end,
+            log_end=part.log_end,
+            settings=settings_of(options),
+            tags=options.tags or "*",
+        )
+    pieces = [dataclasses.replace(part, begin=begin, end=end) for begin, end in gaps]
+    return [dataclasses.replace(part, places=tuple(places)), *pieces] if places else pieces
+
+
+def _read_piece(
+    part: LogRange, options: ReadOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     with _named(str(part)):
         scan = _native.scan_log(
             part.store,

@@ -40,6 +40,8 @@ _GLOB = re.compile(r"[*?\[]")
 _SAMPLED_ENTRIES = 64
 _MOST_LOOKUPS = 1_000
 _MOST_FOUND = 100_000
+# `String.trim` takes these away.
+_TRIMMED = "".join(map(chr, range(33)))
 # Looking at a store waits for its disk most of the time.
 _THREADS = 8
 
@@ -81,6 +83,7 @@ class Queue:
         min_offset: The first queue offset that is held.
         max_offset: One past the last.
         mean_bytes: Bytes of a record, as far as a few entries tell.
+        tag_share: Share of the entries whose code the tags may match, by the same entries.
     """
 
     topic: str
@@ -88,6 +91,7 @@ class Queue:
     min_offset: int
     max_offset: int
     mean_bytes: int = 1024
+    tag_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ def summarize(
             dispatched=min(store.dispatched_offset, store.max_physical_offset),
             file_size=file_size,
             files=files,
-            queues=None if topics is None else _queues(store, store_dir, topics),
+            queues=None if topics is None else _queues(store, store_dir, topics, options),
             found=_look_up(store, options),
         )
 
@@ -238,7 +242,9 @@ def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
         chosen = {topic for topic in store.topics() if matches(topic)}
     elif options.queues is not None:
         chosen = {topic for topic, _ in options.queues}
-    elif options.access_path == "consumequeue":
+    elif options.access_path == "consumequeue" or (
+        options.selects_tags and options.access_path == "auto" and options.on_error != "rows"
+    ):
         chosen = set(store.topics())
     elif not named:
         return None
@@ -247,28 +253,55 @@ def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
     return sorted(chosen | named)
 
 
-def _queues(store: mqstore.Store, store_dir: StoreDir, topics: Sequence[str]) -> tuple[Queue, ...]:
+def _queues(
+    store: mqstore.Store, store_dir: StoreDir, topics: Sequence[str], options: ReadOptions
+) -> tuple[Queue, ...]:
+    codes = _codes(options.tags) if options.selects_tags and options.tags else None
     return tuple(
         Queue(
             info.topic,
             info.queue_id,
             info.min_offset,
             info.max_offset,
-            _mean_bytes(store_dir, info.topic, info.queue_id, info.min_offset),
+            *_sample(store_dir, info, codes),
         )
         for topic in topics
         for info in store.queues(topic)
     )
 
 
-def _mean_bytes(store_dir: StoreDir, topic: str, queue_id: int, begin: int) -> int:
-    folder = Path(store_dir.path, "consumequeue", topic, str(queue_id))
+def _codes(tags: str) -> frozenset[int]:
+    return frozenset(_native.tags_code(tag.strip(_TRIMMED)) for tag in tags.split("||"))
+
+
+def _sample(
+    store_dir: StoreDir, info: mqstore.QueueInfo, codes: frozenset[int] | None
+) -> tuple[int, float]:
+    """Mean bytes of a queue's records and the share of its entries with one of `codes`."""
+    folder = Path(store_dir.path, "consumequeue", info.topic, str(info.queue_id))
+    spans = [(info.min_offset, _SAMPLED_ENTRIES)]
+    if codes is not None:
+        middle = (info.min_offset + info.max_offset) // 2
+        spans += [
+            (middle, _SAMPLED_ENTRIES),
+            (info.max_offset - _SAMPLED_ENTRIES, _SAMPLED_ENTRIES),
+        ]
     try:
-        scan = _native.scan_queue(folder, begin, begin + _SAMPLED_ENTRIES)
-        sizes = pa.table(scan).column("store_size").to_pylist()
+        parts = [
+            pa.table(_native.scan_queue(folder, max(begin, 0), max(begin, 0) + count))
+            for begin, count in spans
+        ]
     except (StoreError, pa.ArrowException):
-        sizes = []
-    return sum(sizes) // len(sizes) if sizes else 1024
+        return 1024, 1.0
+    found = pa.concat_tables(parts)
+    sizes = found.column("store_size").to_pylist()
+    if not sizes:
+        return 1024, 1.0
+    mean = sum(sizes) // len(sizes)
+    if codes is None:
+        return mean, 1.0
+    matching = sum(code in codes for code in found.column("tags_code").to_pylist())
+    return mean, max(matching, 1) / len(sizes)
 
 
 def _look_up(store: mqstore.Store, options: ReadOptions) -> tuple[tuple[int, ...], int] | None:

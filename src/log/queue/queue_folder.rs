@@ -224,11 +224,22 @@ impl QueueFolder {
 
     /// Position of the first entry at or behind `queue_offset`, or the number of entries.
     pub fn place_of(&self, queue_offset: i64) -> Result<u64> {
+        self.first_place(|unit| unit.queue_offset >= queue_offset)
+    }
+
+    /// Position of the first entry that leads to `physical_offset` or behind, or their number.
+    pub fn place_at(&self, physical_offset: u64) -> Result<u64> {
+        self.first_place(|unit| {
+            u64::try_from(unit.physical_offset).is_ok_and(|at| at >= physical_offset)
+        })
+    }
+
+    fn first_place(&self, is_behind: impl Fn(&QueueUnit) -> bool) -> Result<u64> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
             match self.unit(middle)? {
-                Some(unit) if unit.queue_offset < queue_offset => low = middle + 1,
+                Some(unit) if !is_behind(&unit) => low = middle + 1,
                 _ => high = middle,
             }
         }

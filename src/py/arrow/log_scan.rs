@@ -26,7 +26,7 @@ use crate::store::read::scan::slice::{
 use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};
 use crate::py::errors::not_one_of;
 use crate::py::fields::config_of;
-use crate::py::store::reading::scan_filter;
+use crate::py::store::reading::{filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.
 type Part = (String, i32, i64, i64);
@@ -261,7 +261,9 @@ pub(crate) fn scan_log(
                 };
                 let parts: Vec<_> = parts.into_iter().map(part).collect();
                 let within = begin..end.min(log_end);
-                Places::Records(slice::places_of(&storage, &path, &config, &parts, within)?.into())
+                let tags = &filter.scan.tags;
+                let places = slice::places_of(&storage, &path, &config, &parts, tags, within)?;
+                Places::Records(places.into())
             }
             (None, None) => {
                 Places::Range(Box::new(RangeScan::new(begin, end, log_end, verify_crc, lost)))
@@ -273,6 +275,47 @@ pub(crate) fn scan_log(
     let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
     let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
     Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
+}
+
+/// Records of a part of a log that a tag expression may match, by the tags codes in the queues.
+///
+/// Args:
+///     path: The store's root folder.
+///     begin: First physical offset.
+///     end: One past the last.
+///     log_end: How far the log may be read.
+///     settings: As for ``open_store``.
+///     tags: A tag expression.
+///
+/// Returns:
+///     Physical offsets of records, and half-open ranges that no queue entry covers: what is in
+///     them is unknown. Together they hold every message that matches.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it.
+///     ConfigError: Files and settings differ.
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, begin, end, /, *, log_end, settings, tags))]
+pub(crate) fn tag_places(
+    py: Python<'_>,
+    path: PathBuf,
+    begin: u64,
+    end: u64,
+    log_end: u64,
+    settings: &Bound<'_, PyAny>,
+    tags: &str,
+) -> PyResult<(Vec<u64>, Vec<(u64, u64)>)> {
+    let config = config_of(settings)?;
+    let filter = filter_of(Some(tags));
+    let found = py.detach(|| {
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let storage: Arc<dyn Storage> = Arc::new(Os);
+        let log = slice::open_log(&storage, &path, &config, log_end)?;
+        slice::tag_places(&storage, &path, &config, &log, &filter, begin..end.min(log_end))
+    })?;
+    let records = found.records.into_iter().map(|(at, _)| at).collect();
+    Ok((records, found.gaps.into_iter().map(|gap| (gap.start, gap.end)).collect()))
 }
 
 /// Entries of a range of a queue.

@@ -14,17 +14,23 @@ use crate::error::{Corruption, Error, FormatError, Result};
 use crate::files::{Access, FileRun, Roots, Storage};
 use crate::format::message::MessageView;
 use crate::format::message::properties;
+use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue;
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::commit_log::Found;
-use crate::log::queue::queue_folder::QueueFolder;
+use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::read::range_scan::{DamagedRange, Lost, Met, RangeScan};
 use crate::log::read::scanner::{Taken, zeros};
 use crate::log::{Block, CommitLog, QueueKind};
 
 use super::ScanFilter;
-use crate::store::folder::paths::StorePaths;
+use crate::store::folder::paths::{BATCH_CONSUME_QUEUE, StorePaths};
 use crate::store::open::inspect;
+
+mod tag_places;
+
+use tag_places::may_match;
+pub use tag_places::{TagPlaces, tag_places};
 
 pub type TopicTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 /// Bounds of queue offsets by queue number.
@@ -414,7 +420,7 @@ pub struct QueuePart {
 }
 
 /// Offsets of records named by parts of queues, sorted and distinct, inside `within`. A missing
-/// queue has none.
+/// queue has none, and an entry whose tags code `tags` rules out names none.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
@@ -423,6 +429,7 @@ pub fn places_of(
     root: &Path,
     config: &StoreConfig,
     queues: &[QueuePart],
+    tags: &TagFilter,
     within: Range<u64>,
 ) -> Result<Vec<(u64, u32)>> {
     use std::os::unix::ffi::OsStrExt;
@@ -431,17 +438,7 @@ pub fn places_of(
         for kind in [QueueKind::Plain, QueueKind::Batch] {
             let topic = std::ffi::OsStr::from_bytes(&part.topic);
             let folder = root.join(kind.folder()).join(topic).join(part.queue_id.to_string());
-            let file_size = match kind {
-                QueueKind::Plain => config.mapped_file_size_consume_queue.map(|size| {
-                    let entry = consume_queue::ENTRY_LEN as u64;
-                    size.div_ceil(entry) * entry
-                }),
-                QueueKind::Batch => None,
-            };
-            let queue = match QueueFolder::open(Arc::clone(storage), &folder, file_size) {
-                Err(Error::NotAStore { .. }) => continue,
-                queue => queue?,
-            };
+            let Some(queue) = queue_at(storage, &folder, config)? else { continue };
             // An earlier batch may reach into the part.
             let mut place = queue.place_of(part.begin)?.saturating_sub(1);
             'units: loop {
@@ -455,13 +452,11 @@ pub fn places_of(
                         break 'units;
                     }
                     let after = unit.queue_offset.saturating_add(i64::from(unit.message_count));
-                    let at = u64::try_from(unit.physical_offset).ok();
-                    let (Some(at), Ok(size)) = (at, u32::try_from(unit.store_size)) else {
-                        continue;
-                    };
-                    // The maximum size marks an entry that leads nowhere.
-                    let leads = size > 0 && size < i32::MAX.cast_unsigned();
-                    if leads && after > part.begin && within.contains(&at) {
+                    if let Some((at, size)) = led_to(&unit)
+                        && after > part.begin
+                        && within.contains(&at)
+                        && may_match(tags, &queue, &unit)
+                    {
                         places.push((at, size));
                     }
                 }
@@ -471,4 +466,26 @@ pub fn places_of(
     places.sort_unstable();
     places.dedup_by_key(|place| place.0);
     Ok(places)
+}
+
+fn queue_at(
+    storage: &Arc<dyn Storage>,
+    folder: &Path,
+    config: &StoreConfig,
+) -> Result<Option<QueueFolder>> {
+    let is_batch = folder.ancestors().nth(2).is_some_and(|dir| dir.ends_with(BATCH_CONSUME_QUEUE));
+    let entry = consume_queue::ENTRY_LEN as u64;
+    let given = config.mapped_file_size_consume_queue.filter(|_| !is_batch);
+    let file_size = given.map(|size| size.div_ceil(entry) * entry);
+    match QueueFolder::open(Arc::clone(storage), folder, file_size) {
+        Err(Error::NotAStore { .. }) => Ok(None),
+        queue => queue.map(Some),
+    }
+}
+
+/// Place and size of an entry's record; `None` if the entry leads nowhere (the maximum size).
+fn led_to(unit: &QueueUnit) -> Option<(u64, u32)> {
+    let at = u64::try_from(unit.physical_offset).ok()?;
+    let size = u32::try_from(unit.store_size).ok()?;
+    (size > 0 && size < i32::MAX.cast_unsigned()).then_some((at, size))
 }

@@ -1,0 +1,131 @@
+//! Records that a tag expression may match, by the codes in the queues.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{FileKind, Storage};
+use crate::format::message::tag_filter::TagFilter;
+use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::log::commit_log::Found;
+use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::{CommitLog, QueueKind};
+
+/// Parts of a byte range of the log that may hold matching messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagPlaces {
+    /// Offsets and sizes of records whose code matches, sorted.
+    pub records: Vec<(u64, u32)>,
+    /// Ranges that no queue entry covers: their records are unknown.
+    pub gaps: Vec<Range<u64>>,
+}
+
+/// Whether the message of an entry may match. Delivery times and addresses of the extension are no
+/// codes of tags, and a batch has one code for all of its messages.
+pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUnit) -> bool {
+    queue.kind() == QueueKind::Batch
+        || queue.topic().as_bytes() == SCHEDULE_TOPIC
+        || i32::try_from(unit.tags_code).is_err()
+        || filter.matches_code(unit.tags_code)
+}
+
+/// Finds the records in `within` that `filter` may match, and what the queues say nothing of.
+///
+/// # Errors
+/// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
+pub fn tag_places(
+    storage: &Arc<dyn Storage>,
+    root: &Path,
+    config: &StoreConfig,
+    log: &CommitLog,
+    filter: &TagFilter,
+    within: Range<u64>,
+) -> Result<TagPlaces> {
+    let mut entries = Vec::new();
+    for folder in queue_folders(&**storage, root)? {
+        // Messages of a damaged queue are in a gap.
+        let queue = match super::queue_at(storage, &folder, config) {
+            Ok(Some(queue)) => queue,
+            Ok(None) | Err(Error::Corrupt(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let mut place = queue.place_at(within.start)?.saturating_sub(1);
+        'units: loop {
+            let units = queue.units(place, usize::MAX)?;
+            if units.is_empty() {
+                break;
+            }
+            place += units.len() as u64;
+            for unit in units {
+                let Some((at, size)) = super::led_to(&unit) else { continue };
+                if at >= within.end {
+                    break 'units;
+                }
+                if at + u64::from(size) > within.start {
+                    entries.push((at, size, may_match(filter, &queue, &unit)));
+                }
+            }
+        }
+    }
+    entries.sort_unstable();
+    let mut found = TagPlaces::default();
+    let mut end = within.start;
+    let mut last = None;
+    for (at, size, matches) in entries {
+        if last != Some((at, size)) {
+            // Entries that contradict each other prove nothing.
+            if at < end && last.is_some() {
+                return Ok(TagPlaces { records: Vec::new(), gaps: vec![within] });
+            }
+            found.add_gap(log, end..at)?;
+            end = at + u64::from(size);
+            last = Some((at, size));
+        }
+        if matches && at >= within.start && found.records.last() != Some(&(at, size)) {
+            found.records.push((at, size));
+        }
+    }
+    found.add_gap(log, end..within.end)?;
+    Ok(found)
+}
+
+impl TagPlaces {
+    /// Adds a range unless it is empty or a file's blank.
+    fn add_gap(&mut self, log: &CommitLog, gap: Range<u64>) -> Result<()> {
+        if gap.is_empty() {
+            return Ok(());
+        }
+        if let Found::Blank(len) = log.read(gap.start, 0, &mut Vec::new())?
+            && gap.start.saturating_add(u64::from(len)) >= gap.end
+        {
+            return Ok(());
+        }
+        self.gaps.push(gap);
+        Ok(())
+    }
+}
+
+/// Folders of all queues, those named by a number.
+fn queue_folders(storage: &dyn Storage, root: &Path) -> Result<Vec<PathBuf>> {
+    let below = |dir: &Path| match storage.list(dir) {
+        Ok(entries) => {
+            let folders = entries.into_iter().filter(|entry| entry.kind == FileKind::Directory);
+            Ok(folders.map(|entry| dir.join(entry.name)).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::io("list", dir)(error)),
+    };
+    let is_queue = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<u32>().is_ok())
+    };
+    let mut queues = Vec::new();
+    for kind in [QueueKind::Plain, QueueKind::Batch] {
+        let topics: Vec<PathBuf> = below(&root.join(kind.folder()))?;
+        for topic in topics {
+            queues.extend(below(&topic)?.into_iter().filter(is_queue));
+        }
+    }
+    Ok(queues)
+}
